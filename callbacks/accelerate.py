@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
+from .changes import fingerprint
 from .loop import TrainingLoop, other_ranks
 
 
@@ -77,6 +78,8 @@ class AcceleratedLoop(TrainingLoop):
         suffix = ".accelerate"
         super().__init__(trial, verbose, save=accelerator.save_state, suffix=suffix, together=True, now=now)
         self._accelerator = accelerator
+        self._reporter.resume_hint = "The loop loads trial.checkpoint itself, so leave out accelerator.load_state"
+        self._start: int | None = None  # fingerprint of the weights with which it starts
         if accelerator.project_configuration.automatic_checkpoint_naming:
             raise NotSupported(
                 "This Accelerator names its checkpoints itself, so haltune cannot find them. Make it without "
@@ -101,6 +104,20 @@ class AcceleratedLoop(TrainingLoop):
                 vars(object)["__class__"].__set__(loader, type(kind.__name__, (_Placed, kind), {}))
         return super().__iter__()
 
+    def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
+        """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
+        over = super().report(value, metrics, tokens=tokens)
+        if (weights := fingerprint(*self._accelerator._models)) != self._start:
+            self.trial.sign(weights)
+        return over
+
+    def _trained_model(self) -> Any:
+        return next(iter(self._accelerator._models), None)
+
+    def _of(self, model: Any) -> int | None:
+        self._start = fingerprint(*self._accelerator._models)
+        return self.trial.signer(self._start)
+
     def _save_together(self, keep: bool = False) -> None:
         if self._accelerator._custom_objects:
             raise NotSupported(
@@ -112,7 +129,8 @@ class AcceleratedLoop(TrainingLoop):
         self._accelerator.save_state(path)
         ranks = torch_ranks()
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
-        state = {"processes": ranks.size, "random": capture(), "loaders": loaders}
+        flags = [[p.requires_grad for p in model.parameters()] for model in self._accelerator._models]
+        state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "flags": flags}
         (path / ranks.own(_OWN)).write_text(json.dumps(state), encoding="utf-8")
 
     def _restore(self) -> None:
@@ -129,6 +147,9 @@ class AcceleratedLoop(TrainingLoop):
         if processes != ranks.size:
             raise other_ranks(self.trial.id, processes, ranks.size)
         self._accelerator.load_state(folder)
+        for model, trainable in zip(self._accelerator._models, state["flags"], strict=True):
+            for parameter, requires in zip(model.parameters(), trainable, strict=True):
+                parameter.requires_grad_(requires)
         for loader, state in zip(self._accelerator._dataloaders, loaders, strict=True):
             _set_loader(loader, state)
         restore(randomness)

@@ -1,12 +1,14 @@
 """The callback for fastai's Learner.
 
 In a resumed trial, the callback loads the checkpoint when the fit starts. It then replays the earlier epochs with their
-metrics, without training them. So EarlyStoppingCallback, ReduceLROnPlateau and SaveModelCallback see these epochs again
-(SaveModelCallback's file of the best weights must still exist). Other callbacks, and the loss scale of mixed precision,
-start again. Always fit the full number of epochs. `fine_tune` is two fits, and haltune counts the epochs of both.
+metrics, without training them. So EarlyStoppingCallback, ReduceLROnPlateau and SaveModelCallback see these epochs again.
+A training may have several fits of one model, as `fine_tune` has; haltune counts the epochs of all. A fit of another
+model starts the curve again.
 
-A checkpoint is a folder with two files: model.pth as fastai saves it (weights and optimizer), and progress.json with
-the random state of the process and of the data loaders, the smoothed loss and the metrics of each epoch.
+A checkpoint is a folder with model.pth as fastai saves it (weights and optimizer), the file of SaveModelCallback,
+gradients that wait for their update, and progress.json with the metrics of each epoch, the random state, trainable
+flags, the loss scale, and the numbers, texts, lists and dicts of callbacks. If a callback changes anything else, such
+as an average of the weights, a pause is declined. If other weights were evaluated, those are kept.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
 from .base import Reporting
-from .changes import Print, is_plain, numbers, set_numbers
+from .changes import Print, fingerprint, is_plain, numbers, set_numbers
 from .reporter import missing, two_callbacks
 
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
@@ -81,6 +83,8 @@ class HaltuneCallback(Reporting):
     def _setup(self) -> None:
         self._fits = self._trained = False  # a fit is running; it has trained an epoch
         self._course = _Course()
+        self._weights = 0  # fingerprint of the weights after the last epoch
+        self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
         self._courses()
 
     # the events, in the order in which fastai calls them
@@ -124,6 +128,13 @@ class HaltuneCallback(Reporting):
     def after_train(self) -> None:
         self._trained = self._fits
         self._reporter.clock.validating()
+        if self._trained:
+            self._weights = fingerprint(self.learn.model)
+
+    def before_validate(self) -> None:
+        self._evaluated = None
+        if self._trained and fingerprint(self.learn.model) != self._weights:  # such as an average of them
+            self._evaluated = {name: value.clone() for name, value in self.learn.model.state_dict().items()}
 
     def after_validate(self) -> None:
         if not self._trained:
@@ -148,12 +159,12 @@ class HaltuneCallback(Reporting):
             self._reporter.clock.restart()
         if not self._trained:
             return
+        if self._reporter.keeps_epoch:
+            self._reporter.keep(self._write_best, _SUFFIX)
         if self._reporter.saves and (why := self._lost()) is not None:
-            if self._reporter.keeps_epoch:
-                self._reporter.keep(self._write, _SUFFIX)
             self._reporter.decline(why, always=True)
-        else:
-            self._reporter.save_epoch(self._write, _SUFFIX)
+        elif self._reporter.saves:
+            self._reporter.save(self._write, _SUFFIX)
         if self._reporter.over or self.learn.epoch + 1 == self.learn.n_epoch:
             self._keep()
         self._trained = False
@@ -180,7 +191,7 @@ class HaltuneCallback(Reporting):
     def _keep(self) -> None:
         """Keep the model of the last epoch if it counts, before SaveModelCallback loads that of its best epoch."""
         if not self._reporter.saves and self._reporter.keeps:
-            self._reporter.save(self._write, _SUFFIX)
+            self._reporter.save(self._write_best, _SUFFIX)
 
     # a fit
 
@@ -304,6 +315,15 @@ class HaltuneCallback(Reporting):
         savers = [c for c in self.learn.cbs if hasattr(c, "fname") and not getattr(c, "every_epoch", True)]
         folder = Path(self.learn.path, self.learn.model_dir)
         return [join_path_file(saver.fname, folder, ext=".pth") for saver in savers]
+
+    def _write_best(self, folder: Path) -> None:
+        """Write a state to keep, with the weights that were evaluated."""
+        import torch
+
+        self._write(folder)
+        if self._evaluated is not None:
+            state = {"model": self._evaluated, "opt": _plain(self.learn.opt.state_dict())}
+            torch.save(state, folder / _STATE)
 
     def _write(self, folder: Path) -> None:
         import torch

@@ -114,9 +114,11 @@ class TrainingLoop:
         """
         if self._together:
             _need_group()
-        self.trial.begins_loop()
-        self._reporter.begin()
-        self._restore()
+        model = self._trained_model()
+        starts = self.trial.begins_loop(model)
+        self._reporter.begin(model=model, of=self._of(model) if starts else None)
+        if starts:
+            self._restore()
         self.trial.before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and this().alone) as interruption:
             try:
@@ -129,6 +131,14 @@ class TrainingLoop:
             if self._save is not None and not (self._reporter.pausing or interruption.waits) and self._reporter.keeps:
                 self._keep()
             self._reporter.end_of_fit()
+
+    def _trained_model(self) -> Any:
+        """Return the model that it trains, or None: not known."""
+        return None
+
+    def _of(self, model: Any) -> int | None:
+        """Return the other trial whose state the model has, if known."""
+        return None
 
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
         tokens = self.trial.unit == "token"

@@ -175,6 +175,7 @@ class _CheckedTraining:
         self.study = Study(Problem(Space({"run": 0}), goal, epochs), _PausesOnce(pause_at), seed=0, verbose=0)
         self.state: dict[str, Any] = {}
         self.randomness: dict[str, Any] = {}
+        self.drew: set[str] = set()  # names of the generators that the training drew from
         self.kind: str | None = None  # type of the returned object
         self.warnings: list[str] = []  # of haltune, which often name the cause
 
@@ -185,7 +186,7 @@ class _CheckedTraining:
             torch.manual_seed(seed)
         if (keras := sys.modules.get("keras")) is not None:
             keras.utils.set_random_seed(seed)
-        trial = self.study.ask()
+        trial, before = self.study.ask(), capture()
         assert isinstance(trial, Trial)
         trial.config = dict(self._config)
         with warnings.catch_warnings(record=True) as caught, trial:
@@ -193,6 +194,7 @@ class _CheckedTraining:
             trained = make_run(trial)
         self.warnings = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
         self.randomness = capture()
+        self.drew = {name for name, state in self.randomness.items() if state != before.get(name)}
         self.state = _training_state(trained)
         self.kind = None if trained is None else type(trained).__name__
 
@@ -261,7 +263,8 @@ def _both(one: _CheckedTraining, other: _CheckedTraining) -> dict[str, tuple[dic
     states = {_METRICS: (one.metrics(), other.metrics())}
     states |= {part: (one.state.get(part, {}), other.state.get(part, {})) for part in one.state | other.state}
     if "trees" not in one.state:  # boosters have their own generators
-        states["random state"] = (one.randomness, other.randomness)
+        drawn = [{n: s for n, s in training.randomness.items() if n in one.drew} for training in (one, other)]
+        states["random state"] = (drawn[0], drawn[1])
     return {part: (dict(_leaves(a, "")), dict(_leaves(b, ""))) for part, (a, b) in states.items()}
 
 

@@ -202,7 +202,8 @@ class Unsaved(Portable):
                 yield f"{place}.{name}", value if is_plain(value) else Print(value, known)
         if not f"{type(trainer).__module__}.".startswith(_OWN_PACKAGES):
             for name, value in vars(trainer).items():
-                if hasattr(value, "zero_grad") and hasattr(value, "state_dict"):
+                of_torch = hasattr(value, "zero_grad") and hasattr(value, "state_dict")
+                if of_torch and name not in ("model", "model_wrapped"):
                     yield f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}", Print(value, known)
 
     def _restore(self) -> None:

@@ -37,6 +37,7 @@ from haltune.study import Study, Trial
 
 from . import trainer_state
 from .base import Reporting
+from .changes import fingerprint
 from .reporter import missing, two_callbacks, unranked
 from .schedules import falls, of_torch
 from .trainer_state import Unsaved
@@ -222,6 +223,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if not control.should_evaluate:  # otherwise report with the metrics of the evaluation
             self._decide(args, state, control, others, {})
 
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._training and self._weights_at != state.global_step:  # the first batch of an evaluation
+            loop = caller("evaluation_loop", "transformers.")
+            model = others.get("model") if loop is None else loop.f_locals["self"].model
+            self._weights_at, self._weights = state.global_step, fingerprint(model)
+
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
         if not self._training or state.global_step <= self._first_step:
             return  # evaluate() outside train(), or eval_on_start
@@ -247,6 +254,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._end(control, what == END)
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._swaps = self._takes and self._other_weights(state, others.get("model"))
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if self._unsaved is not None and args.should_save and source.is_dir():
             with suppress(OSError):  # then a pause finds out
@@ -294,6 +302,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
         self._steps = None  # optimizer steps in a pass; None: the data have no length
         self._unsaved: Unsaved | None = None
+        self._weights_at, self._weights = -1, 0  # the step of the last evaluation, and a fingerprint of its weights
+        self._swaps = False  # they are not those of the model
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
         self._saves = self._final = False  # it is to resume from; it is the last one and kept
 
@@ -392,9 +402,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         best = state.best_model_checkpoint and Path(state.best_model_checkpoint)
         moves = self._asked and args.save_total_limit is None and best != source
         keeps, self._keeps_epoch = self._keeps_epoch, False
-        if keeps:
+        if keeps and not self._swaps:
             self._reporter.keep(lambda path: shutil.copytree(source, path), "")
-        if (self._saves and self._reporter.saves) or (self._final and self._reporter.keeps):
+        if (self._saves and self._reporter.saves) or (self._final and not self._swaps and self._reporter.keeps):
             self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
             if self._unsaved is not None and self._reporter.saves and not self._within(state) and self.trial.checkpoint:
                 self._unsaved.paused = Path(self.trial.checkpoint)
@@ -412,7 +422,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                     part.save_pretrained(path)
 
         able = hasattr(parts[0], "save_pretrained") and not (args.fsdp or args.deepspeed)
-        able &= not self._loads_another(args, state)
+        able &= not self._loads_another(args, state) and not self._other_weights(state, parts[0])
         self._reporter.end_of_fit(write if able else None, "")
 
     # the state of the training
@@ -469,6 +479,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return False
         best = Path(state.best_model_checkpoint).name != f"checkpoint-{state.global_step}"
         return best and self.trial.goal.of == "last"
+
+    def _other_weights(self, state: Any, model: Any) -> bool:
+        """Return whether the last evaluation had other weights than the model that is saved, such as an average."""
+        other = not self._by_log and self._weights_at == state.global_step and fingerprint(model) != self._weights
+        if other:
+            self._reporter.advise(
+                "The evaluation has other weights than the model that the Trainer saves, such as an average, so no "
+                "model is kept: it would not have the value of its trial. Save the evaluated model in your callback.",
+                "kept",
+            )
+        return other
 
     # advice
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -25,6 +25,7 @@ import numpy as np
 from haltune._utils.checks import number
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
+from haltune.display import several_of
 from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
@@ -41,7 +42,7 @@ _FOLDS = "If its value is the mean over several trainings: for fold in trial.fol
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
-_SIGNED: WeakKeyDictionary[Session, dict[str, set[int]]] = WeakKeyDictionary()  # study -> mark of a model -> trials
+_SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[int]]] = WeakKeyDictionary()  # study -> mark of a model -> trials
 
 
 class Port(Attempt):
@@ -137,14 +138,34 @@ class Port(Attempt):
                 once=True,
             )
 
-    def begins_loop(self) -> None:
-        """State that a loop over the epochs begins. If the one before was left within an epoch, the curve starts again.
+    def begins_loop(self, model: Any = None) -> bool:
+        """State that a loop over the epochs begins, and return whether it starts with the state of `checkpoint`.
 
-        An error left it, the user's code handled the error, and trains again.
+        If the loop before was left within an epoch, or trained another model, the curve starts again: an error left
+        it, the user's code handled the error, and trains again.
+
+        Args:
+            model: The object that it trains. Default: None, not known.
+
+        Raises:
+            NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
         """
-        if self._left is not None:
+        another = model is not None and self.trained_another(model)
+        if self._left is not None or (another and self.ended is None):
             record = self.history.trial(self.id)
-            self.restart(record.checkpoint_epoch if record.checkpoint else 0.0)
+            self.restart(record.checkpoint_epoch if record.checkpoint else 0.0, _FOLDS if another else "")
+        elif not another and self._trained_in_full:
+            raise NotSupported(
+                f"Trial {self.id} has trained to {self.unit} {self.epoch:g}, a full training, and this second loop "
+                f"over its {several_of(self.unit)} would train nothing. {_FOLDS}"
+            )
+        return self._first is None
+
+    @property
+    def _trained_in_full(self) -> bool:
+        """True if this attempt has reported the end of a full training and was not stopped there."""
+        stops = self.verdict is not None and self.verdict.stops
+        return self._first is not None and self.horizon is not None and self.epoch >= self.horizon and not stops
 
     def begins_epoch(self, epoch: float | None) -> None:
         """State that a loop is within an epoch, until it is reported; None: it is not."""
@@ -182,14 +203,14 @@ class Port(Attempt):
         """Return the trial of this study that a checkpoint of haltune is of, by its path; None for other paths."""
         return self._session.checkpoints.owner(path)
 
-    def sign(self, mark: str) -> None:
+    def sign(self, mark: Hashable) -> None:
         """State that this trial has trained a model with this mark, such as a digest of its weights.
 
         A copy of the model and a file that the program saved have the mark, too; see `signer`.
         """
         _SIGNED.setdefault(self._session, {}).setdefault(mark, set()).add(self.id)
 
-    def signer(self, mark: str) -> int | None:
+    def signer(self, mark: Hashable) -> int | None:
         """Return the trial that signed, in this process, the mark of the model with which a fit starts, or None.
 
         This trial if it signed it too: two equal configurations can train equal models. None if it resumes.

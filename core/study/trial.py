@@ -199,6 +199,8 @@ class Trial(Port, KnowsAttributes):
 
     def _next(self) -> float:
         """Return the position of a report without one. Raises InvalidInput if it cannot be guessed."""
+        if self._left is not None and self.unit != "token":
+            return self._left  # a loop over the epochs may report every n-th only
         if self.unit == "epoch":
             return math.floor(self.epoch) + 1.0
         if (every := self._session.log.problem.every) is not None:
@@ -561,9 +563,10 @@ class Fold(Trial):
             )
         super().starts(model, position, of, resume)
 
-    def begins_loop(self) -> None:
-        if self._left is not None:
+    def begins_loop(self, model: Any = None) -> bool:
+        if self._left is not None or (model is not None and self.trained_another(model) and self.ended is None):
             self._continues()
+        return self._first is None
 
     def _continues(self) -> None:
         """Start again from the last checkpoint, if more was reported."""

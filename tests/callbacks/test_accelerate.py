@@ -117,3 +117,18 @@ def test_two_processes_stop_pause_and_resume_together_digit_for_digit(tmp_path):
         "haltune_0.json", "haltune_1.json", "model.safetensors", "optimizer.bin", "random_states_0.pkl",
         "random_states_1.pkl", "scheduler.bin",
     ]  # fmt: skip
+
+
+def test_a_state_of_another_trial_that_the_program_loaded_is_refused(tmp_path):
+    study = pausing_study(tmp_path / "search.db", at=(2,), trials=2, verbose=0)
+
+    def load(accelerator):
+        if (tmp_path / "shared").exists():
+            accelerator.load_state(tmp_path / "shared")
+
+    accelerator = Accelerator(cpu=True)
+    with study.ask() as trial:
+        train(trial, accelerator=accelerator, during=lambda _: accelerator.save_state(tmp_path / "shared"))
+    other = next(trial for trial in iter(study.ask, None) if trial.id == 1)
+    with pytest.raises(NotSupported, match=r"trial 1 loaded a state of trial 0.*leave out accelerator.load_state"):
+        train(other, before=load)

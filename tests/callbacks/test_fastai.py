@@ -9,8 +9,10 @@ from paused_studies import pausing_study
 pytest.importorskip("fastai", reason="fastai is not installed")
 
 
+from haltune import Minimize
+from haltune.callbacks import check_resume
 from haltune.callbacks.fastai import HaltuneCallback
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, NotSupported
 
 lib = Fastai()
 learner, weights = lib.learner, lib.scores
@@ -77,3 +79,115 @@ def test_a_checkpoint_that_is_damaged_says_what_to_do(tmp_path):
         file.write("{}")
     with pytest.raises(InvalidInput, match=r"damaged.*Restore it from a copy"):
         train(HaltuneCallback(trial, "mae"), epochs=4)
+
+
+# what fits change besides the weights
+
+
+def unfreezing():
+    from fastai.callback.core import Callback
+
+    class Unfreezing(Callback):
+        def before_train(self):  # not called in epochs that are replayed
+            if self.epoch == 1:
+                self.learn.model[0].requires_grad_(True)
+
+    return Unfreezing()
+
+
+def averaging():
+    import copy
+
+    from fastai.callback.core import Callback
+
+    class Averaging(Callback):
+        def before_fit(self):
+            self.average = copy.deepcopy(self.learn.model)
+
+        def after_train(self):
+            for mean, new in zip(self.average.parameters(), self.learn.model.parameters(), strict=True):
+                mean.data.mul_(0.5).add_(new.data, alpha=0.5)
+
+        def before_validate(self):
+            self.own = {name: value.clone() for name, value in self.learn.model.state_dict().items()}
+            self.learn.model.load_state_dict(self.average.state_dict())
+
+        def after_validate(self):
+            self.learn.model.load_state_dict(self.own)
+
+    return Averaging()
+
+
+def accumulating():
+    from fastai.callback.training import GradientAccumulation
+
+    return GradientAccumulation(24)  # of epochs with 16 rows
+
+
+@pytest.mark.parametrize("made", [unfreezing, accumulating])
+def test_layers_that_a_callback_unfroze_and_waiting_gradients_resume(made):
+    def run(trial):
+        learn = learner(cbs=made())
+        learn.model[0].requires_grad_(made is accumulating)
+        learn.fit(trial.max_epochs, 0.05, cbs=HaltuneCallback(trial, "mae"))
+        return learn
+
+    assert check_resume(run, goal=Minimize("mae"))
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_fits_with_a_callback_each_count_on_and_resume_exactly(at):
+    def run(trial):
+        learn = learner()
+        learn.model[0].requires_grad_(False)
+        learn.fit(2, 0.05, cbs=HaltuneCallback(trial))
+        learn.model[0].requires_grad_(True)
+        learn.fit(2, 0.02, cbs=HaltuneCallback(trial))
+        return learn
+
+    assert check_resume(run, goal=Minimize("mae"), pause_at=at)
+
+
+def test_a_training_with_an_average_in_a_callback_is_not_paused():
+    def run(trial):
+        learn = learner(cbs=averaging())
+        learn.fit(trial.max_epochs, 0.05, cbs=HaltuneCallback(trial))
+        return learn
+
+    assert "changes in training, and haltune saves only" in str(check_resume(run, goal=Minimize("mae")))
+
+
+def saving_the_worst():
+    from fastai.callback.tracker import SaveModelCallback
+
+    return SaveModelCallback(monitor="mae", comp=np.greater)  # loads it after the fit
+
+
+@pytest.mark.parametrize("made", [averaging, saving_the_worst])
+def test_the_kept_model_has_the_value_of_its_trial_where_callbacks_change_the_weights(made, tmp_path):
+    s = pausing_study(tmp_path / "s.db", at=(), metric="mae", epochs=4, keep=1, verbose=0)
+    with s.ask() as trial:
+        learner(cbs=made(), path=tmp_path).fit(4, 0.1, cbs=HaltuneCallback(trial, "mae"))
+    fresh = learner(seed=5)
+    fresh.load(f"{s.best.checkpoint}/model")
+    fresh.validate()
+    assert fresh.final_record[-1] == s.best.value
+
+
+def test_another_schedule_than_at_the_pause_is_refused(tmp_path):
+    s = pausing_study(tmp_path / "s.db", at=(2,), metric="mae", epochs=4, verbose=0)
+    with s.ask() as trial:
+        learner().fit_one_cycle(4, 0.05, cbs=HaltuneCallback(trial, "mae"))
+    with pytest.raises(NotSupported, match=r"another schedule of 'lr'"):
+        learner().fit_one_cycle(4, 0.04, cbs=HaltuneCallback(s.ask(), "mae"))
+
+
+@pytest.mark.parametrize(("monitor", "said"), [("maee", "not logged by this Learner"), ("mae", "no validation data")])
+def test_a_metric_that_no_epoch_can_have_is_refused_before_the_first(monitor, said):
+    learn = learner()
+    if monitor == "mae":
+        learn.dls.loaders = learn.dls.loaders[:1]
+    before = weights(learn)
+    with pytest.raises(InvalidInput, match=said):
+        learn.fit(3, 0.05, cbs=HaltuneCallback(FakeTrial(max_epochs=3), monitor))
+    np.testing.assert_array_equal(weights(learn), before)

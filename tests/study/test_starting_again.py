@@ -13,6 +13,7 @@ from whims import PAUSE, STOP
 
 from haltune import HaltuneWarning, Trial
 from haltune.callbacks.loop import TrainingLoop
+from haltune.errors import NotSupported
 from haltune.log.events import Ended, Resumed
 from haltune.study.attempt import Report
 
@@ -162,3 +163,19 @@ def test_updates_that_do_not_keep_pace_with_the_epochs_are_said_at_the_second_re
         for epoch, made in enumerate(updates, 1):
             trial.record(Report(0.5, float(epoch), 1.0), updates=made)
     assert [words in str(w.message) for w in caught] == ([] if words is None else [True])
+
+
+def test_a_second_loop_after_a_full_training_is_refused(world: World) -> None:
+    trial = world.ask()
+    for epoch in trial.epochs():
+        trial.report(0.5, epoch)
+    with pytest.raises(NotSupported, match=r"this second loop over its epochs would train nothing.*trial\.folds"):
+        next(iter(trial.epochs()))
+
+
+def test_a_report_without_a_position_is_of_the_epoch_that_the_loop_is_in(world: World) -> None:
+    trial = world.ask()
+    for epoch in trial.epochs():
+        if epoch % 3 == 0:
+            trial.report(0.5)
+    assert world.study.trials[0].epochs.tolist()[:2] == [3, 6]
