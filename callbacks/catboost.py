@@ -15,24 +15,32 @@ use_best_model=False. So make the goal Minimize("validation-RMSE", of="best"), w
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+import numpy as np
 
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
+from haltune.study import Trial
+from haltune.study.trial import Fold
 
 from .base import Reporting
 from .boosting import advise_best, full_name, keep_best
-from .reporter import two_callbacks
+from .reporter import digest, two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
 _SELDOM = 10**8  # seconds: only the snapshot at the end is needed
 _UNASKED = "CatBoost saves no state without **callback.snapshot: call fit(..., **callback.snapshot)"
+_OWN_FOLDER = "Call fit(..., **callback.snapshot), or give each trial a train_dir and a snapshot_file of its own"
+_FITS: weakref.WeakKeyDictionary[Trial, HaltuneCallback] = weakref.WeakKeyDictionary()  # trial -> of its last fit
 _SETS = "eval_set=(x, y), and the metric by eval_metric=; its name is then 'validation-Logloss'"
 
 
@@ -77,6 +85,10 @@ class HaltuneCallback(Reporting):
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
     _cuts = False  # whether CatBoost keeps the best round
+
+    def _setup(self) -> None:
+        if self.trial.epoch == 0 and self.trial.ended is None:
+            self.trial.before_end(self._miss)
 
     @property
     def snapshot(self) -> dict[str, Any]:
@@ -130,12 +142,49 @@ class HaltuneCallback(Reporting):
         # the metrics of the first round include evaluations of rounds before this training, of each round or not
         self._evaluations = iteration - 1
         self._training = _Training()
-        self._reporter.begin(model=self._training, position=iteration - 1)
+        if (earlier := _FITS.get(self.trial)) is not None and earlier._model is not None and earlier._reporter.over:
+            earlier._end()  # the trial ends before another fit, which CatBoost did not announce
+        self._refuse_snapshot(iteration - 1)
+        self._reporter.begin(model=self._training, position=iteration - 1, of=self._owner(fit))
+        _FITS[self.trial] = self
         if self._cuts:
             advise_best(self._reporter, "CatBoost (use_best_model)")
         ends = "after this round, without a save" if self._file is None else "after the next save"
         self._reporter.defer(Interruption(loop is not None, loop, patient=True, ends=ends))
         self.trial.before_end(self._end)
+
+    def _owner(self, fit: FrameType | None) -> int | None:
+        """Return the trial of the study whose model the fit was given to continue, or None."""
+        given = None if fit is None else fit.f_locals["init_model"]
+        if given is None:
+            return None
+        if isinstance(given, (str, os.PathLike)) and (owner := self.trial.owner(given)) is not None:
+            return owner
+        loaded = fit.f_locals["train_params"]["init_model"]
+        return None if loaded is None else self.trial.signer(_mark(loaded))
+
+    def _refuse_snapshot(self, position: int) -> None:
+        """Raise NotSupported if CatBoost has continued a snapshot beyond all that the trial has reported."""
+        trial = self.trial
+        if position <= trial.epoch or isinstance(trial, Fold):  # a fold refuses the state of another one itself
+            return
+        before = trial.history.furthest_superseded(trial.id)  # a killed attempt, whose snapshot it may be
+        if position > (reached := trial.epoch if before is None else max(trial.epoch, before.epoch)):
+            raise NotSupported(
+                f"Trial {trial.id} has trained {reached:g} rounds, but CatBoost continues a snapshot of {position}, of "
+                f"another training. {_OWN_FOLDER}."
+            )
+
+    def _miss(self) -> None:
+        """Fail the trial if CatBoost has called the callback in no round."""
+        if self.trial.epoch == 0:
+            self._fail(
+                NotSupported(
+                    f"CatBoost called the callback of trial {self.trial.id} in no round. If fit found a finished "
+                    f"snapshot of another training: {_OWN_FOLDER}. Otherwise give fit callbacks=[callback], and train "
+                    "on the CPU: on GPUs CatBoost calls no callbacks."
+                )
+            )
 
     def _need(self) -> int:
         """Return the bytes of the snapshot that a pause needs, at least those of the one from which it resumed."""
@@ -146,6 +195,8 @@ class HaltuneCallback(Reporting):
         reporter = self._reporter
         if reporter.saves:
             reporter.attempt(lambda: self.trial.save(self._write, _SNAPSHOT), over=True)
+        if model is not None and model.is_fitted():
+            self.trial.sign(_mark(model))
         keep_best(reporter, partial(_write, model), _MODEL)
         reporter.end_of_fit(lambda path: model.save_model(str(path)), _MODEL)
         reporter.leave()
@@ -159,6 +210,10 @@ class HaltuneCallback(Reporting):
         if self._file is None or not self._file.exists():
             raise NotSupported(_UNASKED)
         shutil.copy(self._file, path)
+
+
+def _mark(model: Any) -> str:
+    return digest([np.asarray(model.get_leaf_values())])
 
 
 class _Training:

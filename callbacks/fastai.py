@@ -13,19 +13,27 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from haltune._utils.interruption import Interruption, caller
 from haltune._utils.randomness import capture, damaged, restore, tupled
-from haltune.errors import NotSupported
+from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
 from .base import Reporting
+from .changes import Print, is_plain, numbers, set_numbers
 from .reporter import missing, two_callbacks
 
-_SUFFIX, _STATE, _PROGRESS = ".fastai", "model.pth", "progress.json"
+_SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
+_PARTS = ["random", "loaders", "smooth", "records", "flags", "frozen", "gradients", "changed", "scaler", "schedules"]
+_METRICS = "Give Learner(..., metrics=...)"
 
 
 class HaltuneCallback(Reporting):
@@ -72,9 +80,8 @@ class HaltuneCallback(Reporting):
 
     def _setup(self) -> None:
         self._fits = self._trained = False  # a fit is running; it has trained an epoch
-        self._before = 0  # epochs of the fits before this one
-        self._records: list[list[float]] = []  # the table's columns for each epoch of all fits
-        self._resumes = self.trial.checkpoint is not None and self.trial.ended is None  # load the checkpoint
+        self._course = _Course()
+        self._courses()
 
     # the events, in the order in which fastai calls them
 
@@ -89,9 +96,12 @@ class HaltuneCallback(Reporting):
             raise two_callbacks("cbs=[...]")
         if torch_ranks().size > 1:
             raise NotSupported("With fastai, haltune supports one process only. Train without distrib_ctx().")
-        if self._resumes and not self._records:
-            self._records = self._progress()["records"]
-        self._reporter.begin(model=learn.model)
+        self._need_metric()
+        course = self._course = self._course_of(learn.model)
+        position = len(course.records) if course.resumes else course.before
+        self._reporter.begin(self._planned(), learn.model, position)
+        if course.resumes and course.before < len(course.records) <= course.before + learn.n_epoch:
+            self._need_schedules()
         self._reporter.defer(Interruption.within("fit", "fastai.learner"))
 
     def before_epoch(self) -> None:
@@ -102,10 +112,14 @@ class HaltuneCallback(Reporting):
             return
         if self._reporter.verdict is not None:
             raise CancelFitException  # the verdict came in an earlier fit
-        if self._resumes:
+        if self._course.resumes:
             self._saving(False)
-            self.learn.recorder.log += self._records[self._epoch - 1]
+            self.learn.recorder.log += self._course.records[self._epoch - 1]
             raise CancelEpochException
+
+    def before_train(self) -> None:
+        if self._fits:  # what the callbacks make at the start of a fit is there
+            self._course.start = self._present() | self._course.start
 
     def after_train(self) -> None:
         self._trained = self._fits
@@ -118,39 +132,122 @@ class HaltuneCallback(Reporting):
         recorder = self.learn.recorder
         metrics = dict(zip(recorder.metric_names[1:], recorder.log[1:], strict=False))
         if self.monitor not in metrics:
-            raise missing(self.monitor, metrics, "in the first epoch", "Give Learner(..., metrics=...)")
-        self._records[self._epoch - 1 :] = [list(metrics.values())]
+            raise missing(self.monitor, metrics, "in the first epoch", _METRICS)
+        self._course.records[self._epoch - 1 :] = [list(metrics.values())]
         self._reporter.report(metrics[self.monitor], self._epoch, metrics)
         self._reporter.heed(self._epoch)
 
     def after_epoch(self) -> None:
         from fastai.callback.core import CancelFitException
 
-        if self._fits and self._resumes and self._epoch == len(self._records):
-            self._resumes = False
+        course = self._course
+        if self._fits and course.resumes and self._epoch == len(course.records):
+            course.resumes = False
             self._saving(True)
             self._load()
             self._reporter.clock.restart()
         if not self._trained:
             return
-        self._reporter.save_epoch(self._write, _SUFFIX)
+        if self._reporter.saves and (why := self._lost()) is not None:
+            if self._reporter.keeps_epoch:
+                self._reporter.keep(self._write, _SUFFIX)
+            self._reporter.decline(why, always=True)
+        else:
+            self._reporter.save_epoch(self._write, _SUFFIX)
+        if self._reporter.over or self.learn.epoch + 1 == self.learn.n_epoch:
+            self._keep()
         self._trained = False
         if self._reporter.over:
             raise CancelFitException
 
+    def after_cancel_fit(self) -> None:
+        if self._trained:
+            self._reporter.ends_by_itself()  # a tracker ended it in its last epoch
+            self._keep()
+
     def after_fit(self) -> None:
         if not self._fits:
             return
-        if self._trained:
-            self._reporter.ends_by_itself()  # a tracker ended it in its last epoch
-        self._fits = False
-        self._before += self.learn.epoch + 1
-        self._reporter.end_of_fit(self._write, _SUFFIX)
+        self._fits = self._trained = False
+        self._course.before += self.learn.epoch + 1
+        self._reporter.end_of_fit()
         self._reporter.leave()
 
     @property
     def _epoch(self) -> int:
-        return int(self._before + self.learn.epoch + 1)
+        return int(self._course.before + self.learn.epoch + 1)
+
+    def _keep(self) -> None:
+        """Keep the model of the last epoch if it counts, before SaveModelCallback loads that of its best epoch."""
+        if not self._reporter.saves and self._reporter.keeps:
+            self._reporter.save(self._write, _SUFFIX)
+
+    # a fit
+
+    def _courses(self) -> _Courses:
+        return _COURSES.setdefault(self.trial, _Courses(self.trial.checkpoint))
+
+    def _course_of(self, model: Any) -> _Course:
+        """Return the course of the model's fits in this trial, also by other callbacks; a new one for a new model."""
+        known = self._courses()
+        if model not in known.of:
+            known.of[model] = _Course()
+            if known.checkpoint is not None and self.trial.ended is None:
+                known.of[model] = _Course(records=self._progress(known.checkpoint)["records"], resumes=True)
+        return known.of[model]
+
+    def _need_metric(self) -> None:
+        """Raise InvalidInput before the training if no epoch will log the metric."""
+        learn = self.learn
+        names = [name for name in learn.recorder.metric_names[1:] if name != "time"]
+        loaders = learn.dls.loaders
+        valid = loaders[1] if len(loaders) > 1 else None
+        empty = valid is None or (hasattr(valid, "__len__") and len(valid) == 0)
+        if not self._reporter.silent:
+            return
+        if self.monitor not in names:
+            raise missing(self.monitor, names, "by this Learner", _METRICS)
+        if empty and not self.monitor.startswith("train_"):
+            raise InvalidInput(
+                f"{self.monitor!r} is a metric of the validation, and dls has no validation data. Give "
+                "Learner(DataLoaders(train, valid), ...), or a splitter with a share for validation."
+            )
+
+    def _planned(self) -> float | None:
+        """Return the epochs to which the fits train if they are too many; fewer may be followed by another fit."""
+        planned, horizon = self._course.before + self.learn.n_epoch, self.trial.horizon
+        tuning = caller("fine_tune", "fastai.callback.schedule")
+        if horizon is None or tuning is None:
+            return None if horizon is None or planned <= horizon else planned
+        epochs, frozen = tuning.f_locals["epochs"], tuning.f_locals["freeze_epochs"]
+        if self._course.before < frozen and epochs + frozen > horizon:
+            self._reporter.advise(
+                f"learn.fine_tune({epochs}) trains {epochs + frozen} epochs, {frozen} of them frozen, but the search's "
+                f"max_epochs is {horizon}: haltune ends the training there, before the end of its schedule. Write "
+                f"learn.fine_tune(trial.max_epochs - {frozen}, freeze_epochs={frozen}), or set "
+                f"max_epochs={epochs + frozen} in the search.",
+                "horizon",
+            )
+        return None
+
+    def _need_schedules(self) -> None:
+        """Raise NotSupported if a fit is to continue with other schedules than those with which it paused."""
+        before = self._progress(self.trial.checkpoint)["schedules"]
+        for name, values in self._schedules().items():
+            if before.get(name, values) != values:
+                raise NotSupported(
+                    f"Trial {self.trial.id} paused with another schedule of {name!r} than this fit has (at its start "
+                    f"{before[name][0]}, now {values[0]}), so it would not continue its training. Compute it from "
+                    "trial.config alone. If learn.lr_find() chooses the rate, call it once before the search."
+                )
+
+    def _schedules(self) -> dict[str, Any]:
+        """Return values of the schedules of the fit, by hyperparameter."""
+        found = {}
+        for other in self.learn.cbs:
+            for name, schedule in (getattr(other, "scheds", None) or {}).items():
+                found[str(name)] = [np.asarray(schedule(place), float).tolist() for place in (0.0, 0.2, 0.5, 0.8)]
+        return found
 
     def _saving(self, saves: bool) -> None:
         """Disable SaveModelCallback in epochs that are replayed.
@@ -164,45 +261,150 @@ class HaltuneCallback(Reporting):
             elif hasattr(other, "_save"):
                 other._save = lambda name: None
 
+    # the state of the training
+
+    def _lost(self) -> str | None:
+        """Return why a training that paused now would not continue as if it had not; None if it would."""
+        start = self._course.start
+        for name, value in self._present().items():
+            if name == "tensors" and value != start[name]:
+                return "the model has other parameters or buffers than at the start, and a new model lacks them"
+            if isinstance(value, Print) and value != start.get(name, value):
+                return (
+                    f"{name.partition('.')[2]} changes in training, and haltune saves only numbers, texts, lists and "
+                    "dicts of callbacks"
+                )
+        return None
+
+    def _present(self) -> dict[str, Any]:
+        """Return what can change besides weights, optimizer and flags; `Print`s of what cannot be saved."""
+        learn, found = self.learn, {}
+        known = {id(part) for part in (*learn.model.parameters(), learn.opt, getattr(learn.opt, "opt", None))}
+        for place, callback in self._own_callbacks():
+            for name, value in vars(callback).items():
+                if name != "learn":
+                    found[f"{place}.{name}"] = value if is_plain(value) else Print(value, known)
+        found |= {f"model:{name}": value for name, value in numbers(learn.model)}
+        return found | {"tensors": {name: list(value.shape) for name, value in learn.model.state_dict().items()}}
+
+    def _own_callbacks(self) -> Iterator[tuple[str, Any]]:
+        """Yield the user's callbacks and fastai's that count within an epoch, each with its number and class."""
+        seen: dict[str, int] = {}
+        for callback in self.learn.cbs:
+            kind = type(callback).__qualname__.rpartition(".")[2]
+            seen[kind] = seen.get(kind, 0) + 1
+            of_library = f"{type(callback).__module__}.".startswith(("fastai.", "haltune."))
+            if not of_library or kind == "GradientAccumulation":
+                yield f"{seen[kind]}.{kind}", callback
+
+    def _best_files(self) -> list[Path]:
+        """Return the files of the best weights of SaveModelCallbacks, which other trials may overwrite."""
+        from fastai.learner import join_path_file
+
+        savers = [c for c in self.learn.cbs if hasattr(c, "fname") and not getattr(c, "every_epoch", True)]
+        folder = Path(self.learn.path, self.learn.model_dir)
+        return [join_path_file(saver.fname, folder, ext=".pth") for saver in savers]
+
     def _write(self, folder: Path) -> None:
         import torch
 
-        learn, recorder = self.learn, self.learn.recorder
+        learn, recorder, course = self.learn, self.learn.recorder, self._course
         folder.mkdir()
         state = {"model": learn.model.state_dict(), "opt": _plain(learn.opt.state_dict())}
         torch.save(state, folder / _STATE)
+        parameters = dict(learn.model.named_parameters())
+        gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+        if waiting := {name: gradient for name, gradient in gradients.items() if gradient.any()}:
+            torch.save(waiting, folder / _GRADIENTS)
+        if self._reporter.saves:
+            for i, file in enumerate(self._best_files()):
+                if file.is_file():
+                    shutil.copyfile(file, folder / f"best-{i}.pth")
         loaders = [dl.rng.getstate() if hasattr(dl, "rng") else None for dl in learn.dls.loaders]
+        present = {k: v for k, v in self._present().items() if not isinstance(v, Print) and v != course.start.get(k)}
+        scaler = vars(learn).get("scaler")
         progress = {
             "random": capture(),
             "loaders": loaders,
             "smooth": [recorder.smooth_loss.count, float(recorder.smooth_loss.val)],
-            "records": self._records,
+            "records": course.records,
+            "flags": {name: p.requires_grad for name, p in parameters.items()},
+            "frozen": getattr(learn.opt, "frozen_idx", None),
+            "gradients": [*gradients],
+            "changed": course.changed | present,
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "schedules": self._schedules(),
         }
         (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
 
-    def _progress(self) -> dict[str, Any]:
-        text = Path(self.trial.checkpoint or "", _PROGRESS).read_text(encoding="utf-8")
+    @staticmethod
+    def _progress(checkpoint: str | None) -> dict[str, Any]:
+        text = Path(checkpoint or "", _PROGRESS).read_text(encoding="utf-8")
         try:
             found = json.loads(text)
-            return {name: found[name] for name in ("random", "loaders", "smooth", "records")}
+            return {name: found[name] for name in _PARTS}
         except (ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
 
     def _load(self) -> None:
         import torch
 
-        progress = self._progress()
+        progress = self._progress(self.trial.checkpoint)
         learn, smooth = self.learn, self.learn.recorder.smooth_loss
-        path = Path(self.trial.checkpoint or "", _STATE)
-        state = torch.load(path, map_location=next(learn.model.parameters()).device, weights_only=True)
+        folder = Path(self.trial.checkpoint or "")
+        device = next(learn.model.parameters()).device
+        state = torch.load(folder / _STATE, map_location=device, weights_only=True)
         learn.model.load_state_dict(state["model"])
         learn.opt.load_state_dict(state["opt"])
+        waiting = {}
+        if (folder / _GRADIENTS).is_file():
+            waiting = torch.load(folder / _GRADIENTS, map_location=device, weights_only=True)
+        for name, parameter in learn.model.named_parameters():
+            parameter.requires_grad_(progress["flags"][name])
+            zero = torch.zeros_like(parameter) if name in progress["gradients"] else None
+            parameter.grad = waiting.get(name, zero)
+        if progress["frozen"] is not None:
+            learn.opt.frozen_idx = progress["frozen"]
+        changed = self._course.changed = progress["changed"]
+        for place, callback in self._own_callbacks():
+            for name, value in changed.items():
+                if name.startswith(f"{place}."):
+                    setattr(callback, name.removeprefix(f"{place}."), json.loads(json.dumps(value)))
+        set_numbers(learn.model, {k.removeprefix("model:"): v for k, v in changed.items() if k.startswith("model:")})
+        if progress["scaler"] and vars(learn).get("scaler") is not None:
+            learn.scaler.load_state_dict(progress["scaler"])
+        for i, file in enumerate(self._best_files()):
+            if (kept := folder / f"best-{i}.pth").is_file():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(kept, file)
         for loader, generator in zip(learn.dls.loaders, progress["loaders"], strict=True):
             if generator is not None:
                 loader.rng = random.Random()
                 loader.rng.setstate(tupled(generator))
         smooth.count, smooth.val = progress["smooth"][0], torch.tensor(progress["smooth"][1])
         restore(progress["random"])
+
+
+@dataclass
+class _Course:
+    """The fits of one model in one attempt, which may have a callback each."""
+
+    before: int = 0  # epochs of the fits before the present one
+    records: list[list[float]] = field(default_factory=list)  # the table's columns for each epoch of all fits
+    resumes: bool = False  # the checkpoint is to be loaded
+    start: dict[str, Any] = field(default_factory=dict)  # what can change besides the weights, as it was first
+    changed: dict[str, Any] = field(default_factory=dict)  # of it, what earlier attempts changed
+
+
+class _Courses:
+    """The courses of a trial, by model, and the checkpoint with which its attempt began."""
+
+    def __init__(self, checkpoint: str | None) -> None:
+        self.checkpoint = checkpoint
+        self.of: WeakKeyDictionary[Any, _Course] = WeakKeyDictionary()
+
+
+_COURSES: WeakKeyDictionary[Any, _Courses] = WeakKeyDictionary()  # trial -> its courses
 
 
 def _plain(value: Any) -> Any:

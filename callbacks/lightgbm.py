@@ -26,6 +26,7 @@ from haltune.study import Trial
 
 from .base import Reporting
 from .boosting import CANNOT_FOLD, FORGETS, advise_best, begin, full_name, given_by, keep_best, named, recorded
+from .reporter import digest
 
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose initial scores are the predictions of a booster
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
@@ -130,6 +131,8 @@ class HaltuneCallback(Reporting):
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._given = max(0, env.begin_iteration - self._before)
         given = given_by(self.trial, "lightgbm.", "init_model")
+        if given is None and env.begin_iteration and _writing(env.model):
+            given = self.trial.signer(_mark(env.model, env.begin_iteration))
         self._reporter.begin(model=env.model, position=self._before, of=given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end(env))  # after a callback that ends a training LightGBM calls no other
@@ -148,6 +151,8 @@ class HaltuneCallback(Reporting):
 
     def _end(self, env: Any) -> None:
         self.trial.before_end(None)
+        if _writing(env.model):
+            self.trial.sign(_mark(env.model))
         if _writing(env.model) and _kind(env) != "dart":
             keep_best(self._reporter, lambda path, n: env.model.save_model(path, num_iteration=self._given + n), ".txt")
         self._reporter.end_of_fit(_writing(env.model), ".txt")
@@ -179,7 +184,8 @@ class _Stopper:
             if env.iteration == env.begin_iteration and self._callback._before:
                 self._remind(env)
             self._see(env, env.iteration, env.evaluation_result_list)
-        except EarlyStopException:
+        except EarlyStopException as stop:
+            self._callback.trial.sign(_mark(env.model, stop.best_iteration + 1))
             self._callback._end(env)
             raise
 
@@ -241,6 +247,12 @@ def _inexact(env: Any) -> str | None:
 def _writing(model: Any) -> Callable[[Path], object] | None:
     """Return a function that saves a booster with all of its rounds; None for the boosters of lgb.cv."""
     return None if hasattr(model, "boosters") else lambda path: model.save_model(path, num_iteration=-1)
+
+
+def _mark(model: Any, rounds: int = -1) -> str:
+    """Return the mark of the first `rounds` of a booster; -1: of all."""
+    text = model.model_to_string(num_iteration=rounds)
+    return digest([text[text.find("\nTree=0") :].partition("end of trees")[0].encode()])
 
 
 def _need_fresh_data(env: Any) -> None:

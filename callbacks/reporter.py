@@ -13,6 +13,7 @@ A `Reporter` connects one training loop with one trial.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import math
 import os
 import threading
@@ -262,15 +263,21 @@ class Reporter:
                 f"{full}={planned:g} in the search.",
                 "horizon",
             )
-        if not self.ended:
-            trial.starts(model, position, of, self.resume_hint)
-        if trial.attempt != self._attempt:
-            self._restarted()
+        self.starts(position, model, of)
         if not self.ended and self._enough is None:
             self._enough = threading.Event()
             arguments = weakref.ref(self), trial.heartbeat_seconds, self._enough
             threading.Thread(target=_beat, args=arguments, name="haltune-heartbeat", daemon=True).start()
         self.clock.restart()
+
+    def starts(self, position: float | None, model: Any = None, of: int | None = None) -> None:
+        """State where the fit starts, for loops that know it after `begin`; see `Port.starts`."""
+        if not self.ended:
+            self.trial.starts(model, position, of, self.resume_hint)
+            if position is not None and position < int(self.trial.epoch):
+                self._warned.add("repeat")
+        if self.trial.attempt != self._attempt:
+            self._restarted()
 
     def report(
         self,
@@ -693,6 +700,14 @@ def trains_another(trial: Port) -> NotSupported:
         "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): "
         "and HaltuneCallback(fold). Otherwise fit without the callback."
     )
+
+
+def digest(parts: Iterable[Any]) -> str:
+    """Return the mark of a model for `Port.sign`, from its weights: arrays or bytes."""
+    mark = hashlib.sha256()
+    for part in parts:
+        mark.update(part if isinstance(part, bytes) else part.tobytes())
+    return mark.hexdigest()
 
 
 def two_callbacks(where: str) -> InvalidInput:

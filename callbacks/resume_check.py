@@ -395,7 +395,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple)) or type(value).__module__ == "fastcore.foundation":  # fastai's list
         for i, inner in enumerate(value):
             yield from _leaves(inner, f"{path}[{i}]")
     else:

@@ -29,6 +29,7 @@ from haltune.study import Trial
 
 from .base import Portable, Reporting
 from .objects import put_back, state_of
+from .reporter import digest
 
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # algorithm -> the trial and its attempt
 _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_buffer", "ep_success_buffer")
@@ -95,6 +96,7 @@ class HaltuneCallback(Reporting):
         self._steps = self._updates = 0  # of the model at the start of this rollout
         self._fitted = 0  # updates of the model at the start of this fit
         self._first = 0  # the same, if they were made before the trial
+        self._start = ""  # mark of the policy at the start of this fit
         self._state: str | None = None  # of all but the policy, after the last update
         self._unsaved = ""  # why that state is not known
         self._resumed: Any = None  # the state to continue from, until the first rollout
@@ -109,10 +111,12 @@ class HaltuneCallback(Reporting):
         if fresh and trial.checkpoint is not None and trial.ended is None:
             self._load(trial.checkpoint)
         _TRAINED[model] = attempt
+        self._start = _mark(model)
         self._fitted = _updates(model)
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
-        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position)
+        owner = trial.signer(self._start) if fresh else None
+        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner)
         if self.parent is not None:  # events do not pass these hooks on
             root = self.locals["callback"]
             _follow(root, "_on_rollout_start", self._on_rollout_start)
@@ -124,6 +128,8 @@ class HaltuneCallback(Reporting):
             self._restore(self._resumed)
             self._fitted = _updates(self.model)
         self._steps, self._updates = int(self.model.num_timesteps), _updates(self.model)
+        if hasattr(self.model, "rollout_buffer"):  # others have a rollout of a few steps
+            self._sign()
         self._state, self._unsaved = None, "its state after the last update is not known"
         if hasattr(self.model, "rollout_buffer") and self._learnt and self._reports_next():
             try:
@@ -159,6 +165,7 @@ class HaltuneCallback(Reporting):
             self._report(reward)
         elif last and (episodes := list(self.model.ep_info_buffer or ())):
             self._report(float(np.mean([episode["r"] for episode in episodes])))
+        self._sign()
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
         self._state = None
@@ -186,8 +193,14 @@ class HaltuneCallback(Reporting):
         calls = self.parent.n_calls
         return bool(every > 0 and (calls + self.model.n_steps) // every > calls // every)
 
+    def _sign(self) -> None:
+        """Sign the policy, which the program may save, if it has learnt."""
+        if (mark := _mark(self.model)) != self._start:
+            self.trial.sign(mark)
+
     def _report(self, reward: float) -> None:
         if self._learnt > self.trial.epoch:
+            self._sign()
             several, steps = self._reporter.measures.others, self._learnt
             # target_kl ends some updates early; the last rollout can exceed a full training
             steady = getattr(self.model, "target_kl", None) is None and steps in (self._steps, self.model.num_timesteps)
@@ -260,6 +273,10 @@ class HaltuneCallback(Reporting):
 def _updates(model: Any) -> int:
     """Return the updates of a policy so far."""
     return int(model._n_updates)
+
+
+def _mark(model: Any) -> str:
+    return digest(w.detach().cpu().numpy() for w in model.policy.parameters())
 
 
 def _follow(callback: Any, hook: str, act: Callable[[], None]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import Value
@@ -24,6 +23,7 @@ from haltune.errors import NotSupported
 
 from . import objects
 from .base import Portable
+from .changes import Print, numbers, set_numbers
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -151,7 +151,7 @@ class Unsaved(Portable):
         if present["groups"] != self._before["groups"]:
             return "the optimizer has other parameter groups than at the start, and a new optimizer lacks them"
         for name, now in present["unsaved"].items():
-            if now is not None and now != self._before["unsaved"].get(name, self._marks.get(name, now)):
+            if now != self._before["unsaved"].get(name, self._marks.get(name, now)):
                 return objects.unsaved(name.partition(".")[2])
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
@@ -184,7 +184,7 @@ class Unsaved(Portable):
         model, optimizer = self._trainer.model, self._trainer.optimizer
         return {
             "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
-            "numbers": dict(_numbers(model)),
+            "numbers": dict(numbers(model)),
             "unsaved": self._unsaved(),
             "tensors": {name: tuple(value.shape) for name, value in model.state_dict().items()},
             "groups": [len(group["params"]) for group in optimizer.param_groups],
@@ -196,25 +196,28 @@ class Unsaved(Portable):
             for name, value in vars(callback).items():
                 yield f"{place}.{name}", value
 
-    def _unsaved(self) -> dict[str, Any]:
-        """Return what tells whether the attributes that are not plain data have changed."""
-        model = self._trainer.model
-        weights, trained = objects.storages(model), {id(p) for p in model.parameters()}
-        return {
-            name: _printed(value, trained, weights, 3)
-            for name, value in self._attributes()
-            if not objects.is_data(objects.mark(value, weights=weights))
-        }
+    def _unsaved(self) -> dict[str, Print]:
+        """Return what tells whether attributes have changed that are not plain data.
+
+        Of a user's Trainer, only its further models and optimizers: the class of transformers sets most others.
+        """
+        trainer = self._trainer
+        weights = objects.storages(trainer.model)
+        saved = [*trainer.model.parameters(), trainer.optimizer, getattr(trainer.optimizer, "optimizer", None)]
+        known = {id(part) for part in saved}
+        found = {n: v for n, v in self._attributes() if not objects.is_data(objects.mark(v, weights=weights))}
+        if not f"{type(trainer).__module__}.".startswith(_OWN_PACKAGES):
+            for name, value in vars(trainer).items():
+                if hasattr(value, "zero_grad") and hasattr(value, "state_dict"):
+                    found[f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}"] = value
+        return {name: Print(value, known) for name, value in found.items()}
 
     def _restore(self) -> None:
         model, saved = self._trainer.model, self._restored
-        parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
+        parameters = dict(model.named_parameters())
         for name in parameters.keys() & saved.get("flags", {}).keys():
             parameters[name].requires_grad_(saved["flags"][name])
-        for name, value in saved.get("numbers", {}).items():
-            module, _, attribute = name.rpartition(".")
-            if module in modules:
-                setattr(modules[module], attribute, value)
+        set_numbers(model, saved.get("numbers", {}))
         for place, callback in _own_callbacks(self._trainer):
             for name, value in saved.get("callbacks", {}).items():
                 if name.startswith(f"{place}."):
@@ -252,38 +255,6 @@ def _put(folder: Path, found: Mapping[str, Any]) -> None:
     temporary.replace(folder / FILE)
 
 
-def _printed(value: Any, trained: set[int], weights: set[int], depth: int) -> Any:
-    """Return what tells whether an object has changed: the versions of its tensors, the plain data in it."""
-    if objects.is_data(marked := objects.mark(value, weights=weights)):
-        return marked
-    if hasattr(value, "untyped_storage"):
-        return None if id(value) in trained else (tuple(value.shape), value.data_ptr(), version(value))
-    if isinstance(value, np.ndarray):
-        return value.tobytes()
-    if hasattr(value, "named_parameters"):
-        tensors = [*value.parameters(), *value.buffers()]
-        if any(id(t) in trained for t in tensors):
-            return None
-        return [_printed(t, trained, weights, depth) for t in tensors]
-    if not depth or callable(value):
-        return None
-    if isinstance(value, dict):
-        return {repr(key): _printed(inner, trained, weights, depth - 1) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return [_printed(inner, trained, weights, depth - 1) for inner in value]
-    if type(value).__module__.split(".")[0] in ("transformers", "trl", "accelerate", "datasets", "haltune", "torch"):
-        return None
-    return {k: _printed(v, trained, weights, depth - 1) for k, v in getattr(value, "__dict__", {}).items()}
-
-
-def version(tensor: Any) -> int:
-    """Return how often a tensor was changed in place.
-
-    torch has no public name for it. Without it, the weights that a callback holds would be copied to see a change.
-    """
-    return int(tensor._version)
-
-
 def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the user's callbacks that do not export their state, by number and class."""
     for i, callback in enumerate(trainer.callback_handler.callbacks):
@@ -292,17 +263,6 @@ def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
             f"{kind.__module__}.".startswith(_OWN_PACKAGES) or any(c.__name__ == "ExportableState" for c in kind.mro())
         ):
             yield f"{i}.{kind.__qualname__.rpartition('.')[2]}", callback
-
-
-def _numbers(model: Any) -> Iterator[tuple[str, Any]]:
-    for module, holder in model.named_modules():
-        for name, value in vars(holder).items():
-            if type(value) in (bool, int, float) and name not in (
-                "training",
-                "call_super_init",
-                "_is_full_backward_hook",
-            ):
-                yield f"{module}.{name}", value
 
 
 def _parts(loader: Any) -> list[Any]:

@@ -26,6 +26,7 @@ from haltune.errors import NotSupported
 
 from .base import Reporting
 from .boosting import CANNOT_FOLD, FORGETS, STARTED, advise_best, begin, full_name, given_by, keep_best, named, recorded
+from .reporter import digest
 
 if TYPE_CHECKING:
     from xgboost.callback import TrainingCallback as _Base
@@ -103,6 +104,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._given = rounds - self._before
         if not _folds(model):
             owner = int(stamp) if (stamp := model.attr(_OWNER)) else given_by(self.trial, "xgboost.", "xgb_model")
+            if owner is None and rounds:
+                owner = self.trial.signer(_mark(model))
             self._booster = weakref.ref(model)
         self._reporter.begin(model=model, position=self._before, of=owner)
         if not _folds(model):
@@ -146,11 +149,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         else:
             if _booster(booster) not in ("dart", "gblinear"):
                 keep_best(self._reporter, lambda path, n: _write(booster[: self._given + n], path), ".ubj")
+            self._sign(booster)
             self._reporter.end_of_fit(lambda path: _write(booster, path), ".ubj")
             for one in (booster, model):
                 one.set_attr(**{_OWNER: None})
         self._reporter.leave()
         return model
+
+    def _sign(self, booster: Any) -> None:
+        """Sign the booster as it is, and as it is cut after its best round."""
+        self.trial.sign(_mark(booster))
+        if (best := booster.attr("best_iteration")) is not None and _booster(booster) != "gblinear":
+            self.trial.sign(_mark(booster[: int(best) + 1]))
 
     def _cannot_pause(self, model: Any, metrics: dict[str, float], name: str) -> str | None:
         """Return why a resumed training would differ, or None."""
@@ -197,6 +207,14 @@ def _callbacks(hook: str) -> list[Any]:
     """Return all callbacks of the training whose hook is being called."""
     frame = caller(hook, "xgboost.callback")
     return [] if frame is None else list(frame.f_locals["self"].callbacks)
+
+
+def _mark(model: Any) -> str:
+    kept = model.attributes()
+    model.set_attr(**dict.fromkeys(kept))
+    mark = digest([bytes(model.save_raw())])
+    model.set_attr(**kept)
+    return mark
 
 
 def _write(model: Any, path: Path, owned: bool = False) -> None:

@@ -283,8 +283,8 @@ def _say_best(history: History, leads: Best) -> None:
     problem = history.problem
     value = f"{short(leads.value, 6)}{plus_minus(leads.folds)}"
     text = f"{problem.goal.metric} = {value} at {problem.at(leads.epoch)} of trial {leads.trial}"
-    if not (run := history.trial(leads.trial)).complete:
-        reached = f"{problem.unit} {problem.reached(run.epoch)}"
+    if not history.complete(leads.trial):
+        reached = f"{problem.unit} {problem.reached(history.trial(leads.trial).epoch)}"
         text += f" so far: no trial is complete yet; this one is at {reached}"
     say(text)
     for key, value in leads.config.items():
@@ -394,11 +394,13 @@ def export(
         if out is not None and to is ExportFormat.tensorboard:
             say(f"tensorboard --logdir {write_runs(study, out)}")
             return
-        rows = _report_rows(study.history) if of is Of.reports else _trial_rows(study)
+        found = _report_rows(study.history) if of is Of.reports else _trial_rows(study)
+        columns = list(dict.fromkeys(name for row in found for name in row)) or _columns(study.history, of)
+        rows = [{name: row.get(name) for name in columns} for row in found]
         if out is not None and to is ExportFormat.parquet:
-            _parquet(rows, out)
+            _parquet(rows, columns, out)
             return
-        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows, _columns(study.history, of))
+        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows, columns)
         if out is not None:
             keep(text, out)
         elif to is ExportFormat.csv and sys.stdout.isatty():
@@ -435,14 +437,13 @@ def _trial_rows(study: RecordedStudy) -> list[dict[str, Any]]:
     return found
 
 
-def _parquet(rows: list[dict[str, Any]], out: Path) -> None:
+def _parquet(rows: list[dict[str, Any]], columns: list[str], out: Path) -> None:
     try:
         import pandas as pd
         import pyarrow  # noqa: F401 - pandas needs it
     except ImportError:
         raise ImportError("The format parquet needs pandas: pip install pandas pyarrow") from None
-    names = dict.fromkeys(name for row in rows for name in row)
-    table = pd.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
+    table = pd.DataFrame({name: _column([row[name] for row in rows]) for name in columns})
     try:
         table.to_parquet(out, index=False)
     except OSError as error:
@@ -460,7 +461,7 @@ def _column(values: list[Any]) -> list[Any]:
 
 
 def _columns(history: History, of: Of) -> list[str]:
-    """Return the columns that every export has, also one without rows."""
+    """Return the columns of an export without rows."""
     config = [f"config.{name}" for name in history.problem.space.parameters]
     if of is Of.reports:
         return ["trial", "attempt", "status", history.problem.unit, "value", "score", "seconds", *config]
@@ -468,12 +469,11 @@ def _columns(history: History, of: Of) -> list[str]:
     return ["trial", "status", *results, *config]
 
 
-def _csv(rows: list[dict[str, Any]], usual: list[str]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row)) or usual
+def _csv(rows: list[dict[str, Any]], columns: list[str]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(map(_guarded, columns))
-    writer.writerows([_guarded(row.get(name)) for name in columns] for row in rows)
+    writer.writerows(map(_guarded, row.values()) for row in rows)
     return out.getvalue()
 
 

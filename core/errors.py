@@ -133,7 +133,8 @@ def is_shortage(error: BaseException | None) -> bool:
             return True
         if isinstance(error, RuntimeError) and any(words in text for words in _SHORT_OF):
             return True
-        error = error.__cause__ or error.__context__
+        # an error of haltune's own, raised while the user's code handles one, is another failure
+        error = error.__cause__ or (None if isinstance(error, HaltuneError) else error.__context__)
     return False
 
 

@@ -213,8 +213,8 @@ def discard_part(kept: Checkpoints, path: str) -> None:
     discard(kept.folder / path)
 
 
-def supersede(kept: Checkpoints, latest: str) -> None:
-    kept.supersede(kept.folder / latest)
+def supersede(kept: Checkpoints, latest: str, counted: str | None) -> None:
+    kept.supersede(kept.folder / latest, counted)
 
 
 def contents(kept: Checkpoints, path: str) -> list[tuple[str, int | None]]:
@@ -287,9 +287,9 @@ class Carried(Checkpoints):
     def used(self) -> int:
         return int(self._ask(Checkpoints.used))
 
-    def supersede(self, latest: Path) -> None:
-        super().supersede(latest)
-        self._ask(supersede, self.recorded(latest))
+    def supersede(self, latest: Path, counted: str | None = None) -> None:
+        super().supersede(latest, counted)
+        self._ask(supersede, self.recorded(latest), counted)
 
     def trials(self) -> list[int]:
         return list(self._ask(Checkpoints.trials))

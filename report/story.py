@@ -126,7 +126,7 @@ class Story:
             self._top.weigh(self._runs[event.trial])
         if (top := self._top.among(self._runs)) is None:
             return
-        run, at = self._runs[top], event.at - self.begun
+        run, at = self._runs[top].counted, event.at - self.begun
         value = self.problem.goal.sign * run.counts
         if not self.steps or (self.steps[-1].trial, self.steps[-1].value) != (run.id, value):
             self.steps.append(NewBest(run.id, value, epochs=self.epochs, seconds=at, cost=self.cost))

@@ -31,7 +31,7 @@ from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, ENQUEUED, Action, Verdict, stop
-from haltune.log.events import Created, Ended, Event, Expired, Status, plain
+from haltune.log.events import Created, Ended, Event, Expired, Status, check_new_event, plain
 from haltune.log.history import History
 from haltune.log.policy import Fold
 from haltune.log.problem import Constraint, Goal, Maximize, Minimize, Problem, goal_from_json
@@ -310,11 +310,14 @@ class RecordedTrial:
 
 
 def _recorded(problem: Problem, whose: str, runs: Sequence[RecordedTrial]) -> list[Event]:
-    """Return the log of one study, in order of time. It is folded while it grows, which checks it."""
+    """Return the log of one study, in order of time. Raises InvalidInput if it could not be read again."""
     policy = RandomSearch()
     fold, written = Fold(problem, policy, f"the study {whose!r} of Optuna"), list[Event]()
 
     def write(event: Event) -> None:
+        check_new_event(event)
+        if why := fold.history.objection(event):
+            raise InvalidInput(f"The study {whose!r} of Optuna cannot be copied: {why}.")
         fold.take(event)
         written.append(event)
 

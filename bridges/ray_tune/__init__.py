@@ -134,6 +134,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
 
     _metric: str | None
     _mode: str | None
+    judged = False  # HaltuneScheduler is the scheduler, so no other one stops trials
     CKPT_FILE_TMPL = "searcher-state-{}.json"
 
     def __init__(
@@ -193,7 +194,8 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         whole = {self.time_attr: self._max_epochs}  # Repeater reports only the mean
         self.record(trial_id, {**whole, **(result or {})}, judge=False)
-        self.conductor.end(trial_id, "the trial failed in Ray Tune" if error else None, cut=True)
+        cut = not self.judged  # Tune does not say whether another scheduler has stopped it
+        self.conductor.end(trial_id, "the trial failed in Ray Tune" if error else None, cut)
 
     def record(self, trial_id: str, result: Mapping[str, Any] | None, judge: bool) -> Verdict | None:
         """Report a result; return None if the metric is missing."""
@@ -325,6 +327,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
                     "stopping and store. For optimal stopping, use HaltuneSearch(policy=haltune.policies.Halting(...))."
                 )
             self._search, self._conductor = found, None
+            found.judged = True
         self.conductor  # noqa: B018 - opens the study before a trial trains
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ from haltune.study.port import weak
 
 from .. import objects
 from ..base import Reporting
-from ..reporter import missing, no_schedule, scalars, two_callbacks
+from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
 from .saving import load_best, load_model
 
@@ -54,6 +54,9 @@ __all__ = ["HaltuneCallback", "load_best", "load_model"]
 
 # trial -> its attempt, and the optimizer of the first fit that trained
 _OPTIMIZERS: weakref.WeakKeyDictionary[Trial, tuple[int, Any]] = weakref.WeakKeyDictionary()
+# trial -> its attempt, and the layers with trained weights of its last fit
+_LAYERS: weakref.WeakKeyDictionary[Trial, tuple[int, weakref.WeakSet[Any]]] = weakref.WeakKeyDictionary()
+_MARKED = 1024  # numbers of each weight by which a model is recognized
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
 
 
@@ -144,7 +147,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._resumed = checkpoint if checkpoint is not None and checkpoint.endswith(saving.OURS) else None
         self._proven = self._resumed is not None  # a file of this model could be loaded
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
-        self._in_epoch = self._validated = False
+        self._in_epoch = self._validated = self._starts = False
+        self._start = ""  # mark of the model at the start of the fit
         self._epoch = self._reported_batch = 0
         self._updates: int | None = None  # of the model's optimizers, when the fit started
 
@@ -175,7 +179,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             epochs = epochs * steps if epochs and steps else None
         if self.trial.epoch == 0 and self.trial.attempt == 1:
             surroundings.refuse_backup(listed, model, self.trial)
-        reporter.begin(epochs, model)
+        self._start = _mark(model)
+        if reporter.silent and (how := surroundings.lacks_validation(self.monitor, listed)):
+            raise missing(self.monitor, (), "before training", how, guess=False)
+        reporter.begin(epochs, model, of=self.trial.signer(self._start))
+        self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         begun = _OPTIMIZERS.get(self.trial, (-1, None))[0] == self.trial.attempt
         if reporter.ended or begun:  # an earlier fit of this attempt has resumed, or has ended the trial
             self._resumed = None
@@ -220,7 +228,24 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "this model has not made a step. Start with model = trial.load_model() or make_model(**trial.config), "
                 "and do not compile the loaded model again."
             )
+        if self._starts:
+            self._starts = False
+            self._reporter.starts(self._position(epoch))
+        self._refuse_new_model(epoch)
         self._data.epoch_begins(lambda: saving.capture_randomness(model))
+
+    def _refuse_new_model(self, epoch: int) -> None:
+        """Raise NotSupported if an untrained model starts where another one of this attempt ended."""
+        trial, model, layers = self.trial, self.model, _trained_layers(self.model)
+        attempt, before = _LAYERS.get(trial, (0, layers))
+        new = attempt == trial.attempt and before.isdisjoint(layers) and trial.signer(self._start) is None
+        if new and trial.unit == "epoch" and epoch >= trial.epoch > 0 and _fresh(model):
+            raise NotSupported(
+                f"Trial {trial.id} has trained another model to epoch {trial.epoch:g}, and this fit starts an "
+                "untrained one there. If the training starts again, fit with initial_epoch=0. If it continues, fit the "
+                "model of trial.load_model()."
+            )
+        _LAYERS[trial] = trial.attempt, layers
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()
@@ -274,6 +299,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         _OPTIMIZERS.setdefault(self.trial, (-1, None))
         if _OPTIMIZERS[self.trial][0] != self.trial.attempt:
             _OPTIMIZERS[self.trial] = self.trial.attempt, weak(getattr(model, "optimizer", None))
+        if (mark := _mark(model)) != self._start:
+            self.trial.sign(mark)  # a ModelCheckpoint may save this epoch
         if self._rates:
             self._rates.append(surroundings.rate_of(model))
         logs = {} if logs is None else logs
@@ -381,6 +408,20 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 def _fresh(model: Any) -> bool:
     """Return whether no optimizer of a model has made a step."""
     return optimizers.updates_of(model) == 0
+
+
+def _trained_layers(model: Any) -> weakref.WeakSet[Any]:
+    """Return the layers of a model, and of the models in it, that have trained weights."""
+    layers = model._flatten_layers(include_self=False) if hasattr(model, "_flatten_layers") else model.layers
+    return weakref.WeakSet(layer for layer in layers if layer.trainable_weights and not hasattr(layer, "layers"))
+
+
+def _mark(model: Any) -> str:
+    """Return a mark of the trained weights, from the first numbers of each."""
+    from keras import ops
+
+    _sync(model)
+    return digest(ops.convert_to_numpy(ops.reshape(w, (-1,))[:_MARKED]) for w in model.trainable_weights)
 
 
 def _sync(model: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from haltune._utils.interruption import caller
 from haltune.errors import NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
@@ -93,6 +94,21 @@ def averaged(listed: list[Any]) -> Iterator[None]:
     finally:
         for one in swapped:
             one.on_test_end()
+
+
+def lacks_validation(monitor: str, listed: list[Any]) -> str | None:
+    """Return how to log a validation metric in this call of fit, if nothing in it can; otherwise None."""
+    fit = caller("fit", "keras.")
+    own = all(type(c).__module__.startswith(("keras.", "haltune.")) for c in listed)
+    if fit is None or not own or not monitor.startswith("val_"):
+        return None
+    given, epochs = fit.f_locals, fit.f_locals.get("epochs")
+    if given.get("validation_data", ()) is None and not given.get("validation_split"):
+        return "Give model.fit validation_data= or validation_split="
+    rare = given.get("validation_freq", 1)
+    if isinstance(rare, int) and isinstance(epochs, int) and rare > epochs:
+        return f"validation_freq={rare} is above epochs={epochs}: lower it"
+    return None
 
 
 def refuse_backup(listed: list[Any], model: Any, trial: Trial) -> None:

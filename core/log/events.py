@@ -113,6 +113,7 @@ class Resumed(TrialEvent):
     worker: str
     by_policy: bool  # False: the study offered the trial again by itself
     anew: bool = False  # True: its checkpoint is missing, so it starts from scratch
+    given_up: bool = False  # True: its program trains another training; what was reported after it does not count
     price: float | None = None  # of its worker per hour; None: the budget's
 
 

@@ -91,7 +91,7 @@ class History:
         self.locate: Locate = str  # from a logged path to one users can open
         self._trials: list[TrialBuilder] = []
         self._peaks = array("d")  # sign * best value of each trial, -inf if none
-        self._results = array("d")  # sign * result of each ended or paused trial, -inf for others
+        self._results = array("d")  # sign * result of each trial that ended or paused, until it ends again; or -inf
         self._firsts: dict[int, float] = {}  # trial -> sign * first finite value
         self._points = Points(problem.space)
         self._with: dict[Status, set[int]] = {status: set() for status in Status}
@@ -213,7 +213,25 @@ class History:
 
     def as_best(self, id: int) -> Best:
         self.trial(id)  # restores the types of its configuration
-        return self._trials[id].best(self.locate)
+        return self._trials[id].best(self.locate, self._trials[id].counted)
+
+    def present_best(self, id: int) -> Best:
+        """Return a trial as it counts when its present attempt ends."""
+        self.trial(id)
+        return self._trials[id].best(self.locate, self._trials[id])
+
+    def complete(self, id: int) -> bool:
+        """Return whether the attempt with which a trial counts is complete."""
+        return self._trials[id].counted.complete
+
+    def target(self, id: int) -> float:
+        """Return sign * the value with which a trial counts, for models; NaN if it has none."""
+        return float(measured(self._trials[id].counted.vector[0]))
+
+    def kept(self, id: int) -> str | None:
+        """Return the path of the state that was kept from the attempt with which a trial counts."""
+        kept = self._trials[id].counted.kept
+        return kept and self.locate(kept)
 
     def on_front(self, id: int) -> OnFront:
         return OnFront(**vars(self.as_best(id)), values=self.trial(id).results(self.problem))
@@ -235,7 +253,8 @@ class History:
 
         leaving: a running trial that is about to end by itself.
         """
-        valued = ((t.id, t.standing(t.id == leaving)) for t in self._trials if t.counts > -math.inf)
+        runs = (t if t.id == leaving else t.counted for t in self._trials)
+        valued = ((t.id, t.standing(t.id == leaving)) for t in runs if t.counts > -math.inf)
         found = sorted(valued, key=lambda pair: pair[1], reverse=True)
         return [[id for id, _ in group] for _, group in groupby(found, key=lambda pair: pair[1][:-1])]
 
@@ -245,7 +264,8 @@ class History:
         It is the front of the first group of `ranked` that has a trial with a value in every goal.
         """
         for group in self.ranked(leaving):
-            vectors = np.array([self._trials[id].vector for id in group])
+            runs = (self._trials[id] for id in group)
+            vectors = np.array([(t if t.id == leaving else t.counted).vector for t in runs])
             known = np.flatnonzero(~np.isnan(vectors).any(axis=1))
             if len(known):
                 return [group[known[i]] for i in np.flatnonzero(non_dominated(vectors[known]))]
@@ -253,7 +273,7 @@ class History:
 
     def vectors(self) -> Array:
         """(n, goals) sign * the results, of trials with all goals; only of feasible trials if there is one."""
-        known = [t for t in self._trials if t.epochs]
+        known = [t for t in (t.counted for t in self._trials) if t.epochs]
         vectors = measured(np.array([t.vector for t in known]).reshape(len(known), len(self.problem.goals)))
         kept = ~np.isnan(vectors).any(axis=1)
         if self.problem.constraints:
@@ -466,7 +486,9 @@ class History:
         self._with[t.status].discard(t.id)
         t.resume(e)
         self._with[t.status].add(t.id)
-        self._peaks[t.id], self._results[t.id] = t.peak, -math.inf
+        self._peaks[t.id] = t.peak
+        if e.given_up:
+            self._results[t.id] = -math.inf
         self._spending.begin(t.id, e.at, e.deciding, e.price)
 
     def _happened(self, e: ev.AttemptEvent) -> None:
@@ -494,8 +516,9 @@ class History:
                 self._spending.gains.end(t)
                 if t.status in _RANKED:
                     self._results[t.id], self.failures_in_a_row = t.counts, 0
-                elif t.status is Status.FAILED and not told_shortage(t.error):  # not a bug in the training code
-                    self.failures_in_a_row += 1
+                elif t.status is Status.FAILED:
+                    self._results[t.id] = -math.inf
+                    self.failures_in_a_row += not told_shortage(t.error)  # which is not a bug in the training code
 
     def _rescaled(self, e: ev.Rescaled) -> None:
         if e.metric:

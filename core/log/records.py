@@ -5,10 +5,16 @@ is not finite) or the best. A trial is complete if haltune did not end it early:
 at any epoch, or reached its policy's longest training. The best trial is the complete one with the best value. Before
 any trial is complete, it is the best of those that trained furthest, failed ones last. If there are constraints,
 trials that satisfy them come first; among the others, the one with the smallest violation comes first.
+
+A trial that trains again, after an interruption, counts with its earlier attempt until the new one has come as far or
+has ended. So a value that was recorded does not get worse because its training was cut off: the attempts train the same
+configuration from the same states. A training that its program gave up does not count (see Port.restart): another one
+replaces it, and no state of it will be saved.
 """
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import math
 from array import array
@@ -221,6 +227,7 @@ class TrialBuilder:
     attempt: int = 1
     fresh: bool = True  # its current attempt has no report
     superseded: list[TrialRecord] = field(default_factory=list)  # attempts that a later one trains again
+    former: TrialBuilder | None = None  # the attempt with which it counts, while the present one is behind it
     losses: int = 0  # leases that expired
     checkpoint: str | None = None
     checkpoint_epoch: float = 0.0
@@ -239,6 +246,11 @@ class TrialBuilder:
     @classmethod
     def of(cls, e: Started, scale: Scale | None, problem: Problem) -> TrialBuilder:
         return cls(e.trial, e.config, e.pause_at, e.resource, e.tags, e.at, scale, problem, e.reason, e.partial)
+
+    @property
+    def counted(self) -> TrialBuilder:
+        """The attempt with which the trial counts: the present one, unless that is behind an earlier one."""
+        return self.former or self
 
     @property
     def complete(self) -> bool:
@@ -288,30 +300,36 @@ class TrialBuilder:
         value = self.latest(goal.rank_by)
         return goal.sign * value if math.isfinite(value) else -math.inf
 
-    def best(self, locate: Locate) -> Best:
+    def best(self, locate: Locate, run: TrialBuilder) -> Best:
+        """Return it with the value of an attempt, and the state kept with that value, or else the last saved one."""
         goal = self.problem.goal
-        i = self.top if goal.of == "best" else -1
-        value, metric = (self.smoothed or self.values)[i], goal.metric
-        if goal.rank_by is not None and self.complete and (ranked := self._rank_value()) > -math.inf:
+        i = run.top if goal.of == "best" else -1
+        value, metric = (run.smoothed or run.values)[i], goal.metric
+        if goal.rank_by is not None and run.complete and (ranked := run._rank_value()) > -math.inf:
             i, value, metric = -1, goal.sign * ranked, goal.rank_by
-        found = Best(self.id, dict(self.config), value, self.epochs[i], unit=self.problem.unit, metric=metric)
-        if FOLD in self.metrics:  # no file has the mean over folds
-            known = curves(self.metrics, metric, sparse=metric != goal.metric)
-            completed = self.status is Status.COMPLETED
+        found = Best(self.id, dict(self.config), value, run.epochs[i], unit=self.problem.unit, metric=metric)
+        if FOLD in run.metrics:  # no file has the mean over folds
+            known = curves(run.metrics, metric, sparse=metric != goal.metric)
+            completed = run.status is Status.COMPLETED
             return replace(found, folds=ends(known, self.problem.max_epochs, completed))
-        if self.kept is not None and self.kept_epoch == found.epoch:
-            return replace(found, checkpoint=locate(self.kept), checkpoint_epoch=found.epoch)
+        if run.kept is not None and run.kept_epoch == found.epoch:
+            return replace(found, checkpoint=locate(run.kept), checkpoint_epoch=found.epoch)
         if self.checkpoint is None:
             return found
         return replace(found, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
 
     def resume(self, e: Resumed) -> None:
         """Start a later attempt from the last checkpoint, or from scratch. It supersedes later reports."""
+        former = copy.copy(self)
         if e.anew:
             self.checkpoint, self.checkpoint_epoch = None, 0.0
         keep = sum(n <= self.checkpoint_epoch for n in self.epochs)
-        for column in (self.epochs, self.values, self.smoothed, self.seconds, *self.metrics.values()):
-            del column[keep:]
+        if e.given_up:
+            self.former = None
+        elif self.former is None and keep < len(self.epochs):
+            self.former = former
+        self.epochs, self.values, self.smoothed = self.epochs[:keep], self.values[:keep], self.smoothed[:keep]
+        self.seconds, self.metrics = self.seconds[:keep], {name: col[:keep] for name, col in self.metrics.items()}
         self.epoch = self.epochs[-1] if self.epochs else self.checkpoint_epoch
         self.top, self.peak, self.end, self.counts = -1, -math.inf, -math.inf, -math.inf
         for i, value in enumerate(self.smoothed or self.values):
@@ -356,6 +374,10 @@ class TrialBuilder:
             case Expired():
                 self.status, self.losses = e.status, self.losses + 1
                 self.error = e.reason or f"{named(e.holder)} was lost"
+        if self.former is not None:
+            over = isinstance(e, Ended | Expired) and self.status is not Status.INTERRUPTED
+            if over or (isinstance(e, Reported) and e.epoch >= self.former.epoch):
+                self.former = None
         self.record = None
         return True
 
@@ -424,7 +446,8 @@ class TopTrial:
         self._top: tuple[Standing, int] | None = None  # its standing, and minus its number
         self._fell = False  # its standing fell: others may be better
 
-    def weigh(self, t: TrialBuilder) -> None:
+    def weigh(self, trial: TrialBuilder) -> None:
+        t = trial.counted
         stands = (t.standing(), -t.id) if t.counts > -math.inf else None
         if self._top is not None and self._top[1] == -t.id and (stands is None or stands < self._top):
             self._fell = True
@@ -433,7 +456,7 @@ class TopTrial:
 
     def among(self, trials: Sequence[TrialBuilder]) -> int | None:
         if self._fell:
-            valued = [(t.standing(), -t.id) for t in trials if t.counts > -math.inf]
+            valued = [(t.standing(), -t.id) for t in (t.counted for t in trials) if t.counts > -math.inf]
             self._top, self._fell = max(valued, default=None), False
         return None if self._top is None else -self._top[1]
 

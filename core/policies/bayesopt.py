@@ -218,7 +218,7 @@ def chosen_to(history: History, mean: float, deviation: float, seen: str = "") -
         predicted = f"{goal.metric} may be any value from {low:g} to {high:g}{source}"
     if best is None:
         return f"chosen to explore: {predicted}"
-    complete = history.trial(best.trial).complete
+    complete = history.complete(best.trial)
     purpose = "exploit" if complete and goal.better(mean, than=best.value) else "explore"
     where = "" if complete else f" at {history.problem.at(best.epoch)}"
     return f"chosen to {purpose}: {predicted}; the best so far is {short(best.value)}{where}"
@@ -544,7 +544,7 @@ def recommend(history: History) -> Best | None:
     if not groups:
         return None
     every = sorted(groups[0])
-    values = plausible([history.trial(i).target(history.problem.goal) for i in every], reach=1e3)
+    values = plausible([history.target(i) for i in every], reach=1e3)
     known = np.isfinite(values)
     if not known.any():
         return history.best()

@@ -210,13 +210,16 @@ class Checkpoints:
         parts = where.relative_to(self.folder).parts if where.is_relative_to(self.folder) else ()
         return len(parts) > 1 and bool(_FOLDER.fullmatch(parts[0]))
 
-    def supersede(self, latest: Path) -> None:
-        """Delete the trial's checkpoints of the same kind from this or earlier attempts, except `latest`."""
+    def supersede(self, latest: Path, counted: str | None = None) -> None:
+        """Delete the trial's checkpoints of the same kind from this or earlier attempts, except `latest`.
+
+        counted: the path of a state with which the trial still counts; see History.kept.
+        """
         trial, found = _FOLDER.fullmatch(latest.parent.name), _FILE.fullmatch(latest.name)
         folder = self._folders().get(int(trial[1])) if trial else None
         if folder is None or found is None:
             return
-        kept = {latest.name, *self._undecided}
+        kept = {latest.name, os.path.basename(counted or latest), *self._undecided}
         for path, kind, attempt in _files(folder):
             belongs = any(path.name == name or path.name.startswith(name + ".") for name in kept)
             if kind == found[1] and attempt <= int(found[2]) and not belongs:
@@ -239,7 +242,7 @@ class Checkpoints:
         self.forget(*(n for n in there if not continues(history.trial(n))))
         for t in map(history.trial, kept):  # its worker may have been killed before it deleted older ones
             for path in filter(None, (t.checkpoint, t.kept)):
-                self.supersede(self.folder / path)
+                self.supersede(self.folder / path, history.kept(t.id))
 
     def trials(self) -> list[int]:
         return sorted(self._folders())

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from haltune._utils import forks
 from haltune._utils.signals import undisturbed
-from haltune.errors import InvalidInput, StoreError, StoreReadOnly
+from haltune.errors import InvalidInput, StoreError, StoreReadOnly, warn
 from haltune.log.events import Event
 
 from . import rows, sql
@@ -28,6 +28,7 @@ from .base import Conflict, Lease, Release, check_new
 T = TypeVar("T")
 _READS = 10  # tries to read a file while it is written
 _STEP = 0.1  # seconds that SQLite itself waits for a lock
+_LINKED: set[tuple[int, int]] = set()  # files with several names, of which this process has warned
 _MARKS = "SELECT seq, checksum FROM haltune_events WHERE study = ? AND seq >= ? ORDER BY seq LIMIT 2"
 
 
@@ -91,6 +92,13 @@ class SqliteStore(sql.SqlStore):
             raise
         status = os.stat(self._path)
         self._inode = status.st_dev, status.st_ino
+        if status.st_nlink > 1 and self._inode not in _LINKED:
+            _LINKED.add(self._inode)
+            warn(
+                f"{self._path} has {status.st_nlink} names (hard links). SQLite keeps a journal next to each name, so "
+                "two programs that open the file by different names damage it. Open it by one name only, or use a "
+                "symbolic link."
+            )
 
     def append(
         self, name: str, events: Sequence[Event], *, seen: int, about: int | None, lease: Lease | Release | None = None

@@ -60,7 +60,7 @@ def lead_of(history: History) -> str | None:
     if not problem.further:
         if (best := history.best()) is None:
             return None
-        complete, goal = history.trial(best.trial).complete, problem.goal
+        complete, goal = history.complete(best.trial), problem.goal
         if not complete and _seen_better(history, best.value):
             where = problem.at(best.epoch)
             return f"trial {best.trial} leads at {where}: {best.metric} {short(best.value)}{plus_minus(best.folds)}"
@@ -197,7 +197,7 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
     The best is a complete trial; before there is one, the best of those that trained furthest. Others may have better
     values at earlier epochs.
     """
-    goal, complete = history.problem.goal, history.trial(best.trial).complete
+    goal, complete = history.problem.goal, history.complete(best.trial)
     metric = f"{best.metric} " if best.metric != goal.metric else ""
     if best.trial != t.id:
         if not complete and _seen_better(history, best.value):

@@ -41,6 +41,7 @@ _FOLDS = "If its value is the mean over several trainings: for fold in trial.fol
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
+_SIGNED: WeakKeyDictionary[Session, dict[str, set[int]]] = WeakKeyDictionary()  # study -> mark of a model -> trials
 
 
 class Port(Attempt):
@@ -70,6 +71,7 @@ class Port(Attempt):
         self._lap = session.monotonic()
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
+        self._same_model = False  # that of the fit before
         self._first: float | None = None  # position of the first report of this attempt
         self._left: float | None = None  # the epoch that a loop has begun and not reported
         self._pace: list[tuple[float, float]] | None = []  # position, updates: of a fit's start and first reports
@@ -97,7 +99,8 @@ class Port(Attempt):
     ) -> None:
         """State what a fit trains, and from where. Warns if it is not this trial's state.
 
-        If another model starts before what was reported, the curve starts again; see `restart`.
+        If another model starts before what was reported, the curve starts again; see `restart`. A loop that knows the
+        position later than the model states it in a second call.
 
         Args:
             model: The object that it trains. Default: None, not known.
@@ -113,10 +116,12 @@ class Port(Attempt):
                 f"This fit of trial {self.id} loaded a state of trial {of}, so it would continue the training of "
                 f"another configuration. {resume}, and let each trial save to a folder of its own."
             )
-        known, self._pace = self._model, [] if position is None else [(position, 0.0)]
-        self._model = None if model is None else weak(model)
+        self._pace = [] if position is None else [(position, 0.0)]
+        if model is not None:
+            self._same_model = self._model is not None and self._model() is model
+            self._model = weak(model)
         if position is not None and position < int(self.epoch):
-            if model is not None and known is not None and known() is model:
+            if self._same_model:
                 self.warn(
                     f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model "
                     f"counts from {self.unit} {position:g}. What it repeats does not count. {resume}.",
@@ -152,8 +157,8 @@ class Port(Attempt):
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         """State that the training starts again: the curve continues from `position` as a new attempt, with a warning.
 
-        What this attempt reported after it belongs to a training that was given up, and no longer counts. Does nothing
-        after a STOP or PAUSE, or if nothing after `position` was reported.
+        What this attempt reported after it belongs to a training that was given up. It no longer counts, also for
+        `study.best`. Does nothing after a STOP or PAUSE, or if nothing after `position` was reported.
 
         Args:
             position: Where it starts, in the study's unit. Default: 0.
@@ -176,6 +181,23 @@ class Port(Attempt):
     def owner(self, path: str | os.PathLike[str]) -> int | None:
         """Return the trial of this study that a checkpoint of haltune is of, by its path; None for other paths."""
         return self._session.checkpoints.owner(path)
+
+    def sign(self, mark: str) -> None:
+        """State that this trial has trained a model with this mark, such as a digest of its weights.
+
+        A copy of the model and a file that the program saved have the mark, too; see `signer`.
+        """
+        _SIGNED.setdefault(self._session, {}).setdefault(mark, set()).add(self.id)
+
+    def signer(self, mark: str) -> int | None:
+        """Return the trial that signed, in this process, the mark of the model with which a fit starts, or None.
+
+        This trial if it signed it too: two equal configurations can train equal models. None if it resumes.
+        """
+        trials = _SIGNED.get(self._session, {}).get(mark, set())
+        if self.id in trials:
+            return self.id
+        return None if self.checkpoint is not None else min(trials, default=None)
 
     def trained_before(self, model: Any) -> int | None:
         """Return the other trial of the study that trained this model object before, or None."""
@@ -433,9 +455,9 @@ class Port(Attempt):
             cut = self.verdict is not None and self.verdict.stops
             if best_epoch:  # a paused trial may continue
                 cut = self.verdict is not None and self.verdict.action is Action.STOP
-            if keep == 0 or self.id not in keepers(history, keep, self.id, cut):
+            if keep == 0 or not len(history.curve(self.id)) or self.id not in keepers(history, keep, self.id, cut):
                 return False
-            best = history.as_best(self.id)
+            best = history.present_best(self.id)
             return best.checkpoint_epoch != best.epoch and (not best_epoch or best.epoch == self.epoch)
 
         return self._session.once(self, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question)

@@ -253,7 +253,10 @@ def _resume(
     after: tuple[ev.Ended, ...] = (),
     anew: bool = False,
 ) -> Taken:
-    """Append a new attempt. after: the end of the present one, in the same append. anew: it starts from scratch."""
+    """Append a new attempt.
+
+    after: the end of the present one, which its program gave up, in the same append. anew: it starts from scratch.
+    """
     r = replica.history.trial(move.trial)
     if by_policy and r.status is not Status.PAUSED:
         raise InvalidInput(f"The policy resumes trial {r.id}, which is {r.status}, not paused.")
@@ -269,7 +272,7 @@ def _resume(
         pause_at=_float(replica.problem.max_epochs if move.pause_at is None else move.pause_at),
         resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy,
-        anew=anew or missing, price=replica.price,
+        anew=anew or missing, given_up=bool(after), price=replica.price,
     )  # fmt: skip
     replica.append([*after, event], None, lease)
     if missing:

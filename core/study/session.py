@@ -442,7 +442,7 @@ class Session:
             if not self.checkpointed(attempt, checkpoints.recorded(final), seconds, keep):
                 discard(final)
                 raise _lost(attempt)
-            checkpoints.supersede(final)
+            checkpoints.supersede(final, self.log.history.kept(attempt.id))
 
     @contextmanager
     def ours(self, attempt: Attempt, temporary: Path) -> Iterator[None]:

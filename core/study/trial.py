@@ -400,20 +400,24 @@ class Trial(Port, KnowsAttributes):
         """Record that a path holds the state after the last reported epoch; a later attempt resumes from it.
 
         Args:
-            path: A file or a folder of yours. haltune does not delete it.
+            path: A file or a folder of yours, which haltune does not delete. If it exists, its full path is recorded.
+                Other texts, such as keys of your own storage, are recorded as they are.
             seconds: Time that saving took. Default: 0.
 
         Raises:
             StoreError: If the store cannot be reached.
         """
         self._need_held()
-        if os.path.isabs(str(path)) and not os.path.lexists(path):  # other names may be keys of the user's own storage
+        path = str(path)
+        if os.path.lexists(path):
+            path = os.path.abspath(path)  # a later attempt may have another working directory
+        elif os.path.isabs(path):  # other names may be keys of the user's own storage
             self._session.warn(
-                f"checkpointed({str(path)!r}): nothing exists at this path, so a later attempt cannot load it. Call "
+                f"checkpointed({path!r}): nothing exists at this path, so a later attempt cannot load it. Call "
                 "checkpointed() after you have written the state, or use trial.save(write).",
                 "checkpointed",
             )
-        self._session.checkpointed(self, str(path), seconds)
+        self._session.checkpointed(self, path, seconds)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.

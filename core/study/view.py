@@ -131,6 +131,9 @@ class StudyView(ABC):
         The goal says whether a trial counts with its last epoch or with its best. With constraints it is the best of
         the trials that satisfy them, or the one with the smallest violation. None before a trial has a value.
 
+        A trial that trains again after an interruption counts with its earlier attempt until the new one has come as
+        far. A value that was recorded does not get worse meanwhile.
+
         Raises InvalidInput with several goals; see `pareto_front`.
         """
         if self.history.problem.further:

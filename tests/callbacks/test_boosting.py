@@ -185,6 +185,39 @@ def test_a_file_of_another_trial_is_not_continued(gradient):
     assert "loaded a state of trial 0" in s.trials[1].error
 
 
+def continued(lib, callback, start):
+    """A training that continues a model of the user's own: an object, or a file."""
+    if lib.name == "catboost":
+        model = lib.package.CatBoostClassifier(iterations=3, **lib.given)
+        sets = (X[HELD_OUT], Y[HELD_OUT])
+        return model.fit(X[TRAIN], Y[TRAIN], eval_set=sets, callbacks=[callback], init_model=start)
+    return lib.train(callback, rounds=3, start=start)[0]
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_model_that_the_program_kept_of_another_trial_is_not_continued(lib, in_file):
+    s = pausing_study(at=(), epochs=3, trials=2, metric=lib.monitor, verbose=0)
+    kept = None
+    with pytest.raises(NotSupported, match=r"trial 1 loaded a state of trial 0"):
+        for trial in s:
+            trial.__enter__()
+            kept = continued(lib, lib.callback(trial), kept)
+            if in_file:
+                kept.save_model("kept")
+                kept = "kept"
+            trial.finish()
+    assert [t.epoch for t in s.trials] == [3, 0]
+
+
+def test_a_model_of_no_trial_is_continued_in_each(lib):
+    base = lib.train(rounds=2)[0]
+    s = pausing_study(at=(), epochs=3, trials=2, metric=lib.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            assert lib.rounds(continued(lib, lib.callback(trial), base)) == 5
+    assert [(t.status, t.epoch) for t in s.trials] == [("completed", 3)] * 2
+
+
 def test_a_fit_after_a_stop_ends_at_once(lib):
     trial = FakeTrial(max_epochs=9, epoch=2.0)
     trial.ended, trial.verdict = "stopped", STOP
@@ -266,7 +299,7 @@ def test_a_trial_over_folds_counts_their_mean_and_resumes_exactly(lib):
     assert one.values.tolist() == other.values.tolist()
 
 
-def test_a_second_training_of_a_trial_that_has_ended_is_refused_with_advice(lib):
+def test_a_second_training_of_a_trial_that_pauses_is_refused_with_advice(lib):
     s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
     refusal = lib.package.CatBoostError if lib.name == "catboost" else NotSupported
     with pytest.raises(refusal, match=r"for fold in trial\.folds\(k\)"):
@@ -276,7 +309,6 @@ def test_a_second_training_of_a_trial_that_has_ended_is_refused_with_advice(lib)
                     ours = lib.callback(trial)
                     snapshot = {"snapshot": ours.snapshot} if lib.name == "catboost" else {}
                     lib.train(ours, rounds=4, **snapshot)
-                    trial.finish()
     assert len(s.trials) == 1
 
 
@@ -371,6 +403,19 @@ def test_a_mistake_is_raised_as_the_trial_ends(lib):
     assert "If you mean 'validation-Logloss'" in said
     assert "Give fit eval_set=(x, y)" in told(lib.callback(FakeTrial("AUC")), sets=0)
     assert "holds two HaltuneCallbacks" in told(*(lib.told(FakeTrial()) for _ in range(2)))
+
+
+@catboost_alone
+@pytest.mark.parametrize(("rounds", "said"), [(2, r"continues a snapshot of 2, of another"), (4, "in no round")])
+def test_a_snapshot_that_trials_share_is_refused(lib, rounds, said):
+    s = pausing_study(at=(), epochs=4, trials=2, metric=lib.monitor, verbose=0)
+    shared = {"save_snapshot": True, "snapshot_file": "shared", "snapshot_interval": 0}
+    lib.train(rounds=rounds, snapshot=shared)
+    with pytest.raises(NotSupported, match=rf"{said}.*callback\.snapshot.*train_dir"):
+        for trial in s:
+            with trial:
+                lib.train(lib.callback(trial), rounds=4, snapshot=shared)
+    assert [(t.status, t.epoch) for t in s.trials] == [("failed", 0)]
 
 
 @catboost_alone

@@ -73,6 +73,24 @@ def test_the_steps_of_a_report_were_learnt_from(kind: str, evaluated: bool, monk
     assert [t.status for t in study.trials] == ["completed"]
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["PPO", "DQN"])
+def test_a_policy_that_the_program_saved_of_another_trial_is_not_trained(kind: str, tmp_path: Path) -> None:
+    import stable_baselines3 as sb3
+
+    algorithm, path = getattr(sb3, kind), tmp_path / "shared.zip"
+    study = Study(SPACE, Maximize("mean_reward"), max_steps=128, policy=RandomSearch(), budget="2 trials", verbose=0)
+    for trial in study:
+        with trial:
+            if path.exists():
+                model = algorithm.load(path, env=gymnasium.make("CartPole-v1"), device="cpu")
+                model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=64))
+            else:
+                learnt(trial, kind).save(path)
+    assert [t.status for t in study.trials] == ["completed", "failed"]
+    assert "loaded a state of trial 0" in str(study.trials[1].error)
+
+
 def normalized(kind: str, trial: Any, seed: int, *others: Any) -> tuple[Any, Any]:
     """A training with all that a resumed one has to remember, and its EvalCallback."""
     import stable_baselines3 as sb3

@@ -185,3 +185,28 @@ def test_an_export_of_a_study_without_trials_has_the_columns_of_one_with_trials(
     header = haltune("export", tmp_path / "new.db", "--of", of).splitlines()[0].split(",")
     whole = haltune("export", path, "--of", of).splitlines()[0].split(",")
     assert header == [name for name in whole if not name.startswith(("metric.", "tag."))]
+    assert (
+        json.loads(haltune("export", tmp_path / "new.db", "--of", of, "--format", "json")) == []
+    )  # a row has the names
+
+
+@pytest.mark.parametrize("of", ["reports", "trials"])
+def test_a_parquet_file_without_rows_has_the_columns_of_csv(tmp_path, of):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path, out = tmp_path / "new.db", tmp_path / "new.parquet"
+    assert Study({"lr": Float(0.01, 1.0)}, "acc", path, max_epochs=3, budget="1 trial", verbose=0).trials == []
+    assert haltune("export", path, "--of", of, "--format", "parquet", "--out", out) == ""
+    assert list(pd.read_parquet(out).columns) == haltune("export", path, "--of", of).splitlines()[0].split(",")
+
+
+@pytest.mark.parametrize("of", ["reports", "trials"])
+def test_each_row_of_json_has_the_columns_of_csv(tmp_path, of):
+    path = tmp_path / "s.db"
+    study = Study({"lr": Float(0.01, 1.0)}, "acc", path, max_epochs=1, budget="2 trials", verbose=0)
+    for trial in study:
+        trial.report(0.5, metrics={"loss": 1.0} if trial.id else {})
+    columns = haltune("export", path, "--of", of).splitlines()[0].split(",")
+    rows = json.loads(haltune("export", path, "--of", of, "--format", "json"))
+    assert [list(row) for row in rows] == [columns] * 2
+    assert [row["metric.loss"] for row in rows] == [None, 1.0]

@@ -77,7 +77,7 @@ def broken(runs):
         ({"all_batches": False}, {"counted"}),
         ({"own": False}, {"own", "resumed"}),
         ({"saves": "first"}, {"kept"}),
-        ({"advice": "some advice: ckpt_path=trial.checkpoint"}, {"said"}),
+        ({"advice": "some advice: pass ckpt_path=trial.checkpoint"}, {"said"}),
         ({"advice": "some advice: Maximize('val_loss')"}, {"said"}),
         ({"advice": "some advice: monitor='val_acc'"}, {"said"}),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from worlds import problem as small_problem
 from worlds import search, small_study
 
 from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Study, Trial
-from haltune.errors import StudyMismatch
-from haltune.log.events import Status
+from haltune.errors import HaltuneWarning, StudyMismatch
+from haltune.log.events import Ended, Resumed, Status
 from haltune.log.history import History
 from haltune.log.problem import Goal
 from haltune.log.records import Best
 from haltune.policies import Hyperband, RandomSearch, SuccessiveHalving
 from haltune.policies.bayesopt import recommend
+from haltune.report.digest import story_of
 
 LINE = Space({"lr": Float(0, 1)})
 
@@ -120,6 +122,104 @@ def test_recommend_looks_through_noise_among_the_runs_that_compare() -> None:
     chosen = recommend(history)
     assert isinstance(chosen, Best)
     assert abs(chosen.config["lr"] - 0.5) < 0.2
+
+
+# a trial that trains again
+
+
+def best_of(study: Study) -> tuple[int, float, float] | None:
+    best = study.best
+    return None if best is None else (best.trial, best.value, best.epoch)
+
+
+def reported(study: Study, *values: float) -> Trial:
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    for value in values:
+        trial.report(value)
+    return trial
+
+
+@pytest.fixture
+def retried() -> Study:
+    """A study whose one trial was interrupted after 3 of 5 epochs, at 0.9, and has no checkpoint."""
+    study = Study(Problem(LINE, Maximize("acc"), 5), RandomSearch(trials=9), seed=0, verbose=0)
+    reported(study, 0.2, 0.5, 0.9).interrupt()
+    return study
+
+
+def test_a_trial_that_trains_again_counts_with_its_earlier_value_until_it_has_come_as_far(retried: Study) -> None:
+    trial, leads = reported(retried), []
+    for value in (0.1, 0.2, 0.7, 0.8):
+        trial.report(value)
+        leads.append(best_of(retried))
+    assert leads == [(0, 0.9, 3.0), (0, 0.9, 3.0), (0, 0.7, 3.0), (0, 0.8, 4.0)]
+    assert [step.value for step in story_of(retried).steps] == [0.2, 0.5, 0.9, 0.7, 0.8]
+
+
+def test_an_attempt_that_was_cut_off_too_does_not_count_and_one_that_ended_does(retried: Study) -> None:
+    reported(retried, 0.3, 0.4).interrupt()
+    assert best_of(retried) == (0, 0.9, 3.0)
+    reported(retried, 0.1, 0.6).finish()
+    assert best_of(retried) == (0, 0.6, 2.0)
+
+
+def test_a_training_in_full_counts_while_it_is_trained_again() -> None:
+    study = Study(Problem(LINE, Maximize("acc"), 2), RandomSearch(trials=9), seed=0, verbose=0)
+    reported(study, 0.2, 0.5).interrupt()
+    reported(study, 0.6)
+    assert best_of(study) == (0, 0.5, 2.0)
+
+
+def test_a_training_that_its_program_gave_up_does_not_count(retried: Study) -> None:
+    trial = reported(retried, 0.3, 0.4)
+    with pytest.warns(HaltuneWarning, match="trains again from its start"):
+        trial.restart()
+    assert best_of(retried) is None
+    trial.report(0.1)
+    assert best_of(retried) == (0, 0.1, 1.0)
+
+
+def test_a_checkpoint_kept_with_a_value_stays_as_long_as_the_value_counts(tmp_path: Path) -> None:
+    problem = Problem(LINE, Maximize("acc", of="best"), 5)
+    study = Study(problem, RandomSearch(trials=9), str(tmp_path / "a.db"), seed=0, verbose=0)
+
+    def loads() -> tuple[float, str]:
+        best = study.best
+        assert best is not None
+        assert best.checkpoint is not None
+        return best.value, Path(best.checkpoint).read_text()
+
+    def keep(trial: Trial, value: float) -> None:
+        trial.report(value)
+        assert trial.keeps(best_epoch=True)
+        trial.save(lambda path: path.write_text(f"the state of {value}"), keep=True)
+
+    first = reported(study, 0.1)
+    first.save(lambda path: path.write_text("a state to resume from"))
+    keep(first, 0.2)
+    keep(first, 0.9)
+    first.interrupt()
+    again = reported(study)
+    assert again.epoch == 1.0
+    keep(again, 0.95)
+    assert loads() == (0.9, "the state of 0.9")
+    again.report(0.3)
+    assert loads() == (0.95, "the state of 0.95")
+
+
+def test_a_paused_trial_stays_the_incumbent_when_it_resumes() -> None:
+    history = tell_trial(told(), [0.1, 0.8], Status.PAUSED)
+    tell_trial(history, [0.1, 0.3], Status.STOPPED)
+    resumed = Resumed(
+        at=9.0, trial=0, attempt=2, pause_at=None, resource=None, tags={}, reason="", evidence={}, seen=9, deciding=0.0,
+        worker="w", by_policy=True,
+    )  # fmt: skip
+    history.apply(resumed)
+    assert history.incumbent() == 0.8
+    assert history.incumbent(exclude=0) == 0.3
+    history.apply(Ended(at=9.0, trial=0, attempt=2, status=Status.FAILED))
+    assert history.incumbent() == 0.3
 
 
 # said in words

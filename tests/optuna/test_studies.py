@@ -1,6 +1,7 @@
 """A haltune study, written where Optuna's tools open it."""
 
 import math
+from datetime import datetime
 
 import pytest
 
@@ -20,6 +21,7 @@ from haltune.optuna import from_study, to_study  # noqa: E402
 from haltune.optuna.spaces import Translated, inward  # noqa: E402
 from haltune.policies import BOBOS, Halting, RandomSearch, SuccessiveHalving  # noqa: E402
 from haltune.space import Space  # noqa: E402
+from haltune.store.open import open_store  # noqa: E402
 from haltune.study.redecide import redecide  # noqa: E402
 
 State = optuna.trial.TrialState
@@ -425,3 +427,16 @@ def test_what_optuna_cannot_keep_is_its_text_there():
     assert found.distribution == CategoricalDistribution(["(3, 3)'", "(3, 3)", "True", "1", None, 2.5])
     assert [found.inward(found.outward(o)) for o in options] == options
     assert [type(found.inward(found.outward(o))) for o in options[2:4]] == [bool, int]
+
+
+def test_a_study_that_could_not_be_read_again_is_refused_before_anything_is_written(tmp_path):
+    there = optuna.create_study(study_name="far")
+    there.add_trial(optuna.trial.create_trial(
+        params={"x": 0.5}, distributions={"x": FloatDistribution(0.0, 1.0)}, value=0.5,
+    ))  # fmt: skip
+    later = there.trials[0]
+    later.datetime_start = later.datetime_complete = datetime(9000, 1, 1)
+    there.get_trials = lambda **_: [later]
+    with pytest.raises(InvalidInput, match="at = "):
+        from_study(there, tmp_path / "s.db")
+    assert open_store(tmp_path / "s.db").names() == []

@@ -88,6 +88,14 @@ def test_a_search_alone_stops_nothing_and_learns_from_what_another_stops():
     assert len({r.config["lr"] for r in s.study.trials}) == 8
 
 
+def test_a_trial_that_ends_by_itself_is_completed_if_no_other_scheduler_stops_trials():
+    s = search()
+    trained = driven(s, HaltuneScheduler(), trials=8, epochs=5, at_once=1)
+    ended = [len(values) == 5 for _, values in trained.values()]
+    assert any(ended)
+    assert [r.status == "completed" for r in s.study.trials] == ended
+
+
 def test_mode_says_what_is_better_and_the_seed_repeats_a_search():
     def loss(config, epoch):
         return -accuracy(config, epoch)

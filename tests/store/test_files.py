@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
-from haltune.errors import InvalidInput, StoreError
+from haltune.errors import HaltuneWarning, InvalidInput, StoreError
 from haltune.store.open import open_sql, open_store
 from haltune.store.sql import SqlStore
 
@@ -44,6 +44,17 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="Another program wrote the file"):
         open_store(path)
     assert path.read_text() == "Dear reader, " * 100
+
+
+def test_a_file_with_a_hard_link_is_warned_of_once_because_each_name_has_a_journal(tmp_path: Path) -> None:
+    open_store(tmp_path / "a.db").close()
+    (tmp_path / "symbolic.db").symlink_to(tmp_path / "a.db")
+    open_store(tmp_path / "symbolic.db").close()
+    (tmp_path / "hard.db").hardlink_to(tmp_path / "a.db")
+    with pytest.warns(HaltuneWarning, match=r"2 names .hard links.*symbolic link") as found:
+        open_store(tmp_path / "hard.db").close()
+        open_store(tmp_path / "a.db", reading=True).close()
+    assert len(found) == 1
 
 
 def limited(store: SqlStore, pages: int) -> None:

@@ -244,6 +244,21 @@ def test_a_checkpoint_that_is_nowhere_is_reported_once(path: str, told: int, cap
     assert trial.checkpoint == path
 
 
+def test_a_relative_checkpoint_that_exists_is_found_from_another_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trial = begun(study())
+    trial.report(0.5)
+    trial.checkpointed("a key of my own")
+    assert trial.checkpoint == "a key of my own"
+    trial.report(0.6)
+    Path("state.pt").write_text("weights")
+    trial.checkpointed("state.pt")
+    monkeypatch.chdir("/")
+    assert Path(str(trial.checkpoint)).read_text() == "weights"
+
+
 # -- values ----------------------------------------------------------------------------------------
 
 

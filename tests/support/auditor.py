@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -26,6 +26,8 @@ class Told:
     saved: float = 0.0
     curve: list[tuple[float, float]] = field(default_factory=list)
     verdict: dict[str, Any] | None = None  # the last that stopped or paused it
+    former: Told | None = None  # its attempt that came further than the present one, which counts
+    ended: float | None = None  # its value when it last ended or paused
 
     @property
     def epoch(self) -> float:
@@ -59,8 +61,12 @@ class Auditor:
 
     def _about(self, t: Told, kind: str, e: dict[str, Any]) -> None:
         if kind == "resumed":
+            before = replace(t, former=None)
             t.saved = 0.0 if e["anew"] else t.saved
             t.curve = [point for point in t.curve if point[0] <= t.saved]
+            t.former = t.former or (before if t.epoch < before.epoch else None)
+            if e["given_up"]:
+                t.former = t.ended = None
             t.status, t.attempt, t.verdict = "running", e["attempt"], None
             t.resource, t.tags = e["resource"], e["tags"]
             return
@@ -72,12 +78,23 @@ class Auditor:
             t.curve.append((e["epoch"], number(e["value"])))
             if e["verdict"]["action"] in ("stop", "pause"):
                 t.verdict = e["verdict"]
+            if t.former is not None and t.epoch >= t.former.epoch:
+                t.former = None
         elif kind == "checkpointed":
             t.saved = e["epoch"]
         elif kind in ("ended", "expired"):
             t.status = e["status"]
+            if t.status != "interrupted":
+                t.former = None
+                found = self.counts(t) if t.status != "failed" else None
+                t.ended = None if found is None else found[0]
 
     # documented rules
+
+    @property
+    def runs(self) -> list[Told]:
+        """The attempts with which the trials count."""
+        return [t.former or t for t in self.trials]
 
     def counts(self, t: Told) -> tuple[float, float] | None:
         """(value, epoch) that a run counts for."""
@@ -94,13 +111,13 @@ class Auditor:
 
     def candidates(self) -> set[int]:
         """The runs that compare with the best."""
-        valued = [i for i, t in enumerate(self.trials) if self.counts(t)]
-        whole = {i for i in valued if self.complete(self.trials[i])}
+        valued = [i for i, t in enumerate(self.runs) if self.counts(t)]
+        whole = {i for i in valued if self.complete(self.runs[i])}
         if whole or not valued:
             return whole
 
         def reach(i: int) -> tuple[Any, ...]:
-            t = self.trials[i]
+            t = self.runs[i]
             return (t.status != "failed", (t.resource or 0.0) if t.partial else math.inf, t.epoch)
 
         furthest = max(map(reach, valued))
@@ -108,20 +125,15 @@ class Auditor:
 
     def best(self) -> tuple[int, float, float] | None:
         """Trial, value and epoch."""
-        found = [(-self.sign * self.counts(self.trials[i])[0], i) for i in self.candidates()]  # type: ignore[index]
+        found = [(-self.sign * self.counts(self.runs[i])[0], i) for i in self.candidates()]  # type: ignore[index]
         if not found:
             return None
         i = min(found)[1]
-        return (i, *self.counts(self.trials[i]))  # type: ignore[misc]
+        return (i, *self.counts(self.runs[i]))  # type: ignore[misc]
 
     def incumbent(self, but: int | None = None) -> float:
         """Return the incumbent of a running trial; NaN if there is none."""
-        over = ("completed", "stopped", "paused")
-        found = [
-            self.sign * c[0]
-            for i, t in enumerate(self.trials)
-            if i != but and t.status in over and (c := self.counts(t))
-        ]
+        found = [self.sign * t.ended for i, t in enumerate(self.trials) if i != but and t.ended is not None]
         return self.sign * max(found) if found else math.nan
 
     def finished_best(self) -> float:

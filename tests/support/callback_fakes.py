@@ -66,6 +66,12 @@ class FakeTrial(Port):
     def owner(self, path):
         return None
 
+    def sign(self, mark):
+        """It is the only trial of its study."""
+
+    def signer(self, mark):
+        return None
+
     def trained_before(self, model):
         return None
 

@@ -463,6 +463,7 @@ _USUAL = (
     r"Trial \d+ (started|started again|resumed after [^,:]+|trained [^:]+|ended [^:]+|(stopped|paused) at [^,:]+): |"
     r"The search is over|\d+ of \d+ trials?, "
 )
+_IMPERATIVE = r"(?i)\b(write|pass|give|call|set|add|use|make|start)\b"
 
 
 def said(runs: Runs) -> None:
@@ -482,7 +483,8 @@ def said(runs: Runs) -> None:
             assert f"{'Maximize' if isinstance(goal, Minimize) else 'Minimize'}(" not in line
         done = "".join(ran.source.split())
         for line in advice:
-            for advised in re.findall(r"\w+=(?:trial\.\w+|None|True|False)|HaltuneCallback\([^)]*\w=[^)]*\)", line):
+            to_do = " ".join(part for part in re.split(r"(?<=\.) ", line) if re.search(_IMPERATIVE, part))
+            for advised in re.findall(r"\w+=(?:trial\.\w+|None|True|False)|HaltuneCallback\([^)]*\w=[^)]*\)", to_do):
                 assert "".join(advised.split()) not in done, f"the program does so already: {line}"
     for pattern in (*runs.paused.declared.says,):
         everything = [line for ran in (runs.straight, runs.paused, runs.alone) for line in ran.lines]

@@ -674,7 +674,11 @@ class Asynchronous(Halving):
         stops = max(had, rungs[at].resource) >= by.stops_from
         # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
-        rank, place = rung.rank(key), rung.place(key)
+        rank, place, left = rung.rank(key), rung.place(key), ""
+        own = promotion is None or self.one_in_full  # the default search chooses its first full training itself
+        last = int(max(1, arrived // by.cut(at)))  # promoted once no new trial may start
+        if own and top <= rank < last and not (stops or idle) and self._alone(rung, key, by, history):
+            top, left = last, "no new trial may start; "  # a pause would be followed at once by its resume
         evidence = {"rank": place, "arrived": arrived, "promoted": top, "rung": at}
         if idle:
             evidence[IDLE] = True
@@ -685,10 +689,21 @@ class Asynchronous(Halving):
             improved = "of those that improved, " * (rank + 1 < place)
             outcome = f"; {improved}the best {plural(top, 'continues', 'continue')}"
         after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
-        text = f"{ordinal(place)} of {arrived} after {after}{outcome}"
+        text = f"{left}{ordinal(place)} of {arrived} after {after}{outcome}"
         if rank < top and not idle:
             return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
         return Verdict(Action.STOP if stops else Action.PAUSE, text, evidence)
+
+    def _alone(self, own: RungState, key: Key, by: Promotion, history: History) -> bool:
+        """Return whether `_last_promotion` could resume only this trial if it paused at its own rung.
+
+        No other one trains, none waits before it at this rung, and none leads another, also if that has one trial more.
+        """
+        if not self.no_more or len(history.pending) > 1 or any(other < key for other in own.waiting[:1]):
+            return False
+        ladders = (enumerate(rungs[:-1]) for rungs in self.rungs.values())
+        others = ((at, rung) for rungs in ladders for at, rung in rungs if rung is not own)
+        return not any(rung.leading(int(max(1, (rung.count + 1) // by.cut(at)))) for at, rung in others)
 
     def alive(self) -> frozenset[int] | None:
         """Return None, any paused trial, while more may arrive at a rung; else those that may still continue."""

@@ -153,9 +153,105 @@ def test_a_csv_logger_gets_the_verdict_wherever_it_stands(tmp_path, behind):
 
 
 @once
-def test_a_fit_without_validation_data_says_so_at_its_end():
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"validation": False}, r"validation_data= or validation_split="),
+        ({"validation_freq": 4}, "validation_freq=4 is above epochs=3"),
+    ],
+)
+def test_a_fit_that_validates_in_no_epoch_says_so_before_it_trains(given, said):
+    model = net()
+    with pytest.raises(InvalidInput, match=f"'val_loss' was not logged before training.*{said}"):
+        fit(FakeTrial(), model=model, **given)
+    assert model.optimizer.iterations == 0
+
+
+@once
+def test_a_validation_metric_may_come_from_a_callback_of_the_users_own():
+    class Scores(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["val_f1"] = epoch / 4
+
+    trial = FakeTrial("val_f1")
+    fit(trial, Scores(), validation=False)
+    assert trial.values == [0, 0.25, 0.5]
+
+
+@once
+def test_a_fit_without_a_validation_metric_says_so_at_its_end():
+    class Scores(keras.callbacks.Callback):
+        pass
+
     with pytest.raises(InvalidInput, match=r"in this fit\. Logged names: loss, mae\. Give model\.fit validation data"):
-        fit(FakeTrial(), validation=False)
+        fit(FakeTrial(), Scores(), validation=False)
+
+
+@once
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_model_that_a_checkpoint_of_another_trial_holds_is_not_trained(tmp_path, whole):
+    path = tmp_path / ("shared.keras" if whole else "shared.weights.h5")
+    s = study(trials=2, epochs=3)
+    for trial in s:
+        with trial:
+            model = keras.models.load_model(path) if whole and path.exists() else net()
+            if not whole and path.exists():
+                model.load_weights(path)
+            fit(trial, keras.callbacks.ModelCheckpoint(path, save_weights_only=not whole), model=model)
+    assert [t.status for t in s.trials] == ["completed", "failed"]
+    assert "loaded a state of trial 0" in s.trials[1].error
+
+
+@once
+def test_weights_of_no_trial_are_trained_by_each():
+    weights = net().get_weights()
+    s = study(trials=2, epochs=3)
+    for trial in s:
+        with trial:
+            model = net()
+            model.set_weights(weights)
+            fit(trial, model=model)
+    assert [t.status for t in s.trials] == ["completed", "stopped"]
+
+
+def runs_out_of_memory(epoch):
+    class RunsOut(keras.callbacks.Callback):
+        def on_epoch_begin(self, at, logs=None):
+            if at == epoch:
+                raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    return RunsOut()
+
+
+@once
+def test_a_new_model_after_out_of_memory_does_not_count_the_epochs_of_the_first():
+    s = study(trials=1, epochs=3)
+    trial = s.ask()
+    with pytest.raises(NotSupported, match=r"has trained another model to epoch 2.*initial_epoch=0"), trial:
+        try:
+            fit(trial, runs_out_of_memory(2))
+        except RuntimeError:
+            fit(trial, initial_epoch=trial.epoch)
+    (record,) = s.trials
+    assert (record.status, record.epoch) == ("failed", 2)
+    assert record.error.startswith("NotSupported")
+
+
+@once
+def test_fits_that_share_a_trained_layer_or_weights_are_one_training():
+    for share in ("layer", "weights"):
+        s = study(trials=1, epochs=3)
+        trial = s.ask()
+        with trial:
+            first = net()
+            with pytest.raises(RuntimeError):
+                fit(trial, runs_out_of_memory(2), model=first)
+            second = keras.Sequential([first, keras.layers.Dense(1)]) if share == "layer" else net()
+            if share == "weights":
+                second.set_weights(first.get_weights())
+            second.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
+            fit(trial, model=second, initial_epoch=trial.epoch)
+        assert [(t.status, t.epoch) for t in s.trials] == [("completed", 3)]
 
 
 @once

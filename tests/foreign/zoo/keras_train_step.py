@@ -54,7 +54,7 @@ def evaluate(path, config):
 zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
-    slow=False,
+    slow=True,
     wrong={
         "counted": "A metric named loss, beside that of compile, is refused with the advice to name it.",
         "resumed": "A metric named loss, beside that of compile, is refused with the advice to name it.",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from climbing_log import climbed
 from hypothesis import HealthCheck, given, settings
@@ -14,8 +17,9 @@ from laboratory import Lab, act, differences, happenings, problem, rough
 
 from examples import many
 from haltune import Budget, Finish, Float, Maximize, Problem, Space, Study, Trial
-from haltune.log.decisions import Action
-from haltune.log.events import Reported, Resumed, Started, Status
+from haltune.log.decisions import Action, Resume, Verdict
+from haltune.log.events import Ended, Reported, Resumed, Started, Status
+from haltune.log.policy import Fold
 from haltune.policies import Hyperband, Ladder, MultiFidelity, SuccessiveHalving
 
 
@@ -151,3 +155,31 @@ def test_a_resume_names_the_epoch_whose_values_were_compared() -> None:
         assert f"after {reports[-1]:g} epochs; continues" in e.reason
     first = next(e for e in study.events() if isinstance(e, Started))
     assert first.reason.endswith("after 1 epoch, or sooner if it reports within an epoch")
+
+
+# when no new trial may start
+
+
+@pytest.mark.parametrize("trials", [2, 3, 5, 12])
+@pytest.mark.parametrize(
+    "policy", [SuccessiveHalving(n=9, asynchronous=True), Hyperband(asynchronous=True), Ladder(min_trials_per_rung=4)]
+)
+def test_a_trial_whose_turn_is_next_continues_instead_of_pausing_and_resuming(policy: Any, trials: int) -> None:
+    for seed in range(4):
+        lab = Lab(lambda: policy, rough(seed), epochs=9, budget=Budget(trials=trials)).run()
+        moves = [e for e in lab.log if isinstance(e, Started | Resumed | Ended)]
+        for end, move in pairwise(moves):
+            paused = isinstance(end, Ended) and end.status is Status.PAUSED
+            assert not (paused and isinstance(move, Resumed) and move.trial == end.trial)
+        left = [e for e in lab.log if isinstance(e, Reported) and e.verdict.reason.startswith("no new trial may start")]
+        for report in left:  # had it paused, the next proposal would have resumed it
+            fold = Fold(lab.study.problem, policy)
+            for event in lab.log[: lab.log.index(report)]:
+                fold.take(event)
+            fold.take(replace(report, verdict=Verdict(Action.PAUSE, "", report.verdict.evidence)))
+            fold.take(Ended(at=report.at, trial=report.trial, attempt=report.attempt, status=Status.PAUSED))
+            move = policy.propose(fold.state, fold.history, np.random.default_rng(0))
+            assert isinstance(move, Resume)
+            assert (move.trial, move.pause_at) == (report.trial, report.verdict.pause_at)
+        assert any(t.epoch == 9 for t in lab.study.trials)
+        assert left or trials > 3
