@@ -155,8 +155,7 @@ class HaltuneCallback(Reporting):
 
     def _owner(self, fit: FrameType | None) -> int | None:
         """Return the trial of the study whose model the fit was given to continue, or None."""
-        given = None if fit is None else fit.f_locals["init_model"]
-        if given is None:
+        if fit is None or (given := fit.f_locals["init_model"]) is None:
             return None
         if isinstance(given, (str, os.PathLike)) and (owner := self.trial.owner(given)) is not None:
             return owner

@@ -36,8 +36,8 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
         return repr(value)
     if id(value) in known:
         return None
-    if hasattr(value, "data_ptr") and hasattr(value, "_version"):
-        return tuple(value.shape), value.data_ptr(), value._version
+    if hasattr(value, "untyped_storage"):
+        return tuple(value.shape), value.data_ptr(), version(value)
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if hasattr(value, "named_parameters"):
@@ -57,6 +57,14 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
         return None
     generators = repr(states_of(generators_in(value)))
     return generators, {k: _printed(v, known, depth - 1) for k, v in getattr(value, "__dict__", {}).items()}
+
+
+def version(tensor: Any) -> int:
+    """Return how often a tensor was changed in place.
+
+    torch has no public name for it. Without it, the weights that a callback holds would be copied to see a change.
+    """
+    return int(tensor._version)
 
 
 def is_plain(value: Any) -> bool:

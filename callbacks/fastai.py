@@ -1,7 +1,7 @@
 """The callback for fastai's Learner.
 
 In a resumed trial, the callback loads the checkpoint when the fit starts. It then replays the earlier epochs with their
-metrics, without training them. So EarlyStoppingCallback, ReduceLROnPlateau and SaveModelCallback see these epochs again.
+metrics, without training them. So EarlyStoppingCallback, ReduceLROnPlateau and SaveModelCallback see these again.
 A training may have several fits of one model, as `fine_tune` has; haltune counts the epochs of all. A fit of another
 model starts the curve again.
 

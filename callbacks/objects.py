@@ -213,7 +213,7 @@ class _DataReader(_Reader):
         self._bytes, self._values = _LARGEST, _LONGEST  # that may follow
 
     def read(self, value: Any, name: str, part: bool = True) -> Any:
-        self._values -= len(value) if isinstance(value, tuple(_CONTAINERS)) else 0
+        self._values -= len(value) if isinstance(value, list | tuple | deque | set | frozenset | dict) else 0
         self._bytes -= value.nbytes if isinstance(value, np.ndarray) else 0
         if min(self._bytes, self._values) < 0:
             raise _Large(f"{name} is too large")

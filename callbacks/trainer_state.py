@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
+from haltune.errors import NotSupported
 
+from . import objects
 from .base import Portable
-from .changes import Print, is_plain, numbers, set_numbers
+from .changes import Print, numbers, set_numbers
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -46,6 +48,7 @@ class Unsaved(Portable):
         self._trainer, self._of = trainer, of
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
+        self._marks: dict[str, str] = {}  # of the attributes of callbacks, likewise
         self._pass: dict[str, Any] = {}  # random states at the start of the present pass
         self._print: Any = None  # random states before the data are read
         self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
@@ -71,6 +74,8 @@ class Unsaved(Portable):
                 self._trainer._globalstep_last_logged = loss[1]
             set_states(self._generators, self._restored.get("generators", {}))
         self._before = self._present()
+        weights = objects.storages(self._trainer.model)
+        self._marks = {name: objects.mark(value, weights=weights) for name, value in self._attributes()}
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         within = self._restored.get("pass") if self._resumes else None
@@ -112,12 +117,12 @@ class Unsaved(Portable):
         found: dict[str, Any] = {"trial": dict(self._of), "passes": passes, "logged": {}}
         if self._before:
             present = self._present()
-            for part in ("flags", "numbers", "callbacks"):
-                before = self._before[part]
-                changed = {
-                    k: v for k, v in present[part].items() if is_plain(v) and (k not in before or v != before[k])
-                }
+            for part in ("flags", "numbers"):
+                changed = {k: v for k, v in present[part].items() if v != self._before[part].get(k)}
                 found[part] = self._restored.get(part, {}) | changed
+            weights = objects.storages(self._trainer.model)
+            states, _ = objects.changes(dict(self._attributes()), self._marks, weights=weights)
+            found["callbacks"] = self._restored.get("callbacks", {}) | states
             found["loss"] = self._loss()
             found["generators"] = states_of(self._generators)
             found["pass"] = self._pass if within else None
@@ -145,13 +150,9 @@ class Unsaved(Portable):
             return "the model has other parameters or buffers than at the start, and a new model lacks them"
         if present["groups"] != self._before["groups"]:
             return "the optimizer has other parameter groups than at the start, and a new optimizer lacks them"
-        for name, value in present["callbacks"].items():
-            if not is_plain(value) and value != self._before["callbacks"].get(name, value):
-                kind, _, attribute = name.partition(".")[2].partition(".")
-                return (
-                    f"{kind}.{attribute} changes in training, and haltune saves only their numbers, texts, lists "
-                    "and dicts"
-                )
+        for name, now in present["unsaved"].items():
+            if now != self._before["unsaved"].get(name, self._marks.get(name, now)):
+                return objects.unsaved(name.partition(".")[2])
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
         if getattr(trainer, "_buffered_inputs", None) is not None and trainer._step % every:
@@ -184,27 +185,33 @@ class Unsaved(Portable):
         return {
             "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
             "numbers": dict(numbers(model)),
-            "callbacks": dict(self._attributes()),
+            "unsaved": self._unsaved(),
             "tensors": {name: tuple(value.shape) for name, value in model.state_dict().items()},
             "groups": [len(group["params"]) for group in optimizer.param_groups],
         }
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
-        """Yield the attributes of the user's callbacks, those that JSON cannot hold by what tells a change.
+        """Yield the attributes of the user's callbacks."""
+        for place, callback in _own_callbacks(self._trainer):
+            for name, value in vars(callback).items():
+                yield f"{place}.{name}", value
 
-        Of a user's Trainer, yield only its further models and optimizers: the class of transformers sets most others.
+    def _unsaved(self) -> dict[str, Print]:
+        """Return what tells whether attributes have changed that are not plain data.
+
+        Of a user's Trainer, only its further models and optimizers: the class of transformers sets most others.
         """
         trainer = self._trainer
+        weights = objects.storages(trainer.model)
         saved = [*trainer.model.parameters(), trainer.optimizer, getattr(trainer.optimizer, "optimizer", None)]
         known = {id(part) for part in saved}
-        for place, callback in _own_callbacks(trainer):
-            for name, value in vars(callback).items():
-                yield f"{place}.{name}", value if is_plain(value) else Print(value, known)
+        found = {n: v for n, v in self._attributes() if not objects.is_data(objects.mark(v, weights=weights))}
         if not f"{type(trainer).__module__}.".startswith(_OWN_PACKAGES):
             for name, value in vars(trainer).items():
                 of_torch = hasattr(value, "zero_grad") and hasattr(value, "state_dict")
                 if of_torch and name not in ("model", "model_wrapped"):
-                    yield f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}", Print(value, known)
+                    found[f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}"] = value
+        return {name: Print(value, known) for name, value in found.items()}
 
     def _restore(self) -> None:
         model, saved = self._trainer.model, self._restored
@@ -215,7 +222,10 @@ class Unsaved(Portable):
         for place, callback in _own_callbacks(self._trainer):
             for name, value in saved.get("callbacks", {}).items():
                 if name.startswith(f"{place}."):
-                    setattr(callback, name.removeprefix(f"{place}."), json.loads(json.dumps(value)))
+                    attribute = name.removeprefix(f"{place}.")
+                    with suppress(NotSupported):  # built otherwise in this attempt
+                        there = vars(callback).get(attribute)
+                        setattr(callback, attribute, objects.put_back(value, there, self._trainer.args.device))
 
     def _drawing(self) -> Any:
         """Return the states of the generators from which data can draw."""

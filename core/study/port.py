@@ -42,7 +42,7 @@ _FOLDS = "If its value is the mean over several trainings: for fold in trial.fol
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
-_SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[int]]] = WeakKeyDictionary()  # study -> mark of a model -> trials
+_SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[int]]] = WeakKeyDictionary()  # mark of a model -> trials
 
 
 class Port(Attempt):

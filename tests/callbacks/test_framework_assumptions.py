@@ -403,7 +403,7 @@ TRANSFORMERS = {
 
 
 def counted(trainer):
-    from haltune.callbacks.trainer_state import version
+    from haltune.callbacks.changes import version
 
     weight = next(trainer.model.parameters()).detach().clone()
     before = version(weight)
