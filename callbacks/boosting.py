@@ -98,12 +98,12 @@ def keep_best(reporter: Reporter, write: Callable[[Path, int], object], suffix: 
 
 
 def recorded(reporter: Reporter, name: str, rounds: int) -> dict[str, list[float]]:
-    """Return the values of the earlier rounds by "<data>-<metric>", or nothing if the log lacks rounds.
+    """Return the values of the first rounds by "<data>-<metric>", or nothing if the log lacks any of them.
 
     name: the full name of the monitored metric.
     """
     record = reporter.trial.history.trial(reporter.trial.id)
-    if [*record.epochs] != [*range(1, rounds + 1)]:
+    if [*record.epochs[:rounds]] != [*range(1, rounds + 1)]:
         return {}
     columns = {**record.metrics, name: record.values}
-    return {name: [*map(float, column)] for name, column in columns.items()}
+    return {name: [*map(float, column[:rounds])] for name, column in columns.items()}

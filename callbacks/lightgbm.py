@@ -15,7 +15,8 @@ of="best" those up to its best.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -79,7 +80,7 @@ class HaltuneCallback(Reporting):
     _before = 0  # rounds of this trial trained before this training
     _given = 0  # rounds that the trial started with
     _name = ""  # the full name of the metric
-    _stops_early = False  # by LightGBM's early stopping
+    _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
 
     def __init__(
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all", every: int = 1
@@ -108,6 +109,8 @@ class HaltuneCallback(Reporting):
         self._reporter.heed(epoch)
         if self._reporter.keeps_epoch and (write := _writing(env.model)) and _kind(env) == "dart":
             self._reporter.keep(write, ".txt")  # later rounds change its earlier trees
+        if self._reporter.saves and any(stopper.stops(env) for stopper in self._stoppers):
+            self._reporter.ends_by_itself()
         if self._reporter.saves:
             self._pause(env, epoch)
         over = self._reporter.over
@@ -144,9 +147,11 @@ class HaltuneCallback(Reporting):
 
         frame = caller("train", "lightgbm.")
         callbacks = [] if frame is None else frame.f_locals["callbacks_after_iter"]
+        self._stoppers = []
         for at, stopper in enumerate(callbacks):
             if isinstance(stopper, _EarlyStoppingCallback) and stopper.enabled and _kind(env) != "dart":
-                callbacks[at], self._stops_early = _Stopper(stopper, self), True
+                callbacks[at] = _Stopper(stopper, self)
+                self._stoppers.append(callbacks[at])
                 advise_best(self._reporter, "LightGBM's early stopping")
 
     def _end(self, env: Any) -> None:
@@ -164,7 +169,7 @@ class HaltuneCallback(Reporting):
             self._reporter.decline(_CV, always=True)
         elif why := _inexact(env):
             self._reporter.decline(why, always=True)
-        elif self._stops_early and not names <= recorded(self._reporter, self._name, epoch).keys():
+        elif self._stoppers and not names <= recorded(self._reporter, self._name, epoch).keys():
             self._reporter.decline(FORGETS, always=True)
         else:
             self._reporter.save(write, ".txt")
@@ -181,13 +186,29 @@ class _Stopper:
         from lightgbm.callback import EarlyStopException
 
         try:
-            if env.iteration == env.begin_iteration and self._callback._before:
-                self._remind(env)
-            self._see(env, env.iteration, env.evaluation_result_list)
+            self._judge(env)
         except EarlyStopException as stop:
             self._callback.trial.sign(_mark(env.model, stop.best_iteration + 1))
             self._callback._end(env)
             raise
+
+    def stops(self, env: Any) -> bool:
+        """Return whether it ends the training in this round, which it has not seen and does not remember."""
+        from lightgbm.callback import EarlyStopException
+
+        other = copy(self)
+        other.inner = deepcopy(self.inner)
+        other.inner.verbose = False
+        try:
+            other._judge(env)
+        except EarlyStopException:
+            return True
+        return False
+
+    def _judge(self, env: Any) -> None:
+        if env.iteration == env.begin_iteration and self._callback._before:
+            self._remind(env)
+        self._see(env, env.iteration, env.evaluation_result_list)
 
     def _see(self, env: Any, iteration: int, rows: Any) -> None:
         first = env.begin_iteration if self._first is None else self._first

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         rows = ((data, metric, v[-1]) for data, columns in evals_log.items() for metric, v in columns.items())
         metrics = named((data, metric, *(v if isinstance(v, tuple) else (v, None))) for data, metric, v in rows)
         name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
-        stops = self._forgets and self._remind(model, name, evals_log)
+        if self._forgets and self._remind(model, name, evals_log):
+            return True  # XGBoost would have called no later callback in this round
         updates = None if _folds(model) else model.num_boosted_rounds() - self._given - self._before
         self._reporter.report(metrics[name], self._before + epoch + 1, metrics, updates=updates)
         self._reporter.heed(self._before + epoch + 1)
@@ -133,12 +135,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.keep(lambda path: _write(model, path), ".ubj")  # its rounds cannot be cut
         if self._reporter.saves and (why := self._cannot_pause(model, metrics, name)):
             self._reporter.decline(why, always=True)
+        elif self._reporter.saves and self._ends_early(model, epoch, evals_log):
+            self._reporter.ends_by_itself()
         elif self._reporter.saves:
             self._reporter.save(lambda path: _write(model, path, owned=True), ".ubj")
         if self._reporter.stopping and _folds(model) and model.attr("best_iteration") is None:
             # at a stop, xgb.cv cuts its results after best_iteration, and crashes without one
             model.set_attr(best_iteration=str(epoch), best_score=str(metrics[name]))
-        return self._reporter.over or stops
+        return self._reporter.over
 
     def after_training(self, model: Any) -> Any:
         booster = model if self._booster is None else self._booster() or model  # EarlyStopping(save_best) cuts it
@@ -172,6 +176,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._stops_early and not metrics.keys() <= recorded(self._reporter, name, rounds).keys():
             return FORGETS
         return None
+
+    def _ends_early(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Return whether an EarlyStopping that XGBoost calls after this callback ends the training in this round."""
+        from xgboost.callback import EarlyStopping
+
+        callbacks = _callbacks("after_iteration")
+        later = [deepcopy(c) for c in callbacks[callbacks.index(self) + 1 :] if isinstance(c, EarlyStopping)]
+        return any(stopper.after_iteration(model, epoch, evals_log) for stopper in later)
 
     def _remind(self, model: Any, name: str, evals_log: Any) -> bool:
         """Show the rounds before this training to XGBoost's EarlyStopping; return whether it stops now."""

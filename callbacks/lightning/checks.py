@@ -337,9 +337,12 @@ def loud(trainer: Any, homes: Sequence[str]) -> str | None:
     home = next((home for home in homes if any(module.startswith(home) for module in modules)), homes[0])
     if not logging.getLogger(home).isEnabledFor(logging.INFO):
         return None
+    kinds = {base.__name__ for callback in trainer.callbacks for base in type(callback).__mro__}
+    shown = {"ProgressBar": "enable_progress_bar=False", "ModelSummary": "enable_model_summary=False"}
+    off = " and ".join(argument for kind, argument in shown.items() if kind in kinds)
+    lines, give = ("about twenty lines", f" and give the Trainer {off}") if off else ("some lines", "")
     return (
-        f"Lightning logs about twenty lines for each fit. To hide them, call logging.getLogger({home!r})."
-        "setLevel('ERROR') and give the Trainer enable_progress_bar=False and enable_model_summary=False."
+        f"Lightning logs {lines} for each fit. To hide them, call logging.getLogger({home!r}).setLevel('ERROR'){give}."
     )
 
 

@@ -144,6 +144,21 @@ def test_early_stopping_remembers_the_rounds_before_a_pause(gradient, first):
     np.testing.assert_array_equal(gradient.scores(one), gradient.scores(other))
 
 
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("before", [(), (3,), (-1,)])
+def test_a_trial_that_would_pause_in_the_round_of_its_early_stopping_is_complete(lib, first, before):
+    straight = pausing_study(at=(), epochs=60, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HaltuneWarning)
+        one = Stopped(lib, first).search(straight)
+        end = len(straight.trials[0].epochs)
+        paused = pausing_study(at=(*(at % end for at in before), end), epochs=60, metric=lib.monitor, verbose=0)
+        other = Stopped(lib, first).search(paused)
+    assert end < 60
+    assert paused.trials[0].values.tolist() == straight.trials[0].values.tolist()
+    np.testing.assert_array_equal(lib.scores(one), lib.scores(other))
+
+
 def test_early_stopping_that_would_forget_rounds_is_not_paused(gradient):
     s = pausing_study(at=(3,), epochs=6, metric=Minimize(gradient.monitor, of="best"), verbose=0)
     for trial in s:

@@ -301,13 +301,22 @@ def test_a_stop_on_any_metric_ends_the_fit_after_whole_epochs():
         assert (trainer.current_epoch, trainer.global_step) == (2, 2 * BATCHES)
 
 
-@pytest.mark.parametrize("level", ["INFO", "ERROR"])
-def test_from_the_second_fit_on_one_line_says_how_to_hide_lightnings_own(level, caplog):
+@pytest.mark.parametrize(
+    ("level", "shown", "advice"),
+    [
+        ("INFO", [], ".setLevel('ERROR')."),
+        ("INFO", ["progress_bar"], "and give the Trainer enable_progress_bar=False."),
+        ("INFO", ["progress_bar", "model_summary"], "enable_progress_bar=False and enable_model_summary=False."),
+        ("ERROR", ["progress_bar", "model_summary"], None),
+    ],
+)
+def test_from_the_second_fit_on_one_line_says_how_to_hide_lightnings_own(level, shown, advice, caplog):
     caplog.set_level(level, "lightning.pytorch")
     study = Study({"lr": Float(0.01, 0.1)}, "val_loss", max_epochs=2, policy=RandomSearch(trials=3), seed=0)
     fits = []
     for trial in study:
         with trial:
-            fit(trial, Bare(**trial.config), epochs=trial.max_epochs)
-        fits.append(sum("Lightning logs about twenty lines" in line for line in caplog.messages))
-    assert fits == ([0, 1, 1] if level == "INFO" else [0, 0, 0])
+            fit(trial, Bare(**trial.config), epochs=trial.max_epochs, **{f"enable_{what}": True for what in shown})
+        fits.append([line for line in caplog.messages if line.startswith("Lightning logs ")])
+    assert [len(lines) for lines in fits] == ([0, 1, 1] if advice else [0, 0, 0])
+    assert all(line.endswith(advice) and line.count("enable_") == len(shown) for line in fits[-1])

@@ -34,9 +34,6 @@ zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
     slow=True,
-    wrong={
-        "kept": "The file has the weights, and its value is of their average.",
-    },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

@@ -63,11 +63,6 @@ zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
     slow=True,
-    wrong={
-        "counted": "A pause of a model with two optimizers is saved, and cannot be loaded.",
-        "resumed": "A pause of a model with two optimizers is saved, and cannot be loaded.",
-        "kept": "A pause of a model with two optimizers is saved, and cannot be loaded.",
-    },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_distance"),
     max_epochs=4,
@@ -75,5 +70,4 @@ zoo = dict(
     pauses=[1, 3],
     updates=8,
     counts="keras",
-    declines="optimizer",
 )

@@ -50,9 +50,6 @@ zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
     slow=True,
-    wrong={
-        "resumed": "The order and the generator of a PyDataset are not saved, and nothing says so.",
-    },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

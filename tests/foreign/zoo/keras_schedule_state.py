@@ -42,9 +42,7 @@ zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
     slow=True,
-    wrong={
-        "resumed": "The state of a LearningRateScheduler's function is not saved, and nothing says so.",
-    },
+    says=["before the end of its learning-rate schedule"],
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

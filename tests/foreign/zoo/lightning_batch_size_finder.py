@@ -61,10 +61,6 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    wrong={
-        "counted": "A resumed trial trains with the batch size before the finder.",
-        "resumed": "A resumed trial trains with the batch size before the finder.",
-    },
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=3,

@@ -58,7 +58,7 @@ zoo = dict(
     needs=["torch"],
     slow=True,
     wrong={
-        "counted": "A second loop over trial.epochs() counts on after the model that was given up.",
+        "counted": "A second loop counts on after the last trial.save(), which its new model did not load.",
         "kept": "The file is of the last trial.save(), and the value is of the best epoch.",
     },
     space={"lr": Float(0.001, 1.0, log=True)},

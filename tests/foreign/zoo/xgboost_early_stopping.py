@@ -28,9 +28,6 @@ def evaluate(path, config):
 zoo = dict(
     needs=["xgboost"],
     slow=True,
-    wrong={
-        "resumed": "A trial that pauses in the round of its early stopping trains one more.",
-    },
     space={"eta": Float(0.01, 1.0, log=True)},
     goal=Minimize("valid-rmse"),
     max_epochs=20,
