@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,8 @@ class TrainingLoop:
             if self._save is not None and self._reporter.pausing:
                 self._keep()
             elif interruption.waits and not self.stopping and self._reported:
-                self._reporter.attempt(lambda: self.trial.save(self._write, self._suffix))
+                save = self._save_together if self._together else partial(self.trial.save, self._write, self._suffix)
+                self._reporter.attempt(save)
             unsaved = self._position is None
 
     @contextmanager

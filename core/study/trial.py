@@ -418,9 +418,15 @@ class Trial(Port, KnowsAttributes):
             seconds: Time that saving took. Default: 0.
 
         Raises:
+            InvalidInput: If it is a checkpoint of another trial.
             StoreError: If the store cannot be reached.
         """
         self._need_held()
+        if (owner := self.owner(path)) not in (None, self.id):
+            raise InvalidInput(
+                f"checkpointed({str(path)!r}): this is a checkpoint of trial {owner}, so trial {self.id} would resume "
+                "the training of another configuration. Write its own state, and pass that path."
+            )
         path = str(path)
         if os.path.lexists(path):
             path = os.path.abspath(path)  # a later attempt may have another working directory

@@ -294,3 +294,65 @@ def test_the_kept_model_is_the_one_that_was_reported_or_none_is_kept(end, kept):
                     loop.report(state["loss"])
     assert (study.best.checkpoint is not None) == kept
     assert not kept or json.loads(Path(study.best.checkpoint).read_text())["loss"] == study.best.value
+
+
+def averaged(trial):
+    """As docs/loops/plain.md saves averaged weights and trainable flags; returns the weights of both models."""
+    torch = pytest.importorskip("torch")
+    x = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0 if trial.checkpoint is None else 9)  # another process starts with other weights
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)).requires_grad_(False)
+    average = torch.optim.swa_utils.AveragedModel(net)
+    sgd = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)
+    if trial.checkpoint:
+        state = torch.load(trial.checkpoint)
+        for part, name in ((net, "net"), (average, "average"), (sgd, "sgd")):
+            part.load_state_dict(state[name])
+        for p, flag in zip(net.parameters(), state["trainable"], strict=True):
+            p.requires_grad_(flag)
+
+    def save(path):
+        parts = {"net": net.state_dict(), "average": average.state_dict(), "sgd": sgd.state_dict()}
+        torch.save(parts | {"trainable": [p.requires_grad for p in net.parameters()]}, path)
+
+    def loss(model):
+        return (model(x) - x.sum(1, keepdim=True)).pow(2).mean()
+
+    for epoch in (loop := TrainingLoop(trial, save=save)):
+        if epoch in (1, 2):
+            net[2 - epoch].requires_grad_(True)
+        loss(net).backward()
+        sgd.step()
+        sgd.zero_grad()
+        average.update_parameters(net)
+        with torch.no_grad():
+            loop.report(loss(average).item())
+    return net, average, loss
+
+
+def test_averaged_weights_and_trainable_flags_that_save_writes_resume_exactly_and_give_the_value():
+    found = []
+    for at in ((), (1, 3)):
+        study = pausing_study(at=at, epochs=5, keep=1, verbose=0)
+        for trial in study:
+            with trial:
+                net, average, loss = averaged(trial)
+        found.append([p.tolist() for model in (net, average) for p in model.parameters()])
+    assert found[0] == found[1]
+    import torch
+
+    average.load_state_dict(torch.load(study.best.checkpoint)["average"])
+    assert loss(average).item() == study.best.value
+
+
+def test_a_checkpoint_of_another_trial_is_not_taken_for_the_state_of_this_one():
+    study = pausing_study(at=(), trials=2, keep=1, verbose=0)
+    with study.ask() as trial:
+        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("weights"))):
+            loop.report(1.0 / epoch)
+    kept = study.best.checkpoint
+    trial = study.ask()
+    trial.report(1.0)
+    with pytest.raises(InvalidInput, match="is a checkpoint of trial 0, so trial 1 would resume"):
+        trial.checkpointed(kept)
+    assert trial.checkpoint is None
