@@ -72,6 +72,7 @@ class Port(Attempt):
         self._lap = session.monotonic()
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
+        self._trained_in_full = False  # by a loop that has asked for the epoch after the last one
         self._same_model = False  # that of the fit before
         self._first: float | None = None  # position of the first report of this attempt
         self._left: float | None = None  # the epoch that a loop has begun and not reported
@@ -161,15 +162,12 @@ class Port(Attempt):
             )
         return self._first is None
 
-    @property
-    def _trained_in_full(self) -> bool:
-        """True if this attempt has reported the end of a full training and was not stopped there."""
-        stops = self.verdict is not None and self.verdict.stops
-        return self._first is not None and self.horizon is not None and self.epoch >= self.horizon and not stops
-
     def begins_epoch(self, epoch: float | None) -> None:
-        """State that a loop is within an epoch, until it is reported; None: it is not."""
+        """State that a loop is within an epoch, until it is reported; None: it is not, and asks for the next."""
         self._left = epoch
+        stops = self.verdict is not None and self.verdict.stops
+        if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not stops:
+            self._trained_in_full = True
 
     def goes_back(self, epoch: float) -> bool:
         """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
