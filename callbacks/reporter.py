@@ -99,6 +99,15 @@ class Detached(Port):
 
     report = adopt = before_end = record
 
+    def owner(self, path: Any) -> None:
+        """Return None: the checkpoints of the study are not known here."""
+
+    def sign(self, mark: Any) -> None:
+        """Do nothing, as `finish`."""
+
+    def signer(self, mark: Any) -> None:
+        """Return None, as `owner`."""
+
     def finish(self, status: Any = None) -> None:
         """Do nothing, because the trial ends in its own process."""
 

@@ -94,7 +94,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             from haltune.policies import RandomSearch
 
             class Net(torch.nn.Module):
-                def __init__(self):
+                _weights_at: int  # the step of the last evaluation
+    _weights: int = 0  # a fingerprint of its weights
+
+    def __init__(self):
                     super().__init__()
                     self.layer = torch.nn.Linear(3, 1)
 
@@ -224,7 +227,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._decide(args, state, control, others, {})
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if self._training and self._weights_at != state.global_step:  # the first batch of an evaluation
+        if self._training and state.global_step != self._weights_at:  # the first batch of an evaluation
             loop = caller("evaluation_loop", "transformers.")
             model = others.get("model") if loop is None else loop.f_locals["self"].model
             self._weights_at, self._weights = state.global_step, fingerprint(model)
@@ -302,7 +305,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
         self._steps = None  # optimizer steps in a pass; None: the data have no length
         self._unsaved: Unsaved | None = None
-        self._weights_at, self._weights = -1, 0  # the step of the last evaluation, and a fingerprint of its weights
+        self._weights_at, self._weights = -1, 0
         self._swaps = False  # they are not those of the model
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
         self._saves = self._final = False  # it is to resume from; it is the last one and kept
@@ -422,7 +425,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                     part.save_pretrained(path)
 
         able = hasattr(parts[0], "save_pretrained") and not (args.fsdp or args.deepspeed)
-        able &= not self._loads_another(args, state) and not self._other_weights(state, parts[0])
+        able &= not self._loads_another(args, state)
+        able &= args.load_best_model_at_end or not self._other_weights(state, parts[0])  # it may have loaded its best
         self._reporter.end_of_fit(write if able else None, "")
 
     # the state of the training

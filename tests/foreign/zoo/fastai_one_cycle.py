@@ -1,5 +1,6 @@
 """fastai's fit_one_cycle with mixed momentum, SaveModelCallback and a shuffling loader."""
 
+import fastai.callback.schedule
 import torch
 from fastai.callback.tracker import SaveModelCallback
 from fastai.data.core import DataLoaders
