@@ -94,10 +94,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             from haltune.policies import RandomSearch
 
             class Net(torch.nn.Module):
-                _weights_at: int  # the step of the last evaluation
-    _weights: int = 0  # a fingerprint of its weights
-
-    def __init__(self):
+                def __init__(self):
                     super().__init__()
                     self.layer = torch.nn.Linear(3, 1)
 
@@ -227,10 +224,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._decide(args, state, control, others, {})
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if self._training and state.global_step != self._weights_at:  # the first batch of an evaluation
+        step: int = state.global_step
+        if self._training and step != self._weights_at:  # the first batch of an evaluation
             loop = caller("evaluation_loop", "transformers.")
             model = others.get("model") if loop is None else loop.f_locals["self"].model
-            self._weights_at, self._weights = state.global_step, fingerprint(model)
+            self._weights_at: int = step
+            self._weights: int = fingerprint(model)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
         if not self._training or state.global_step <= self._first_step:
