@@ -200,6 +200,8 @@ class Checkpoints:
 
     def owner(self, path: StrPath) -> int | None:
         """Return the trial whose folder a path lies in, or None."""
+        if "\0" in str(path):
+            return None
         where, folder = os.path.realpath(path), os.path.realpath(self.folder)
         inside = os.path.relpath(where, folder).split(os.sep)
         found = _FOLDER.fullmatch(inside[0])
