@@ -74,7 +74,7 @@ def _wait(sleep: Callable[[float], None], seconds: float) -> None:
         sleep(seconds)
 
 
-Place = tuple[int, int, str]  # a process, a thread of it and the id of a study
+Place = tuple[int, int, str]  # a process, a thread of it, and the id of a study, or of one Session for a loop
 _inside: WeakValueDictionary[Place, Attempt] = WeakValueDictionary()  # the trial of the study that the thread trains
 
 
@@ -260,25 +260,28 @@ class Session:
 
     def need_outside(self) -> None:
         """Raises NotSupported within a trial of this study, for which a loop over the study would wait for ever."""
-        outer = _inside.get(self._place)
-        if outer is not None and outer.ended is None:
+        for outer in (_inside.get(self._place(loop)) for loop in (False, True)):
+            if outer is None or outer.ended is not None:
+                continue
             raise NotSupported(
                 f"A loop over the study {self._given.name!r} starts within trial {outer.id} of the same study, so it "
                 "would wait for that trial for ever. Start it after the trial's end. For an inner search make another "
                 "study, with another name=."
             )
 
-    def enter(self, attempt: Attempt) -> None:
-        """Note that this thread trains an attempt, until `leave`."""
-        _inside[self._place] = attempt
+    def enter(self, attempt: Attempt, loop: bool = False) -> None:
+        """Note that this thread trains an attempt, until `leave`. loop: this Study's loop has yielded it.
 
-    def leave(self, attempt: Attempt) -> None:
-        if _inside.get(self._place) is attempt:
-            del _inside[self._place]
+        Loops over two Study objects of one study may take turns in a thread, as two workers do.
+        """
+        _inside[self._place(loop)] = attempt
 
-    @property
-    def _place(self) -> Place:
-        return os.getpid(), threading.get_ident(), self.log.created.id
+    def leave(self, attempt: Attempt, loop: bool = False) -> None:
+        if _inside.get(place := self._place(loop)) is attempt:
+            del _inside[place]
+
+    def _place(self, loop: bool) -> Place:
+        return os.getpid(), threading.get_ident(), str(id(self)) if loop else self.log.created.id
 
     def ask(self, make: Callable[[Attempt], A]) -> A | Wait | Finish:
         """See Study.ask. make: turns an attempt into the worker's Trial; while the Trial lives, it trains here."""

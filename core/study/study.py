@@ -190,7 +190,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 pause = min(2 * pause, longest)
                 continue
             pause = _PAUSES[0]
-            self.session.enter(answer)
+            self.session.enter(answer, loop=True)
             try:
                 yield answer
             except GeneratorExit:  # the loop was left, by break or by an exception
@@ -200,7 +200,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                     _log.warning("Trial %d could not be given back: %s", answer.id, error)
                 raise
             finally:
-                self.session.leave(answer)
+                self.session.leave(answer, loop=True)
             answer.finish()
             self.session.skip_over()
 
