@@ -66,6 +66,10 @@ def put_back(trainer: Any, found: Mapping[str, Any]) -> None:
         for name, state in found["attributes"].get(owner, {}).items():
             with suppress(NotSupported):  # built otherwise in this attempt
                 put(name, objects.put_back(state, held.get(name), module.device))
+    for loader in leaves(trainer.train_dataloader):  # Lightning has set the present epoch before
+        for _, part in loader_parts(loader):
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(trainer.current_epoch)
     parameters = dict(module.named_parameters())
     if found["frozen"] is not None:
         for name, parameter in parameters.items():

@@ -37,6 +37,8 @@ class Told(Net):
         self.name = f"{scene}-{trial.id}-{trial.attempt}"
         self.rate, self.folder, self.attempt = trial.config["lr"], folder, trial.attempt
 
+    on_train_epoch_start = pl.LightningModule.on_train_epoch_start  # that of Net declines a pause within an epoch
+
     def setup(self, stage):
         seed(10 * self.attempt + self.trainer.global_rank)
 

@@ -156,7 +156,6 @@ def test_a_save_that_fails_on_rank_0_leaves_no_rank_waiting(ddp):
     assert [fit["epochs"] for fit in ddp.trained("failing-0-1")] == [1, 1]
 
 
-@pytest.mark.xfail(strict=True, reason="after a pause the ranks draw other numbers from the next epoch on")
 @pytest.mark.parametrize("ran", STARTED, indirect=True)
 def test_a_paused_training_equals_an_uninterrupted_one_digit_for_digit(ran, ddp):
     assert [fit["epochs"] for fit in ran.trained("paused-0-1")] == [2, 2]
