@@ -46,17 +46,17 @@ class Start:
             )
         if changed := sorted(self._names ^ trainer.lightning_module.state_dict().keys()):
             return (
-                f"the fit changed the structure of its module ({changed[0]}), so a resumed fit, which builds it anew, "
+                f"the fit changed the structure of its module ({changed[0]}), so a resumed fit, which builds it again, "
                 "could not load its state"
             )
         kinds = {kind.__name__ for c in trainer.callbacks for kind in type(c).__mro__}
         if _optimizers(trainer) != self._optimizers and "BaseFinetuning" not in kinds:
             return (
-                "the fit changed its optimizers or their parameter groups, which a resumed fit configures anew: give "
+                "the fit changed its optimizers or their parameter groups, which a resumed fit configures again: give "
                 "configure_optimizers all parameters from the start, with requires_grad=False for frozen ones"
             )
         if _schedules(trainer) != self._schedules and "StochasticWeightAveraging" not in kinds:
-            return "the fit changed its learning-rate schedules, which a resumed fit configures anew"
+            return "the fit changed its learning-rate schedules, which a resumed fit configures again"
         if any(getattr(loader, "persistent_workers", False) for loader in _loaders(trainer)):
             return (
                 "the random numbers of persistent workers are not in a checkpoint: use "

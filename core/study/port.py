@@ -190,6 +190,7 @@ class Port(Attempt):
         if not self._session.restart(self, position):
             return
         self._first, self._unheard, self._lap = None, None, self._session.monotonic()
+        self._trained_in_full = False
         start = f"after {self.unit} {position:g}" if position else "from its start"
         self.warn(
             f"Trial {self.id} had reported {self.unit} {reached:g}, and now trains again {start}. Its values "
@@ -270,10 +271,7 @@ class Port(Attempt):
         """
         self._need_held()
         if FOLD not in report.metrics and (self._over_folds or FOLD in self.metrics):
-            raise InvalidInput(
-                f"Trial {self.id} trains over folds, so its value is their mean. Report for fold in trial.folds(k): "
-                "fold.report(value), HaltuneCallback(fold)."
-            )
+            raise trains_over_folds(self.id)
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
         if report.metrics:
@@ -281,10 +279,10 @@ class Port(Attempt):
             scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
             report = replace(report, metrics=scalars)
         report = replace(report, epoch=rounded(report.epoch))
-        self._unheard = report.epoch, report.value, False
-        session = self._session
         if self.goes_back(report.epoch):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {_FOLDS}")
+        self._unheard = report.epoch, report.value, False
+        session = self._session
         work = partial(
             record, budget=session.budget, attempt=self, report=report, judged=judge, clock=session.monotonic
         )  # fmt: skip
@@ -581,6 +579,14 @@ class Port(Attempt):
     def hint(self, text: str, about: str) -> None:
         """Log a hint, once in a study for each matter `about`."""
         self._session.hint(text, about)
+
+
+def trains_over_folds(id: int) -> InvalidInput:
+    """Return the error for a report or an epoch of a trial that trains over folds."""
+    return InvalidInput(
+        f"Trial {id} trains over folds, and its value is the mean of their values: do not report it yourself. Within "
+        "the loop over trial.folds(k), write fold.report(value), fold.epochs() and HaltuneCallback(fold)."
+    )
 
 
 def weak(model: Any) -> Callable[[], Any]:

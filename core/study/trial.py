@@ -28,7 +28,7 @@ from haltune.log.problem import ENDLESS, length_argument, position_argument, rou
 from haltune.ranks import follows, this
 
 from .attempt import Attempt, Failure, Report, epoch_number
-from .port import Port
+from .port import Port, trains_over_folds
 from .session import Session
 
 T = TypeVar("T")
@@ -152,7 +152,8 @@ class Trial(Port, KnowsAttributes):
             >>> trial.report(0.3, metrics={"accuracy": 0.9}).action
             <Action.CONTINUE: 'continue'>
         """
-        self._need_no_folds()
+        if self._over_folds:
+            raise trains_over_folds(self.id)
         value, metrics = self.measures.split(value, metrics)
         if epoch is not None or step is not None or tokens is not None:
             position = self._position(position, {"epoch": epoch, "step": step, "token": tokens})
@@ -173,15 +174,6 @@ class Trial(Port, KnowsAttributes):
         took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
         paid = None if cost is None else number("cost", cost, positive=None)
         return self.record(Report(value, position, took, validated, paid, metrics), judge)
-
-    def _need_no_folds(self) -> None:
-        """Raises InvalidInput for a report or an epoch of a trial that trains over folds."""
-        if self._over_folds:
-            raise InvalidInput(
-                f"Trial {self.id} trains over folds, and its value is the mean of their values: do not report it "
-                "yourself. Within the loop over trial.folds(k), write fold.report(value), fold.epochs() and "
-                "HaltuneCallback(fold)."
-            )
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -239,7 +231,8 @@ class Trial(Port, KnowsAttributes):
             >>> [trial.report(0.5, epoch).action.value for epoch in trial.epochs()]
             ['continue', 'continue']
         """
-        self._need_no_folds()
+        if self._over_folds:
+            raise trains_over_folds(self.id)
         self.begins_loop()
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon

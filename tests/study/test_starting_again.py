@@ -179,3 +179,12 @@ def test_a_report_without_a_position_is_of_the_epoch_that_the_loop_is_in(world: 
         if epoch % 3 == 0:
             trial.report(0.5)
     assert world.study.trials[0].epochs.tolist()[:2] == [3, 6]
+
+
+def test_after_a_full_training_that_starts_again_a_loop_trains_it(world: World) -> None:
+    trial = world.ask()
+    for _ in trial.epochs():
+        trial.report(0.5)
+    with pytest.warns(HaltuneWarning, match="trains again from its start"):
+        trial.restart()
+    assert next(trial.epochs()) == 1
