@@ -191,10 +191,13 @@ class Port(Attempt):
             return
         self._first, self._unheard, self._lap = None, None, self._session.monotonic()
         self._trained_in_full = False
+        self._warn_of_restart(f"Trial {self.id}", reached, position, advice)
+
+    def _warn_of_restart(self, who: str, reached: float, position: float, advice: str) -> None:
         start = f"after {self.unit} {position:g}" if position else "from its start"
         self.warn(
-            f"Trial {self.id} had reported {self.unit} {reached:g}, and now trains again {start}. Its values "
-            f"after that no longer count. {advice}".rstrip(),
+            f"{who} had reported {self.unit} {reached:g}, and now trains again {start}. Its values after that no "
+            f"longer count. {advice}".rstrip(),
             "restart",
         )
 

@@ -584,12 +584,7 @@ class Fold(Trial):
             return
         self._first, trial._first, trial._unheard, trial._lap = None, None, None, self._session.monotonic()
         self._look()
-        start = f"after {self.unit} {position:g}" if position else "from its start"
-        self.warn(
-            f"Fold {self.index} of trial {self.id} had reported {self.unit} {reached:g}, and now trains again {start}. "
-            f"Its values after that no longer count. {advice}".rstrip(),
-            "restart",
-        )
+        self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice)
 
     def _trained_by(self, model: Any) -> int | None:
         """Return the other fold of this trial that trained this model object before, or None."""
