@@ -36,10 +36,9 @@ class Slots:
 
     def __init__(self, instance: Instance, count: int) -> None:
         self.instance, self.device = instance, instance.device
-        names = instance.weights(
-            next(iter(instance.space.sample(1, np.random.default_rng(0)))), np.random.default_rng(0)
-        )
-        self._shapes = {name: w.shape for name, w in names.items()}
+        rng = np.random.default_rng(0)
+        example = instance.weights(instance.settings(instance.space.sample(1, rng)[0]), rng)
+        self._shapes = {name: w.shape for name, w in example.items()}
         self._sizes = [math.prod(shape) for shape in self._shapes.values()]
         self._memory = torch.zeros(3, count, sum(self._sizes), device=self.device)
         self._configs: list[Config] = [{}] * count
@@ -77,7 +76,7 @@ class Slots:
         self._seeds, self.evaluations = self._seeds[list(slots)], self.evaluations[list(slots)]
 
     def train(self) -> tuple[np.ndarray, np.ndarray]:
-        """Train every slot to its next evaluation. Returns (slots,) the values that it shows, and those of all examples."""
+        """Train every slot to its next evaluation. Returns (slots,) what it shows, and the values of all examples."""
         h = {name: self._tensor([row[name] for row in self._rows]) for name in self._rows[0]}
         seeds = torch.tensor(self._seeds & 0x7FFFFFFF, dtype=torch.int32, device=self.device)
         rates = self._tensor(np.stack([self._schedule(slot) for slot in range(len(self))], axis=1))

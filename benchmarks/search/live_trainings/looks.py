@@ -10,7 +10,7 @@ import numpy as np
 from .engine import Slots
 from .instances import Instance
 
-MANY = 40
+MANY = 24
 
 
 def line(instance: Instance) -> str:
@@ -37,8 +37,9 @@ def line(instance: Instance) -> str:
     costs = np.array([instance.cost(c) for c in configs])
     drop = float(np.mean((scores[:, 1].max(0) > last + 1e-9)[np.isfinite(last)])) if np.isfinite(last).any() else 0.0
     return (
-        f"{instance.family:12s}{instance.number:3d} {type(instance.goal).__name__[:3]} {instance.of:4s} share {instance.share:.1f} "
-        f"E {instance.horizon:3d} x {instance.steps:2d}  d {len(instance.domains):2d}  best, quartiles {quarters}  "
+        f"{instance.family:12s}{instance.number:3d} {type(instance.goal).__name__[:3]} {instance.of:4s} "
+        f"share {instance.share:.1f} E {instance.horizon:3d} x {instance.steps:2d}  d {len(instance.domains):2d}  "
+        f"best, quartiles {quarters}  "
         f"rank at .03 .1 .3: {early[0]:5.2f} {early[1]:5.2f} {early[2]:5.2f}  top {best:5.2f}  diverged {dead:.2f}  "
         f"past its best {drop:.2f}  cost {costs.min():.2f}-{costs.max():.2f}  {took:.1f} ms"
     )
