@@ -42,15 +42,16 @@ def one(family: str, number: int, asked: list[tuple[str, int]], args: argparse.N
     """Run the searches of an instance and write them down. Returns what to print."""
     import torch
     from live_trainings.families import FAMILIES
+    from live_trainings.peers import PEERS
     from live_trainings.runs import together, write
-    from live_trainings.searches import METHODS, expression, haltune_method
+    from live_trainings.searches import OWN, expression
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     began = time.process_time()
     given = dict(text.split("=", 1) for text in args.policy)
-    methods = {**METHODS, **{label: haltune_method(expression(text)) for label, text in given.items()}}
+    methods = OWN | PEERS | {label: expression(text) for label, text in given.items()}
     instance = FAMILIES[family](number, args.data, args.device)
     seats = together(instance, methods, asked, args.trainings, args.by == "cost")
     for seat in seats:
@@ -97,15 +98,17 @@ def look(family: str, number: int, args: argparse.Namespace) -> str:
 
 def main() -> None:
     from live_trainings.families import FAMILIES
+    from live_trainings.peers import PEERS
     from live_trainings.results import table
     from live_trainings.runs import read
-    from live_trainings.searches import METHODS
+    from live_trainings.searches import OWN
 
+    known = (*OWN, *PEERS)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of spambase.csv and mnist_10k.npz")
     parser.add_argument("--families", default="all")
     parser.add_argument("--instances", type=numbers, default=numbers("0-29"))
-    parser.add_argument("--methods", default="random,default,optuna_tpe_median", help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--methods", default="random,default,optuna_tpe_median", help=f"of {', '.join(known)}")
     parser.add_argument(
         "--policy", action="append", default=[], metavar="LABEL=EXPRESSION", help="over haltune.policies"
     )
@@ -130,14 +133,14 @@ def main() -> None:
         return
     if max(args.instances) >= FRESH and not args.fresh:
         parser.error(f"instances from {FRESH} on are for the page: nothing may be chosen on them. Pass --fresh")
-    unknown = {*args.methods} - {*METHODS} - {text.split("=", 1)[0] for text in args.policy}
+    unknown = {*args.methods} - {*known} - {text.split("=", 1)[0] for text in args.policy}
     if unknown:
-        parser.error(f"unknown method {', '.join(sorted(unknown))}; use some of {', '.join(METHODS)}, or --policy")
+        parser.error(f"unknown method {', '.join(sorted(unknown))}; use some of {', '.join(known)}, or --policy")
     with get_context("spawn").Pool(args.processes) as pool:
         if args.look:
-            jobs = [(family, number, args) for family in args.families for number in args.instances]
-            for text in pool.starmap(look, jobs, chunksize=1):
-                print(text)
+            looks = [pool.apply_async(look, (family, n, args)) for n in args.instances for family in args.families]
+            for found in looks:
+                print(found.get(), flush=True)
             return
         begun = time.perf_counter()
         jobs = [pool.apply_async(one, (*job, args)) for job in missing(args)]

@@ -111,7 +111,7 @@ class Instance:
     """What is drawn of a family: a subclass trains it. Tensors have a slot in front."""
 
     number: int
-    data: str | None  # folder
+    data: str | None = None  # folder
     device: str = "cpu"
     rng: Generator = field(init=False, repr=False)
 

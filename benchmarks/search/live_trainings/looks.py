@@ -10,7 +10,7 @@ import numpy as np
 from .engine import Slots
 from .instances import Instance
 
-MANY = 24
+MANY = 20
 
 
 def line(instance: Instance) -> str:

@@ -102,11 +102,14 @@ def training_seed(instance: Instance, seed: int, trial: int) -> int:
 def together(
     instance: Instance, methods: dict[str, Method], asked: list[tuple[str, int]], trainings: int, by_cost: bool
 ) -> list[Seat]:
-    """Run searches (method, seed) of one instance as slots of one batch."""
+    """Run searches (method, seed) of one instance as slots of one batch; one whose package is missing is left out."""
     seats = []
     for label, seed in asked:
         limits = Limits(trainings, by_cost, seed)
-        seats.append(Seat(label, instance, limits, methods[label](instance, limits)))
+        try:
+            seats.append(Seat(label, instance, limits, methods[label](instance, limits)))
+        except ImportError as missing:
+            print(f"{label} is left out, for its package is not installed: {missing}")
     active = [seat for seat in seats if seat.next(None)]
     slots = Slots(instance, len(active))
     holds: list[int | None] = [None] * len(active)  # the trial in each slot

@@ -1,20 +1,19 @@
-"""The searches, each a generator: it yields which trial trains to its next evaluation, and is sent what came.
+"""The searches, each a generator: it yields which trial trains to its next evaluation, and is sent what that shows.
 
-A search names a trial and the evaluations that it had; 0 starts it. `keeps` says that the trial which it yielded before
-may be resumed from where it is.
+A turn names a trial and the evaluations that it had; 0 starts it. `keeps` says that the trial of the turn before may be
+resumed from where it is.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from haltune import Budget, Choice, Float, Int, Problem, Study, Trial
-from haltune import policies as haltune_policies
+from haltune import Budget, Problem, Study, Trial, policies
 from haltune.log.decisions import Finish
+from haltune.policies import BOBOS, GPUCB, Hyperband, RandomSearch, SuccessiveHalving
 from haltune.ranks import alone
 
 from .instances import Config, Instance
@@ -27,10 +26,7 @@ class Turn:
     trial: int
     config: Config
     evaluations: int  # that the trial had
-    keeps: bool = False  # the state of the trial of the turn before
-
-
-Search = Generator[Turn, float, None]  # is sent the value that the evaluation shows
+    keeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,11 +46,12 @@ class Limits:
         return float(self.trainings * instance.horizon)
 
 
+Search = Generator[Turn, float, None]
 Method = Callable[[Instance, Limits], Search]
 
 
-def by_haltune(policy: Callable[[], Any], instance: Instance, limits: Limits, saves: bool = True) -> Search:
-    """A real study in memory."""
+def study(policy: Callable[[], Any], saves: bool, instance: Instance, limits: Limits) -> Search:
+    """A study of haltune in memory; without saves a trial that resumes trains again from its start."""
     spent = limits.budget(instance)
     problem = Problem(instance.space, instance.goal, instance.horizon)
     budget = Budget(cost=spent) if limits.by_cost else Budget(epochs=spent)
@@ -75,85 +72,23 @@ def by_haltune(policy: Callable[[], Any], instance: Instance, limits: Limits, sa
     assert isinstance(trial, Finish), trial
 
 
-def by_optuna(sampler: str, pruner: str, instance: Instance, limits: Limits) -> Search:
-    """Optuna, asked and told, as its documentation trains: a pruned trial is over. Raises ImportError without it."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    horizon, sign = instance.horizon, 1.0 if instance.goal.sign > 0 else -1.0
-    made: Any = (
-        optuna.samplers.GPSampler(seed=limits.seed, deterministic_objective=False)
-        if sampler == "gp"
-        else optuna.samplers.TPESampler(seed=limits.seed)
-    )
-    prunes: Any = {
-        "median": lambda: optuna.pruners.MedianPruner(),
-        "hyperband": lambda: optuna.pruners.HyperbandPruner(1, horizon, 3),
-        "none": lambda: optuna.pruners.NopPruner(),
-    }[pruner]()
-    study = optuna.create_study(
-        sampler=made, pruner=prunes, direction="maximize" if sign > 0 else "minimize",
-        study_name=f"{instance.family} {instance.number} {limits.seed}",  # by which HyperbandPruner chooses brackets
-    )  # fmt: skip
-    while True:
-        trial = study.ask()
-        config = _suggested(trial, instance)
-        values: list[float] = []
-        pruned = False
-        for epoch in range(1, horizon + 1):
-            value = yield Turn(trial.number, config, epoch - 1)
-            values.append(finite(instance, value))
-            trial.report(values[-1], epoch)
-            if pruned := trial.should_prune():
-                break
-        counted = sign * max(sign * v for v in values) if instance.of == "best" else values[-1]
-        study.tell(trial, None if pruned else counted, optuna.trial.TrialState.PRUNED if pruned else None)
+def of(policy: Callable[[], Any], saves: bool = True) -> Method:
+    """A policy of haltune."""
+    return partial(study, policy, saves)
 
 
-def _suggested(trial: Any, instance: Instance) -> dict[str, Any]:
-    """What Optuna's trial suggests for a space, in its order; a parameter that is not active is left out."""
-    config: dict[str, Any] = {}
-    for name, domain in instance.domains.items():
-        if domain.when and any(config.get(parent) not in values for parent, values in domain.when.items()):
-            continue
-        if isinstance(domain, Float):
-            config[name] = trial.suggest_float(name, domain.low, domain.high, log=domain.log)
-        elif isinstance(domain, Int):
-            config[name] = trial.suggest_int(name, domain.low, domain.high, log=domain.log)
-        elif isinstance(domain, Choice):
-            config[name] = trial.suggest_categorical(name, list(domain.options))
-    return config
+def expression(text: str) -> Method:
+    """A policy that is written as a call of what haltune.policies offers."""
+    names = {name: getattr(policies, name) for name in policies.__all__}
+    return of(lambda: eval(text, {"__builtins__": {}}, names))
 
 
-def finite(instance: Instance, value: float) -> float:
-    """What a program is told that expects numbers: the worst where a training diverged."""
-    sign, worst = instance.goal.sign, 0.0 if instance.goal.sign > 0 else instance.worst
-    return value if math.isfinite(value) and sign * value > sign * worst else worst
-
-
-def haltune_method(policy: Callable[[], Any], saves: bool = True) -> Method:
-    return partial(_haltune, policy, saves)
-
-
-def _haltune(policy: Callable[[], Any], saves: bool, instance: Instance, limits: Limits) -> Search:
-    return by_haltune(policy, instance, limits, saves)
-
-
-def expression(text: str) -> Callable[[], Any]:
-    """A policy from an expression over haltune.policies."""
-    names = {name: getattr(haltune_policies, name) for name in haltune_policies.__all__}
-    return lambda: eval(text, {"__builtins__": {}}, names)
-
-
-METHODS: dict[str, Method] = {
-    "random": haltune_method(haltune_policies.RandomSearch),
-    "default": haltune_method(lambda: None),
-    "no_checkpoints": haltune_method(lambda: None, saves=False),
-    "bobos": haltune_method(haltune_policies.BOBOS),
-    "asha": haltune_method(lambda: haltune_policies.SuccessiveHalving(n=10**6, rounds=None, asynchronous=True)),
-    "hyperband": haltune_method(lambda: haltune_policies.Hyperband(rounds=None)),
-    "gpucb": haltune_method(haltune_policies.GPUCB),
-    "optuna_tpe_median": partial(by_optuna, "tpe", "median"),
-    "optuna_tpe_hyperband": partial(by_optuna, "tpe", "hyperband"),
-    "optuna_gp": partial(by_optuna, "gp", "none"),
+OWN: dict[str, Method] = {
+    "random": of(RandomSearch),
+    "default": of(lambda: None),
+    "no_checkpoints": of(lambda: None, saves=False),
+    "bobos": of(BOBOS),
+    "asha": of(lambda: SuccessiveHalving(n=10**6, rounds=None, asynchronous=True)),
+    "hyperband": of(lambda: Hyperband(rounds=None)),
+    "gpucb": of(GPUCB),
 }
