@@ -19,21 +19,21 @@ from live_trainings.runs import together
 from live_trainings.searches import OWN, Limits, Search, Turn
 
 
-def short(family: str) -> Instance:
-    """The first instance with few steps that needs no data folder."""
+def short(family: str, searched: str = "lr") -> Instance:
+    """The first instance with few steps that needs no data folder and searches a hyperparameter."""
     for number in range(100):
         try:
             instance = FAMILIES[family](number, "/nowhere")
         except SystemExit:  # its table is not scikit-learn's
             continue
-        if instance.steps <= 12:
+        if instance.steps <= 12 and searched in instance.domains:
             return instance
     raise AssertionError(f"all instances of {family} need a data folder or many steps")
 
 
 def tiny() -> Instance:
     """Three evaluations of two steps each."""
-    instance = short("regression")
+    instance = short("regression", searched="width")
     instance.horizon, instance.steps = 3, 2
     return instance
 
