@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from haltune.errors import UnknownArgument
+from haltune.errors import UnknownArgument, documented
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,7 +31,7 @@ _SUGGEST = "define the space once, Study({'lr': Float(1e-4, 1e-1)}, ...), then r
 _CALLBACK = "from haltune.callbacks.lightning import HaltuneCallback; or from .keras, .transformers, .xgboost, ..."
 _N_TRIALS = "n_trials max_trials num_samples max_evals n_iter n_calls"
 _TIMEOUT = "timeout max_time time_budget_s duration minutes hours seconds"
-_FOLDS = "in train(trial) loop over its folds: for fold in trial.folds(5); see docs/howto/cross_validation.md"
+_FOLDS = f"in train(trial) loop over its folds: for fold in trial.folds(5); see {documented('howto/cross_validation')}"
 NO_TRIAL = (
     "study.ask() returns a Trial, a Wait while others train, or a Finish at the end of the search. Use for trial in "
     "study:, which yields only trials; or while isinstance(trial := study.ask(), Trial):"
