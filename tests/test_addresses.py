@@ -14,7 +14,7 @@ from haltune.errors import SITE, documented
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "callbacks", "launch", "report", "bridges", "cli")
-PLACED = ("pyproject.toml",)
+PLACED = ("pyproject.toml", "CITATION.cff", ".ci/conda/recipe.yaml", ".github/ISSUE_TEMPLATE/config.yml")
 
 
 def parsed() -> Iterator[tuple[str, ast.AST]]:

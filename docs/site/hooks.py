@@ -24,12 +24,14 @@ MOVED = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "measured.md",
     "LICENSE": "licence.md",
     "examples": "examples/all.md",
     "examples/digits.png": "examples/digits.png",
 }
-PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
+PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "benchmarks/README.md")
 OUTSIDE = {MOVED[name]: name for name in (*PAGES, "LICENSE")}  # pages that lie there
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sh": "sh"}
 LINK = re.compile(r"(?<=\]\()([^)\s:]+)(?=\))")
