@@ -77,19 +77,21 @@ test-all: CHOSEN = --hypothesis-profile=fresh
 test test-all: style
 ifdef ARGS
 	@$(MAKE) --no-print-directory types
-	$(PY) -m pytest -q -n $(JOBS) $(CHOSEN) $(ARGS)
+	$(PY) -m pytest -q -rs -n $(JOBS) $(CHOSEN) $(ARGS)
 else
 	@$(MAKE) --no-print-directory -j3 BESIDE=1 CHOSEN="$(CHOSEN)" with-frameworks without-frameworks types
 endif
 
 # Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others. Those
 # take a file each, so that what its tests share is made once, and the files of tests/conftest.py's LONGEST first.
-FRAMEWORKS := tests/callbacks tests/keras_tuner tests/foreign tests/launch/test_distributed_program.py \
-	tests/test_pages.py tests/test_docs.py tests/test_readme.py tests/test_docstrings_of_doors.py
+# Keras is tested in processes of its own, which the others start.
+FRAMEWORKS := $(wildcard tests/callbacks/test_*.py) tests/callbacks/lightning tests/callbacks/transformers tests/foreign \
+	tests/launch/test_distributed_program.py tests/test_pages.py tests/test_docs.py tests/test_readme.py \
+	tests/test_docstrings_of_doors.py
 with-frameworks:
-	$(PY) -m pytest -q $(CHOSEN) $(FRAMEWORKS)
+	$(PY) -m pytest -q -rs $(CHOSEN) $(FRAMEWORKS)
 without-frameworks:
-	$(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHOSEN) $(FRAMEWORKS:%=--ignore=%)
+	$(PY) -m pytest -q -rs -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHOSEN) $(FRAMEWORKS:%=--ignore=%)
 
 bench claims: export HALTUNE_DATA := $(if $(DATA),$(abspath $(DATA)),$(HALTUNE_DATA))
 bench: BENCH ?= $(sort $(shell grep -l '^if __name__' benchmarks/speed/*.py)) \

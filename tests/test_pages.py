@@ -48,6 +48,11 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     "scale/distributed.md": ([], {}),
     "reference/port.md": ([], FEW),
 }  # fmt: skip
+ALIKE = {  # a quick test runs its program, or one of the same loop
+    "loops/reinforcement.md": "tests/callbacks/test_stable_baselines3.py",
+    "howto/fine_tune.md": "loops/transformers.md",
+    "howto/pretrain.md": "loops/transformers.md",
+}
 IN_A_PROCESS = {
     "loops/keras.md": ("keras", SHORT),
     "howto/own_callbacks.md": ("keras", {}),
@@ -66,7 +71,7 @@ SHOWN = {  # part of the page's output on the terminal
 FSDP = "import torch.distributed.checkpoint as dcp"  # a fragment
 
 
-@pytest.mark.parametrize("page", PROGRAMS)
+@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.slow] * (p in ALIKE)) for p in PROGRAMS])
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     packages, instead = PROGRAMS[page]
     for package in packages:
