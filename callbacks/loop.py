@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import capture, restore, state_from_json
 from haltune.display import plural, several_of
@@ -65,6 +66,8 @@ class TrainingLoop:
         >>> [len(t.values) for t in study.trials]
         [2, 2, 2]
     """
+
+    _own_file = "{}.random"  # of each rank, in the folder that ranks write together
 
     def __init__(
         self,
@@ -256,13 +259,23 @@ class TrainingLoop:
                 _put(self._random(self.trial.checkpoint or ""))
 
     def _save_together(self, keep: bool = False) -> None:
-        """Write every rank's part. If one rank raises an error, all raise it."""
-        began = time.monotonic()
+        """Write every rank's part, and commit them when all are there. If one rank raises an error, all raise it."""
+        began, ranks = time.monotonic(), torch_ranks()
         path = self.trial.begin_save(self._suffix, keep)
-        for failure in torch_ranks().gather(_tried(lambda: self._write(path))):
-            if failure is not None:
-                raise OSError(failure)
+        try:
+            together(lambda: self._write(path))
+            together(lambda: force(path))  # a part of this rank may not have left the memory of its machine
+            ranks.once(lambda: self._check_parts(path))
+        except Exception:
+            ranks.first(lambda: discard(path))
+            raise
         self.trial.commit_save(path, time.monotonic() - began, keep)
+
+    def _check_parts(self, folder: Path) -> None:
+        """Raise OSError if a rank's part is missing in the folder that all wrote."""
+        for rank in range(torch_ranks().size):
+            if not (folder / self._own_file.format(rank)).is_file():
+                raise OSError(f"the part of rank {rank} is missing: all ranks must write to one shared folder")
 
     def _write(self, path: Path) -> None:
         assert self._save is not None
@@ -283,7 +296,7 @@ class TrainingLoop:
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""
         if self._together:
-            return Path(checkpoint, torch_ranks().own("{}" + _RANDOM))
+            return Path(checkpoint, torch_ranks().own(self._own_file))
         return Path(this().own(f"{checkpoint}{_RANDOM}"))
 
 
@@ -304,17 +317,20 @@ def _need_group() -> None:
         )
 
 
-def _tried(work: Callable[[], object]) -> str | None:
-    """Run the work; return its error as text for the other ranks, or None."""
+def together(work: Callable[[], object]) -> None:
+    """Do the work on every rank of torch's group. If it fails on one, raise OSError with its text on all."""
+    failure = None
     try:
         work()
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None
+        failure = f"{type(error).__name__}: {error}"
+    for found in torch_ranks().gather(failure):
+        if found is not None:
+            raise OSError(found)
 
 
 def _put(path: Path) -> None:
     path.write_text(json.dumps(capture()), encoding="utf-8")
 
 
-_RANDOM = ".random"  # suffix of the random state, next to a checkpoint or in the folder that ranks write together
+_RANDOM = ".random"  # suffix of the random state, next to a checkpoint
