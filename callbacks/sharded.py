@@ -34,7 +34,7 @@ from haltune.ranks import Group, torch_ranks
 from haltune.study import Trial
 
 from .changes import fingerprint
-from .loop import TrainingLoop, together
+from .loop import TrainingLoop, together, warn_of_ranks
 
 __all__ = ["ShardedLoop", "consolidate"]
 
@@ -148,7 +148,7 @@ class ShardedLoop(TrainingLoop):
         ranks = torch_ranks()
         together(lambda: folder.mkdir(exist_ok=True))  # before the ranks wait for each other in DCP
         state = self._state(optimizers=not self._light)
-        own = {"differ": _differing(state, ranks), "also": {n: part.state_dict() for n, part in self._others.items()}}
+        own = {"differ": differing(state, ranks), "also": {n: part.state_dict() for n, part in self._others.items()}}
         dcp.save(state, checkpoint_id=folder)
         if ranks.rank == 0:
             (folder / _MARK).write_text(json.dumps(self._mark(ranks)), encoding="utf-8")
@@ -201,12 +201,7 @@ class ShardedLoop(TrainingLoop):
         for name, part in self._others.items():
             part.load_state_dict(own["also"][name])
         if not same:
-            self.trial.warn(
-                f"Trial {self.trial.id} paused on {plural(mark['ranks'], 'rank')} and resumes on {ranks.size}. Its "
-                "weights, optimizer and schedule continue, but its random numbers and the order of its data differ, so "
-                "its values are not exactly those of a trial that never paused. Start as many ranks as before for that.",
-                "ranks",
-            )
+            warn_of_ranks(self.trial, mark["ranks"], ranks.size)
         if self._random(folder).is_file():
             restore(state_from_json(self._random(folder).read_bytes()))
 
@@ -276,7 +271,8 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
     disk.need_folder(target)
     if (folder / _OF_LIGHTNING).is_file():
         rest = torch.load(folder / _OF_LIGHTNING, map_location="cpu", weights_only=False)
-        found: dict[str, Any] = dict(rest) | {"state_dict": _read_part(folder, "state_dict")}
+        weights = _read_part(folder, "state_dict") or _read_part(folder, _MODEL)  # of FSDPStrategy
+        found: dict[str, Any] = dict(rest) | {"state_dict": weights}
     elif (folder / _OF_ACCELERATE).is_dir():
         found = _read_part(folder / _OF_ACCELERATE, _MODEL)
     else:
@@ -285,7 +281,9 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
             if name != _MODEL and (part := _read_part(folder, name)):
                 found[name] = part
         if not found:
-            raise InvalidInput(f"{folder} has no weights of a model. Use a folder of ShardedLoop, such as trial.checkpoint")
+            raise InvalidInput(
+                f"{folder} has no weights of a model. Use a folder of ShardedLoop, such as trial.checkpoint"
+            )
     draft = target.with_name(f".{target.name}.part")
     try:
         torch.save(found, draft)
@@ -369,7 +367,7 @@ def _plain_values(state: Mapping[str, Any], within: str = "") -> Iterator[tuple[
             yield f"{within}{name}", value
 
 
-def _differing(state: Mapping[str, Any], ranks: Group) -> dict[str, Any]:
+def differing(state: Mapping[str, Any], ranks: Group) -> dict[str, Any]:
     """Return copies of the tensors that are not spread, but differ between ranks: DCP writes those of one rank."""
     import torch
 
@@ -433,18 +431,20 @@ def _need_state(name: str, value: Any) -> None:
         )
 
 
+def local(tensor: Any) -> Any:
+    """Return the part of a tensor that this rank holds."""
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def _fingerprint(model: Any) -> int:
     """Return a number that differs between models with other weights, from this rank's part."""
     return fingerprint(_Local(model))
 
 
 class _Local:
-    """The part of a model's parameters that this rank holds."""
-
     def __init__(self, model: Any) -> None:
         self._model = model
 
     def parameters(self) -> Iterator[Any]:
-        for parameter in self._model.parameters():
-            local = parameter.detach()
-            yield local.to_local() if hasattr(local, "to_local") else local
+        return map(local, self._model.parameters())

@@ -29,8 +29,9 @@ from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
 from ..base import Reporting, framework_bases, over
+from ..loop import warn_of_ranks
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
-from . import attributes, checkpoint, checks, internals, resuming
+from . import attributes, checkpoint, checks, internals, resuming, shards
 from .checks import at_boundary, silent
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, or if the study counts
             tokens and `tokens` is not set.
         NotSupported: If you use Fabric, if max_steps or max_time ends the fit before the trial's max_epochs, or if a
-            trial under a sharded strategy is to pause.
+            trial under DeepSpeedStrategy is to pause.
 
     Example:
         ::
@@ -260,7 +261,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
             self._start()
-            self._reporter.defer(Interruption(trainer.world_size == 1 and not checks.sharded(trainer)))
+            self._reporter.defer(Interruption(trainer.world_size == 1 and not shards.sharded(trainer)))
             self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
@@ -326,7 +327,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if not (silent(trainer) or batch_idx or dataloader_idx or checks.sharded(trainer)):
+        if not (silent(trainer) or batch_idx or dataloader_idx or shards.sharded(trainer)):
             self._weights = resuming.sample(dict(pl_module.named_parameters()))  # perhaps averaged ones
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -415,9 +416,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checkpoint["haltune"] = self._changed_to_save
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        if trainer.state.fn == "fit" and not (self._fits or trainer.fast_dev_run):
+        late = shards.loads_late(trainer)  # Lightning loads after on_fit_start
+        if trainer.state.fn == "fit" and (late or not self._fits) and not trainer.fast_dev_run:
             checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self._hint))
             self._changed = checkpoint.get("haltune", [])
+            if late:
+                shards.put_back(trainer, checkpoint)
             self._found_before = checkpoint["callbacks"].get(self.state_key, {}).get("found", {})
             attributes.set_numbers(trainer, self._found_before)  # before loaders and optimizers are made
             # they would run again, and then start at epoch 0
@@ -479,6 +483,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _restore(self, trainer: Any) -> None:
         """Restore the random state of a checkpoint, once."""
         states, self._loaded = self._loaded, []
+        if len(states) not in (0, trainer.world_size):
+            warn_of_ranks(self.trial, len(states), trainer.world_size)
         if trainer.global_rank < len(states):
             state = states[trainer.global_rank]
             if "start" in state:

@@ -21,7 +21,8 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from ..reporter import Reporter
-from .checks import at_boundary, leaves, loader_parts, sharded, stateful
+from . import shards
+from .checks import at_boundary, leaves, loader_parts, stateful
 from .internals import given_loaders, loader_epoch, loads_anything, skip_batches, start_new_epoch
 from .resuming import differ, sample
 
@@ -54,8 +55,8 @@ def save(
         found: list[Path] = []
 
         def begin() -> None:
-            if keeps and sharded(trainer):
-                raise NotSupported(f"its state under {type(trainer.strategy).__name__} is sharded over the processes")
+            if (unsaved := shards.cannot_save(trainer)) is not None:
+                raise unsaved
             if check is not None and not keeps:
                 check()
             found.append(reporter.trial.begin_save(keep=best_epoch))
@@ -70,16 +71,20 @@ def save(
     began = time.monotonic()
     if remember is not None:
         remember()
-    error = _write(trainer, path, evaluated if keeps else {}, best_epoch)
+    if shards.sharded(trainer):
+        error = shards.write(trainer, path, ranks, _TO_CONTINUE if best_epoch else ())
+    else:
+        error = _write(trainer, path, evaluated if keeps else {}, best_epoch)
 
     def publish() -> None:
         def commit() -> None:
             if error is not None:
                 raise error
+            shards.check(path)
             reporter.trial.commit_save(path, time.monotonic() - began, best_epoch)
 
         try:
-            refused = None if error else _refused(path)
+            refused = None if error else _refused(shards.metadata(path))
             saved = reporter.attempt(commit, over=not keeps, keeps=keeps)
         finally:
             discard(path)  # it still exists only after a failure
@@ -103,6 +108,8 @@ def bytes_needed(trainer: Any, ranks: Group) -> int:
     """
     import torch
 
+    if shards.sharded(trainer):
+        return shards.bytes_needed(trainer, ranks)
     sizes: dict[int, int] = {}  # tensors that share a storage count once
     if ranks.size > 1:  # collecting the state may be a collective, but only rank 0 runs this
         modules = [trainer.lightning_module]

@@ -36,10 +36,10 @@ def value(net):
     return found
 
 
-def train(trial, parts=("schedule", "average"), freezes=False, sgd=False, rate=None):
+def train(trial, parts=("schedule", "average"), freezes=False, sgd=False):
     torch.manual_seed(trial.attempt)
     net = layers()
-    rate = rate or trial.config["lr"]
+    rate = trial.config.get("lr", 0.05)
     optimizer = torch.optim.SGD(net.parameters(), rate) if sgd else torch.optim.AdamW(net.parameters(), rate)
     every = {
         "schedule": torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5),
@@ -168,7 +168,9 @@ def test_the_kept_model_is_one_ordinary_file_on_demand(tmp_path):
     average.load_state_dict(found.pop("average"))
     net.load_state_dict(found)
     assert value(net) == study.best.value
-    assert not [key for key in json.loads(Path(study.best.checkpoint, "haltune.json").read_text()) if key == "optimizer"]
+    assert not [
+        key for key in json.loads(Path(study.best.checkpoint, "haltune.json").read_text()) if key == "optimizer"
+    ]
     with pytest.raises(InvalidInput, match="cannot write"):
         consolidate(study.best.checkpoint, tmp_path / "nowhere" / "best.pt")
     with pytest.raises(InvalidInput, match="no complete sharded checkpoint"):

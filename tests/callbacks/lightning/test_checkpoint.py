@@ -133,20 +133,20 @@ def test_an_asynchronous_writer_is_waited_for():
     assert isinstance(trainer.strategy.checkpoint_io, AsyncCheckpointIO)
 
 
-def test_a_sharded_strategy_says_that_a_trial_to_be_paused_is_not_supported(monkeypatch):
+def test_deepspeed_says_that_a_trial_to_be_paused_is_not_supported(monkeypatch):
     from lightning.pytorch.strategies import SingleDeviceStrategy
 
-    class FSDPStrategy(SingleDeviceStrategy):
+    class DeepSpeedStrategy(SingleDeviceStrategy):
         pass
 
     trial = FakeTrial(max_epochs=4)
     trial.pause_at = 2
-    with pytest.raises(NotSupported, match=r"FSDPStrategy cannot be paused.*strategy='ddp'"):
-        fit(trial, strategy=FSDPStrategy("cpu"))
+    with pytest.raises(NotSupported, match=r"DeepSpeedStrategy cannot be paused.*Use ModelParallelStrategy\(\)"):
+        fit(trial, strategy=DeepSpeedStrategy("cpu"))
     stopped = FakeTrial(max_epochs=4, verdicts={2.0: STOP})  # stopping is
-    fit(stopped, strategy=FSDPStrategy("cpu"))
+    fit(stopped, strategy=DeepSpeedStrategy("cpu"))
     assert stopped.epochs == [1, 2]
     paused = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
     with pytest.warns(HaltuneWarning, match=r"cannot be paused.*keeps training"):
-        fit(paused, strategy=FSDPStrategy("cpu"))
+        fit(paused, strategy=DeepSpeedStrategy("cpu"))
     assert paused.epochs == [1, 2, 3, 4]
