@@ -157,8 +157,8 @@ class ShardedLoop(TrainingLoop):
         _load_parts(file)  # a state that cannot be loaded again must not cost the pause
         if own["differ"]:
             self._reporter.advise(
-                f"The ranks have different values of {next(iter(own['differ']))}, which is not sharded. A resumed trial "
-                "continues with each rank's own; the model of study.best.checkpoint has those of rank 0.",
+                f"The ranks have different values of {next(iter(own['differ']))}, which is not sharded. A resumed "
+                "trial continues with each rank's own; the model of study.best.checkpoint has those of rank 0.",
                 "differ",
             )
 
@@ -281,9 +281,7 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
             if name != _MODEL and (part := _read_part(folder, name)):
                 found[name] = part
         if not found:
-            raise InvalidInput(
-                f"{folder} has no weights of a model. Use a folder of ShardedLoop, such as trial.checkpoint"
-            )
+            raise InvalidInput(f"{folder} has no weights of a model. Use a folder of ShardedLoop.")
     draft = target.with_name(f".{target.name}.part")
     try:
         torch.save(found, draft)
@@ -379,9 +377,10 @@ def differing(state: Mapping[str, Any], ranks: Group) -> dict[str, Any]:
         return [float(numbers.sum()), float(numbers @ torch.arange(1.0, len(numbers) + 1).to(numbers))]
 
     plain = {name: value for name, value in _plain_values(state) if not value.is_complex()}
-    each = ranks.gather([repr(sums(value)) for value in plain.values()])
-    pairs = zip(plain.items(), zip(*each, strict=True), strict=True)
-    return {name: value.detach().cpu().clone() for (name, value), found in pairs if len(set(found)) > 1}
+    each = ranks.gather({name: repr(sums(value)) for name, value in plain.items()})
+    if any(other.keys() != each[0].keys() for other in each):  # one rank has the whole state
+        return {}
+    return {n: v.detach().cpu().clone() for n, v in plain.items() if len({other[n] for other in each}) > 1}
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def lightning():
     from lightning.pytorch.plugins.environments import SLURMEnvironment
     from torch.utils.data import DataLoader
 
-    from haltune.callbacks.lightning import VALIDATION, FreshMetrics, checkpoint, internals, shards
+    from haltune.callbacks.lightning import VALIDATION, FreshMetrics, checkpoint, checks, internals, shards
 
     seen = SimpleNamespace(steps=[], fresh=[], loads={}, order=[], sharded=shards._STRATEGIES)
     events = []
