@@ -7,17 +7,23 @@ next report, where the trial is saved.
 
 Under torchrun every rank runs the same loop. Rank 0 reports and saves, and all ranks stop, pause and resume together,
 each with its own random state. If a value differs between ranks, that of rank 0 counts, so reduce it first. For a
-sharded state, as with FSDP, set `together=True`. Every rank then calls `save` with the path of the same folder, and the
-trial resumes on as many ranks.
+sharded state, as with FSDP, use `ShardedLoop` (haltune.callbacks.sharded). `together=True` is for a state that you
+write yourself: every rank calls `save` with the path of the same folder, and the trial resumes on as many ranks.
+
+With `background=True` the training continues while the model of the best epoch is written. The model is committed, and
+recorded in the log, at the end of the next epoch. A pause and the end of the trial wait for it.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +52,9 @@ class TrainingLoop:
         suffix: The ending of that path. Default: ".ckpt".
         together: Whether every rank calls `save`, with the path of the same existing folder. Default: False, only
             rank 0.
+        background: Whether `save` only copies the state and returns a function that writes it, such as
+            write_later(state, path). haltune calls the function in a thread if the state is that of a best epoch, so
+            that the training continues. Default: False, `save` writes.
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
@@ -77,12 +86,16 @@ class TrainingLoop:
         save: Callable[[Path], object] | None = None,
         suffix: str = ".ckpt",
         together: bool = False,
+        background: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         if save is not None:
             check_write(save)
         self._reporter = Reporter(trial, verbose=verbose, now=now)
-        self._save, self._suffix, self._together = save, suffix, together
+        self._suffix, self._together = suffix, together
+        self._save = save if save is None or not background else partial(_save_at_once, save)
+        self._copies = save if background and (this().alone or together) else None  # returns what writes its copy
+        self._written: _Written | None = None  # a state that is not committed yet
         self._epoch: int | None = None
         self._position: float | None = None  # of the report in this epoch
 
@@ -132,6 +145,7 @@ class TrainingLoop:
                     self._reporter.end("interrupted")
                 raise
             self._epoch = None
+            self._commit()
             if self._save is not None and not (self._reporter.pausing or interruption.waits) and self._reporter.keeps:
                 self._keep()
             self._reporter.end_of_fit()
@@ -160,6 +174,7 @@ class TrainingLoop:
                     self._leave(epoch)
                 raise
             self.trial.begins_epoch(None)
+            self._commit()
             if not self._reported:
                 self._reporter.trained = float(epoch)
             if self._save is not None and self._reporter.keeps_epoch:
@@ -211,7 +226,9 @@ class TrainingLoop:
         return self.trial.epoch == position
 
     def _keep_epoch(self, save: Callable[[Path], object]) -> None:
-        if self._together:
+        if self._copies is not None:
+            self._reporter.attempt(partial(self._save_later, self._copies), keeps=True)
+        elif self._together:
             self._reporter.attempt(lambda: self._save_together(keep=True), keeps=True)
         else:
             self._reporter.keep(save, self._suffix)
@@ -224,12 +241,15 @@ class TrainingLoop:
         reach.
         """
         saved = self._save is not None and self._reported and this().alone
+        if this().alone:
+            self._commit()
         if saved:
             self._keep_last()
         self.trial.before_end(lambda: self._end_left(epoch, saved))
 
     def _end_left(self, epoch: int, saved: bool) -> None:
         """Finish a trial that ends normally after its loop was left within an epoch."""
+        self._commit()
         self._reporter.settle()
         if saved or self._save is None:
             return
@@ -247,6 +267,7 @@ class TrainingLoop:
         """Save the state after the last epoch of a loop that was left, if it is needed."""
         if self._save is not None and self._reporter.keeps_epoch:
             self._keep_epoch(self._save)
+        self._commit()
         if self._reporter.pausing or self._reporter.keeps:
             self._keep(over=True)
 
@@ -270,6 +291,42 @@ class TrainingLoop:
             ranks.first(lambda: discard(path))
             raise
         self.trial.commit_save(path, time.monotonic() - began, keep)
+
+    def _save_later(self, copies: Callable[[Path], Any]) -> None:
+        """Copy the state of the best epoch, and let a thread write it."""
+        began = time.monotonic()
+        path = self.trial.begin_save(self._suffix, keep=True)
+        if self._together:
+            together(lambda: path.mkdir(exist_ok=True))
+            together(lambda: _put(self._random(path)))
+        pool = ThreadPoolExecutor(1, "haltune-save")
+        work = pool.submit(copies(path))
+        pool.shutdown(wait=False)
+        self._written = _Written(path, float(self.trial.epoch), work, time.monotonic() - began)
+
+    def _commit(self) -> None:
+        """Wait for the state that a thread writes, and commit it."""
+        written, self._written = self._written, None
+        if written is None:
+            return
+
+        def commit() -> None:
+            began, path, ranks = time.monotonic(), written.path, torch_ranks()
+            try:
+                if self._together:
+                    together(written.work.result)
+                    together(lambda: force(path))
+                    ranks.once(lambda: self._check_parts(path))
+                else:
+                    written.work.result()
+                    check_written(path)
+            except Exception:
+                ranks.first(lambda: discard(path))
+                raise
+            waited = written.seconds + time.monotonic() - began
+            self.trial.commit_save(path, waited, keep=written.epoch)
+
+        self._reporter.attempt(commit, keeps=True)
 
     def _check_parts(self, folder: Path) -> None:
         """Raise OSError if a rank's part is missing in the folder that all wrote."""
@@ -298,6 +355,64 @@ class TrainingLoop:
         if self._together:
             return Path(checkpoint, torch_ranks().own(self._own_file))
         return Path(this().own(f"{checkpoint}{_RANDOM}"))
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A state that a thread writes."""
+
+    path: Path
+    epoch: float  # whose state it is
+    work: Future[Any]
+    seconds: float  # that the training has waited for it
+
+
+def _save_at_once(copies: Callable[[Path], Any], path: Path) -> None:
+    copies(path)()
+
+
+def write_later(state: Any, path: Path) -> Callable[[], object]:
+    """Copy a state of PyTorch to the memory of the CPU, and return the function that writes the copy to a path.
+
+    For TrainingLoop(..., background=True): save=lambda path: write_later({"net": net.state_dict()}, path).
+
+    Args:
+        state: A dict, list or tuple of tensors and of other values, such as the state_dict() of parts.
+        path: The path that `save` was given.
+
+    Returns:
+        The function, torch.save of the copy.
+
+    Example:
+        >>> import torch
+        >>> from haltune import Float, Minimize, Study
+        >>> from haltune.callbacks.loop import TrainingLoop, write_later
+        >>> weight = torch.zeros(2)
+        >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss", of="best"), max_epochs=2, seed=0, budget="1 trial")
+        >>> for trial in study:
+        ...     with trial:
+        ...         for epoch in (loop := TrainingLoop(
+        ...             trial, save=lambda path: write_later({"weight": weight}, path), background=True
+        ...         )):
+        ...             weight += 1
+        ...             _ = loop.report(epoch)
+        >>> torch.load(study.best.checkpoint)["weight"]
+        tensor([1., 1.])
+    """
+    import torch
+
+    return partial(torch.save, copied(state), path)
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a state, with its tensors on the CPU."""
+    if hasattr(value, "untyped_storage"):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, Mapping):
+        return {key: copied(inner) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    return copy.deepcopy(value)
 
 
 def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:

@@ -18,6 +18,7 @@ continue, but random numbers and the order of the data differ, and haltune warns
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,13 +35,14 @@ from haltune.ranks import Group, torch_ranks
 from haltune.study import Trial
 
 from .changes import fingerprint
-from .loop import TrainingLoop, together, warn_of_ranks
+from .loop import TrainingLoop, copied, together, warn_of_ranks
 
 __all__ = ["ShardedLoop", "consolidate"]
 
 _MARK = "haltune.json"  # whose state the folder has
 _PARTS = "{}.parts"  # each rank's own states
 _MODEL, _OPTIMIZER = "model", "optimizer"  # their names in the folder
+DIFFER = "haltune_differ"  # key in a checkpoint of Lightning: each rank's values that are not sharded and differ
 _OF_LIGHTNING, _OF_ACCELERATE = "meta.pt", "pytorch_model_fsdp_0"  # what a folder of theirs has
 
 
@@ -58,6 +60,8 @@ class ShardedLoop(TrainingLoop):
         also: Further objects with a state, by name: {"schedule": schedule, "average": averaged_model}. Modules are
             spread like the model; other objects have one state on each rank, of numbers, texts and tensors.
             Default: none.
+        background: Whether the training continues while the model of its best epoch is written. Every rank holds a copy
+            of its part of the model in the memory of the CPU then. Default: False.
         verbose: Print a line for every report. Default: False.
         now: A monotonic clock, seconds. Default: time.monotonic.
 
@@ -95,10 +99,13 @@ class ShardedLoop(TrainingLoop):
         optimizer: Any = (),
         *,
         also: Mapping[str, Any] | None = None,
+        background: bool = False,
         verbose: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(trial, verbose, save=self._write_state, suffix=".sharded", together=True, now=now)
+        if background:
+            self._copies = self._copied_state
         self._model = model
         self._optimizers = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
         self._modules: dict[str, Any] = {_MODEL: model}
@@ -142,25 +149,41 @@ class ShardedLoop(TrainingLoop):
             self._light = False
 
     def _write_state(self, folder: Path) -> None:
+        together(lambda: folder.mkdir(exist_ok=True))  # before the ranks wait for each other in DCP
+        self._writes(folder, self._state(optimizers=not self._light))()
+
+    def _copied_state(self, folder: Path) -> Callable[[], None]:
+        """Copy the modules, and return what writes the copies: in a thread, so over a group of its own."""
+        self._light = True
+        try:
+            return self._writes(folder, _cloned(self._state(optimizers=False)), _group_of_threads())
+        finally:
+            self._light = False
+
+    def _writes(self, folder: Path, state: dict[str, Any], group: Any = None) -> Callable[[], None]:
+        """Return the function that writes this rank's part of a state. group: of the ranks; default: torch's."""
         import torch
         import torch.distributed.checkpoint as dcp
 
         ranks = torch_ranks()
-        together(lambda: folder.mkdir(exist_ok=True))  # before the ranks wait for each other in DCP
-        state = self._state(optimizers=not self._light)
+        mark, file = self._mark(ranks), folder / ranks.own(_PARTS)
         own = {"differ": differing(state, ranks), "also": {n: part.state_dict() for n, part in self._others.items()}}
-        dcp.save(state, checkpoint_id=folder)
-        if ranks.rank == 0:
-            (folder / _MARK).write_text(json.dumps(self._mark(ranks)), encoding="utf-8")
-        file = folder / ranks.own(_PARTS)
-        torch.save(own, file)
-        _load_parts(file)  # a state that cannot be loaded again must not cost the pause
         if own["differ"]:
             self._reporter.advise(
                 f"The ranks have different values of {next(iter(own['differ']))}, which is not sharded. A resumed "
                 "trial continues with each rank's own; the model of study.best.checkpoint has those of rank 0.",
                 "differ",
             )
+        own = copied(own)  # which changes while a thread writes
+
+        def write() -> None:
+            dcp.save(state, checkpoint_id=folder, process_group=group)
+            if ranks.rank == 0:
+                (folder / _MARK).write_text(json.dumps(mark), encoding="utf-8")
+            torch.save(own, file)
+            _load_parts(file)  # a state that cannot be loaded again must not cost the pause
+
+        return write
 
     def _mark(self, ranks: Group) -> dict[str, Any]:
         trial = self.trial
@@ -272,6 +295,7 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
     if (folder / _OF_LIGHTNING).is_file():
         rest = torch.load(folder / _OF_LIGHTNING, map_location="cpu", weights_only=False)
         weights = _read_part(folder, "state_dict") or _read_part(folder, _MODEL)  # of FSDPStrategy
+        weights |= next(iter(rest.pop(DIFFER, [])), {})
         found: dict[str, Any] = dict(rest) | {"state_dict": weights}
     elif (folder / _OF_ACCELERATE).is_dir():
         found = _read_part(folder / _OF_ACCELERATE, _MODEL)
@@ -381,6 +405,29 @@ def differing(state: Mapping[str, Any], ranks: Group) -> dict[str, Any]:
     if any(other.keys() != each[0].keys() for other in each):  # one rank has the whole state
         return {}
     return {n: v.detach().cpu().clone() for n, v in plain.items() if len({other[n] for other in each}) > 1}
+
+
+def _cloned(value: Any) -> Any:
+    """Return a copy of this rank's parts of a state."""
+    if isinstance(value, Mapping):
+        return {key: _cloned(inner) for key, inner in value.items()}
+    return value.detach().clone().cpu() if hasattr(value, "detach") else copy.deepcopy(value)
+
+
+_groups: dict[Any, Any] = {}  # torch's default group -> the group of the threads that write
+
+
+def _group_of_threads() -> Any:
+    """Return a group of all ranks over gloo, whose messages do not mix with those of the training; None for one."""
+    import torch.distributed as dist
+
+    if torch_ranks().alone:
+        return None
+    world = dist.group.WORLD
+    if world not in _groups:
+        _groups.clear()
+        _groups[world] = dist.new_group(backend="gloo")
+    return _groups[world]
 
 
 @contextmanager

@@ -14,9 +14,8 @@ from haltune._utils.disk import force
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
-from ..sharded import check_parts, differing, local
+from ..sharded import DIFFER, check_parts, differing, local
 
-_DIFFER = "haltune_differ"  # key in a checkpoint: of each process, the values that are not sharded and differ
 _STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
@@ -62,7 +61,7 @@ def write(trainer: Any, path: Path, ranks: Group, without: Container[str]) -> Ex
         try:
             kept = {name: part for name, part in checkpoint.items() if name not in without}
             if any(own := ranks.gather(differing(kept["state_dict"], ranks))):
-                kept[_DIFFER] = own
+                kept[DIFFER] = own
             before(kept, filepath, storage_options=storage_options)
             force(path)  # a part may not have left the memory of this machine
         except Exception as error:
@@ -81,7 +80,7 @@ def write(trainer: Any, path: Path, ranks: Group, without: Container[str]) -> Ex
 
 def put_back(trainer: Any, checkpoint: dict[str, Any]) -> None:
     """Set the values of this process that are not sharded and differ between processes."""
-    own = checkpoint.get(_DIFFER, [])
+    own = checkpoint.get(DIFFER, [])
     if len(own) == trainer.world_size:
         module = trainer.lightning_module
         for name, value in (*module.named_parameters(), *module.named_buffers()):

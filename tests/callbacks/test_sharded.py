@@ -174,6 +174,21 @@ def test_the_kept_model_is_one_ordinary_file_on_demand(tmp_path):
         consolidate(tmp_path, tmp_path / "other.pt")
 
 
+def test_the_model_of_the_best_epoch_is_written_behind_the_training(tmp_path):
+    study = pausing_study(tmp_path / "best.db", at=(), metric=Minimize("val_loss", of="best"), keep=1, verbose=0)
+    with study.ask() as trial:
+        net = layers()
+        sgd = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in (loop := ShardedLoop(trial, net, sgd, background=True)):
+            loop.report(value(net))
+            with torch.no_grad():  # the file has a copy from before
+                net[0].weight.add_(1.0)
+    assert study.best.epoch == 1
+    net = layers()
+    net.load_state_dict(torch.load(consolidate(study.best.checkpoint, tmp_path / "best.pt")))
+    assert value(net) == study.best.value
+
+
 # two ranks
 
 
