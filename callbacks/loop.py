@@ -296,11 +296,16 @@ class TrainingLoop:
         """Copy the state of the best epoch, and let a thread write it."""
         began = time.monotonic()
         path = self.trial.begin_save(self._suffix, keep=True)
-        if self._together:
-            together(lambda: path.mkdir(exist_ok=True))
-            together(lambda: _put(self._random(path)))
+        try:
+            if self._together:
+                together(lambda: path.mkdir(exist_ok=True))
+                together(lambda: _put(self._random(path)))
+            write = copies(path)
+        except Exception:
+            torch_ranks().first(lambda: discard(path))
+            raise
         pool = ThreadPoolExecutor(1, "haltune-save")
-        work = pool.submit(copies(path))
+        work = pool.submit(write)
         pool.shutdown(wait=False)
         self._written = _Written(path, float(self.trial.epoch), work, time.monotonic() - began)
 

@@ -231,6 +231,22 @@ def test_the_kept_model_of_two_ranks_has_the_value_of_its_trial(two_ranks, way, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_accelerate_resumes_a_sharded_model_digit_for_digit(device, tmp_path):
+    pytest.importorskip("accelerate", reason="Accelerate is not installed")
+    if device == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("there are no two CUDA devices")
+    start(tmp_path, "accelerated", device=device)
+    for rank in range(2):
+        told = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert (told["straight"][0], told["paused"][0], told["straight"][1:]) == (1, 3, told["paused"][1:])
+    if device == "cuda":
+        net, (checkpoint, best) = layers(), told["best"]
+        net.load_state_dict(torch.load(consolidate(checkpoint, tmp_path / "best.pt"), map_location="cpu"))
+        assert value(net) == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.slow
 def test_a_trial_of_two_ranks_resumes_on_one_with_its_weights_and_says_what_differs(tmp_path):
     start(tmp_path, "another")
     ended = json.loads((tmp_path / "0.json").read_text())

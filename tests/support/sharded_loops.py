@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from haltune.callbacks.accelerate import AcceleratedLoop
 from haltune.callbacks.sharded import ShardedLoop
 from haltune.errors import HaltuneWarning
 
@@ -162,7 +163,47 @@ def straight(mesh, folder):
         return train(trial, mesh, "fsdp2")
 
 
-PROGRAMS = {"ways": straight_and_paused, "another": another_number, "killed": killed, "straight": straight}
+def accelerated(mesh, folder):
+    """AcceleratedLoop, under FSDP2 on GPUs and under DDP on the CPU."""
+    from accelerate import Accelerator
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    told = {}
+    for name, at in (("straight", ()), ("paused", (2, 3))):
+        study = pausing_study(folder / f"{name}.db", at=at, epochs=4, verbose=0, keep=1)
+        for trial in study:
+            with trial:
+                plugin = None
+                if DEVICE == "cuda":
+                    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
+                accelerator = Accelerator(cpu=DEVICE == "cpu", fsdp_plugin=plugin)
+                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                net = layers()
+                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                rows = torch.utils.data.TensorDataset(X)
+                loader = torch.utils.data.DataLoader(rows, 2, shuffle=True)
+                net, adam, loader = accelerator.prepare(
+                    net, torch.optim.AdamW(net.parameters(), trial.config["lr"]), loader
+                )
+                for _ in (loop := AcceleratedLoop(trial, accelerator)):
+                    for (x,) in loader:
+                        accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
+                        adam.step()
+                        adam.zero_grad()
+                    loop.report(error(net))
+                weights = [float(value) for part in net.parameters() for value in local(part)]
+        (record,) = study.trials
+        told[name] = [record.attempt, record.values.tolist(), weights]
+    return told | {"best": [study.best.checkpoint, study.best.value]}
+
+
+PROGRAMS = {
+    "accelerated": accelerated,
+    "ways": straight_and_paused,
+    "another": another_number,
+    "killed": killed,
+    "straight": straight,
+}
 
 if __name__ == "__main__":
     dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
