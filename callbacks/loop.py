@@ -389,20 +389,13 @@ def write_later(state: Any, path: Path) -> Callable[[], object]:
         The function, torch.save of the copy.
 
     Example:
-        >>> import torch
-        >>> from haltune import Float, Minimize, Study
-        >>> from haltune.callbacks.loop import TrainingLoop, write_later
-        >>> weight = torch.zeros(2)
-        >>> study = Study({"x": Float(0.0, 1.0)}, Minimize("loss", of="best"), max_epochs=2, seed=0, budget="1 trial")
-        >>> for trial in study:
-        ...     with trial:
-        ...         for epoch in (loop := TrainingLoop(
-        ...             trial, save=lambda path: write_later({"weight": weight}, path), background=True
-        ...         )):
-        ...             weight += 1
-        ...             _ = loop.report(epoch)
-        >>> torch.load(study.best.checkpoint)["weight"]
-        tensor([1., 1.])
+        ::
+
+            def save(path):
+                return write_later({"net": net.state_dict(), "sgd": sgd.state_dict()}, path)
+
+            for epoch in (loop := TrainingLoop(trial, save=save, background=True)):
+                ...
     """
     import torch
 
