@@ -85,7 +85,7 @@ endif
 # what needs a CUDA device, in one process, without the network
 gpu:
 	$(call environment,dev)
-	$(PY) -m pytest -q -p no:xdist -m gpu $(ARGS)
+	$(PY) -m pytest -q -m gpu tests/callbacks $(ARGS)
 
 # Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others. Those
 # take a file each, so that what its tests share is made once, and the files of tests/conftest.py's LONGEST first.

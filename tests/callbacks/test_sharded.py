@@ -38,7 +38,7 @@ def value(net):
     return found
 
 
-def train(trial, parts=("schedule", "average"), freezes=False, sgd=False):
+def train(trial, parts=("schedule", "average"), freezes=False, sgd=False, watch=lambda epoch: None):
     torch.manual_seed(trial.attempt)
     net = layers()
     rate = trial.config.get("lr", 0.05)
@@ -50,6 +50,7 @@ def train(trial, parts=("schedule", "average"), freezes=False, sgd=False):
     if freezes:
         net[2].requires_grad_(False)
     for epoch in (loop := ShardedLoop(trial, net, optimizer, also={name: every[name] for name in parts})):
+        watch(epoch)
         if freezes and epoch == 2:
             net[0].requires_grad_(False)
             net[2].requires_grad_(True)
@@ -143,15 +144,14 @@ def test_a_state_that_torch_does_not_load_by_default_declines_the_pause():
 
 
 def test_a_part_that_does_not_reach_the_disk_leaves_the_earlier_checkpoint_and_no_rest(tmp_path, monkeypatch):
-    study = pausing_study(tmp_path / "sharded.db", at=(2, 3), verbose=0)
+    study, seen = pausing_study(tmp_path / "sharded.db", at=(2, 3), verbose=0), {}
     with study.ask() as trial:
         train(trial)
     with pytest.warns(HaltuneWarning, match=r"Trial 0: .*No space left.*keeps training"), study.ask() as trial:
-        first = trial.checkpoint
+        first = Path(trial.checkpoint)
         monkeypatch.setattr("haltune.callbacks.loop.force", full_disk)
-        train(trial)
-    assert study.trials[0].checkpoint == first
-    assert [path.name for path in Path(first).parent.iterdir()] == [Path(first).name]
+        train(trial, watch=lambda epoch: seen.update({epoch: [trial.checkpoint, *os.listdir(first.parent)]}))
+    assert seen == dict.fromkeys((3, 4), [str(first), first.name])
 
 
 def full_disk(path):
