@@ -16,14 +16,12 @@ recorded in the log, at the end of the next epoch. A pause and the end of the tr
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +35,7 @@ from haltune.ranks import follows, this, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 
+from .behind import Behind, copied
 from .reporter import Reporter
 
 
@@ -95,7 +94,7 @@ class TrainingLoop:
         self._suffix, self._together = suffix, together
         self._save = save if save is None or not background else partial(_save_at_once, save)
         self._copies = save if background and (this().alone or together) else None  # returns what writes its copy
-        self._written: _Written | None = None  # a state that is not committed yet
+        self._behind = Behind(self._reporter)
         self._epoch: int | None = None
         self._position: float | None = None  # of the report in this epoch
 
@@ -174,7 +173,7 @@ class TrainingLoop:
                     self._leave(epoch)
                 raise
             self.trial.begins_epoch(None)
-            self._commit()
+            self._commit(wait=False)
             if not self._reported:
                 self._reporter.trained = float(epoch)
             if self._save is not None and self._reporter.keeps_epoch:
@@ -294,6 +293,7 @@ class TrainingLoop:
 
     def _save_later(self, copies: Callable[[Path], Any]) -> None:
         """Copy the state of the best epoch, and let a thread write it."""
+        self._commit()
         began = time.monotonic()
         path = self.trial.begin_save(self._suffix, keep=True)
         try:
@@ -304,34 +304,19 @@ class TrainingLoop:
         except Exception:
             torch_ranks().first(lambda: discard(path))
             raise
-        pool = ThreadPoolExecutor(1, "haltune-save")
-        work = pool.submit(write)
-        pool.shutdown(wait=False)
-        self._written = _Written(path, float(self.trial.epoch), work, time.monotonic() - began)
+        self._behind.start(path, write, began)
 
-    def _commit(self) -> None:
-        """Wait for the state that a thread writes, and commit it."""
-        written, self._written = self._written, None
-        if written is None:
-            return
+    def _commit(self, wait: bool = True) -> None:
+        """Commit the state that a thread writes. Ranks must agree on when, so they always wait for it."""
+        self._behind.commit(self._ready, wait or self._together)
 
-        def commit() -> None:
-            began, path, ranks = time.monotonic(), written.path, torch_ranks()
-            try:
-                if self._together:
-                    together(written.work.result)
-                    together(lambda: force(path))
-                    ranks.once(lambda: self._check_parts(path))
-                else:
-                    written.work.result()
-                    check_written(path)
-            except Exception:
-                ranks.first(lambda: discard(path))
-                raise
-            waited = written.seconds + time.monotonic() - began
-            self.trial.commit_save(path, waited, keep=written.epoch)
-
-        self._reporter.attempt(commit, keeps=True)
+    def _ready(self, work: Future[Any], path: Path) -> None:
+        if not self._together:
+            work.result()
+            return check_written(path)
+        together(work.result)
+        together(lambda: force(path))
+        return torch_ranks().once(lambda: self._check_parts(path))
 
     def _check_parts(self, folder: Path) -> None:
         """Raise OSError if a rank's part is missing in the folder that all wrote."""
@@ -362,16 +347,6 @@ class TrainingLoop:
         return Path(this().own(f"{checkpoint}{_RANDOM}"))
 
 
-@dataclass(frozen=True)
-class _Written:
-    """A state that a thread writes."""
-
-    path: Path
-    epoch: float  # whose state it is
-    work: Future[Any]
-    seconds: float  # that the training has waited for it
-
-
 def _save_at_once(copies: Callable[[Path], Any], path: Path) -> None:
     copies(path)()
 
@@ -400,17 +375,6 @@ def write_later(state: Any, path: Path) -> Callable[[], object]:
     import torch
 
     return partial(torch.save, copied(state), path)
-
-
-def copied(value: Any) -> Any:
-    """Return a copy of a state, with its tensors on the CPU."""
-    if hasattr(value, "untyped_storage"):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, Mapping):
-        return {key: copied(inner) for key, inner in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(copied, value))
-    return copy.deepcopy(value)
 
 
 def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:

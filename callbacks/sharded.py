@@ -34,8 +34,9 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, torch_ranks
 from haltune.study import Trial
 
+from .behind import copied
 from .changes import fingerprint
-from .loop import TrainingLoop, copied, together, warn_of_ranks
+from .loop import TrainingLoop, together, warn_of_ranks
 
 __all__ = ["ShardedLoop", "consolidate"]
 

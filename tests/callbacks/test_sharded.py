@@ -151,7 +151,7 @@ def test_a_part_that_does_not_reach_the_disk_leaves_the_earlier_checkpoint_and_n
         first = Path(trial.checkpoint)
         monkeypatch.setattr("haltune.callbacks.loop.force", full_disk)
         train(trial, watch=lambda epoch: seen.update({epoch: [trial.checkpoint, *os.listdir(first.parent)]}))
-    assert seen == dict.fromkeys((3, 4), [str(first), first.name])
+    assert seen == {key: [str(first), first.name] for key in (3, 4)}
 
 
 def full_disk(path):
