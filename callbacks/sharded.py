@@ -43,7 +43,7 @@ __all__ = ["ShardedLoop", "consolidate"]
 _MARK = "haltune.json"  # whose state the folder has
 _PARTS = "{}.parts"  # each rank's own states
 _MODEL, _OPTIMIZER = "model", "optimizer"  # their names in the folder
-DIFFER = "haltune_differ"  # key in a checkpoint of Lightning: each rank's values that are not sharded and differ
+DIFFER = "haltune_differ"  # key in a checkpoint of Lightning: each rank's buffers that differ between ranks
 _OF_LIGHTNING, _OF_ACCELERATE = "meta.pt", "pytorch_model_fsdp_0"  # what a folder of theirs has
 
 
@@ -296,7 +296,8 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
     if (folder / _OF_LIGHTNING).is_file():
         rest = torch.load(folder / _OF_LIGHTNING, map_location="cpu", weights_only=False)
         weights = _read_part(folder, "state_dict") or _read_part(folder, _MODEL)  # of FSDPStrategy
-        weights |= next(iter(rest.pop(DIFFER, [])), {})
+        first = next(iter(rest.pop(DIFFER, [])), {})
+        weights |= {name: value for name, value in first.items() if name in weights}
         found: dict[str, Any] = dict(rest) | {"state_dict": weights}
     elif (folder / _OF_ACCELERATE).is_dir():
         found = _read_part(folder / _OF_ACCELERATE, _MODEL)

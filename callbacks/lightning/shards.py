@@ -60,7 +60,8 @@ def write(trainer: Any, path: Path, ranks: Group, without: Container[str]) -> Ex
         nonlocal failure
         try:
             kept = {name: part for name, part in checkpoint.items() if name not in without}
-            if any(own := ranks.gather(differing(kept["state_dict"], ranks))):
+            buffers = dict(trainer.lightning_module.named_buffers())  # such as the running means of BatchNorm
+            if any(own := ranks.gather(differing(buffers, ranks))):
                 kept[DIFFER] = own
             before(kept, filepath, storage_options=storage_options)
             force(path)  # a part may not have left the memory of this machine
@@ -79,13 +80,12 @@ def write(trainer: Any, path: Path, ranks: Group, without: Container[str]) -> Ex
 
 
 def put_back(trainer: Any, checkpoint: dict[str, Any]) -> None:
-    """Set the values of this process that are not sharded and differ between processes."""
+    """Set the buffers of this process that differ between processes: Lightning saves those of one."""
     own = checkpoint.get(DIFFER, [])
     if len(own) == trainer.world_size:
-        module = trainer.lightning_module
-        for name, value in (*module.named_parameters(), *module.named_buffers()):
+        for name, value in trainer.lightning_module.named_buffers():
             if name in own[trainer.global_rank]:
-                value.data.copy_(own[trainer.global_rank][name])
+                value.copy_(own[trainer.global_rank][name])
 
 
 def check(path: Path) -> None:

@@ -135,7 +135,7 @@ def test_an_asynchronous_writer_is_waited_for():
 
 
 class Gated(TorchCheckpointIO):
-    """Writes the file of an epoch when the next epoch has begun: a fit that waited for its file would never get there."""
+    """Writes the file of an epoch when the next one has begun: a fit that waited for it would never get there."""
 
     def __init__(self, last):
         super().__init__()
