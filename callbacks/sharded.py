@@ -57,7 +57,7 @@ class ShardedLoop(TrainingLoop):
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
         model: The model after `fully_shard`, `FullyShardedDataParallel` or `parallelize_module`.
-        optimizer: Its optimizer, or a list of them.
+        optimizer: Its optimizer, or a list of them. Default: none.
         also: Further objects with a state, by name: {"schedule": schedule, "average": averaged_model}. Modules are
             spread like the model; other objects have one state on each rank, of numbers, texts and tensors.
             Default: none.
@@ -127,7 +127,7 @@ class ShardedLoop(TrainingLoop):
         return over
 
     def _sign(self) -> None:
-        if (weights := _fingerprint(self._model)) != self._start:
+        if (weights := fingerprint(self._model)) != self._start:
             self.trial.sign(weights)
 
     def _trained_model(self) -> Any:
@@ -135,7 +135,7 @@ class ShardedLoop(TrainingLoop):
 
     def _of(self, model: Any) -> int | None:
         def question() -> int | None:
-            self._start = _fingerprint(model)
+            self._start = fingerprint(model)
             return self.trial.signer(self._start)
 
         return torch_ranks().once(question)
@@ -477,22 +477,3 @@ def _need_state(name: str, value: Any) -> None:
             f"also={{{name!r}: ...}}: {type(value).__name__} has no state_dict() and load_state_dict(). Give it both, "
             "or keep its state in one that has."
         )
-
-
-def local(tensor: Any) -> Any:
-    """Return the part of a tensor that this rank holds."""
-    tensor = tensor.detach()
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def _fingerprint(model: Any) -> int:
-    """Return a number that differs between models with other weights, from this rank's part."""
-    return fingerprint(_Local(model))
-
-
-class _Local:
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    def parameters(self) -> Iterator[Any]:
-        return map(local, self._model.parameters())

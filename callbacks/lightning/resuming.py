@@ -41,6 +41,8 @@ class Start:
         """Return why no state of this fit resumes exactly; None if there is no reason."""
         if (error := cannot_save(trainer)) is not None:
             return str(error)
+        if self._shards and not trainer.lightning_module.automatic_optimization:
+            return "its gradients are sharded, and with manual optimization a later step may use them"
         if self._shards and _frozen(trainer) != self._frozen:
             return (
                 "the fit froze or unfroze parameters, and Lightning loads a sharded state before a resumed fit does "

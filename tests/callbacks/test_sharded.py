@@ -209,7 +209,9 @@ def start(folder, program, codes=(0, 0), device="cpu"):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     command = ["-W", "ignore", str(SUPPORT / "sharded_loops.py"), program, str(folder), device]
-    run_ranks(command, folder, codes, seconds=500, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    killed = codes != (0, 0)  # such a rank leaves its temporary files
+    (where := folder / f"ranks {killed}").mkdir()
+    run_ranks(command, where, codes, int(killed), seconds=500, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
 
 
 @pytest.mark.slow
