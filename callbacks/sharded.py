@@ -296,7 +296,7 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
     if (folder / _OF_LIGHTNING).is_file():
         rest = torch.load(folder / _OF_LIGHTNING, map_location="cpu", weights_only=False)
         weights = _read_part(folder, "state_dict") or _read_part(folder, _MODEL)  # of FSDPStrategy
-        first = next(iter(rest.pop(DIFFER, [])), {})
+        first: dict[str, Any] = next(iter(rest.pop(DIFFER, [])), {})
         weights |= {name: value for name, value in first.items() if name in weights}
         found: dict[str, Any] = dict(rest) | {"state_dict": weights}
     elif (folder / _OF_ACCELERATE).is_dir():

@@ -20,6 +20,7 @@ import torch
 from haltune import Float, Minimize, Study
 from haltune.callbacks.loop import TrainingLoop, write_later
 from haltune.callbacks.sharded import ShardedLoop
+from haltune.policies import RandomSearch
 
 LIMIT = 0.1  # share of the time, with saving behind the training
 LAYERS = 4
@@ -46,7 +47,7 @@ def train(kind: str, background: bool, options: argparse.Namespace, folder: Path
     store = folder / f"{kind} {background}.db"
     study = Study(
         {"x": Float(0.0, 1.0)}, Minimize("loss", of="best"), store, max_epochs=options.epochs, seed=0,
-        budget="1 trial", verbose=0,
+        policy=RandomSearch(trials=1), verbose=0,
     )  # fmt: skip
     model = net(options.millions)
     sgd = torch.optim.SGD(model.parameters(), 1e-6)
