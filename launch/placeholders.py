@@ -19,7 +19,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -173,7 +173,16 @@ class ConfigFile:
         return self.format or {"yml": "yaml"}.get(ending, ending if ending in FORMATS else "yaml")
 
     def texts(self) -> list[str]:
-        return [value for value in self.values.values() if isinstance(value, str)]
+        """Return the texts of the further entries, in order, which may have placeholders."""
+        found: list[str] = []
+        _each_text(dict(self.values), lambda text: found.append(text) or text)
+        return found
+
+    def filled(self, texts: Iterable[Any]) -> dict[str, Any]:
+        """Return the further entries with these in place of their texts. An entry whose text is absent is left out."""
+        given = iter(texts)
+        filled: dict[str, Any] = _each_text(dict(self.values), lambda _: next(given))
+        return {name: value for name, value in filled.items() if value is not None}
 
     def text(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> str:
         """Return the file's text. Raises InvalidInput if the base cannot be read, or has a value where a table is."""
@@ -186,6 +195,14 @@ class ConfigFile:
         for name, value in {**config, **values}.items():
             _set(data, name, value, str(self.base))
         return _written(data, self.kind)
+
+
+def _each_text(value: Any, change: Callable[[str], Any]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _each_text(part, change) for name, part in value.items()}
+    return [_each_text(part, change) for part in value] if isinstance(value, list) else value
 
 
 def _set(data: Any, name: str, value: Any, where: str) -> None:

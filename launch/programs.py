@@ -99,7 +99,7 @@ class Program:
                 )
         self.config.text({}, {})
         if CONFIG in used:
-            self.config.text(dict.fromkeys(problem.space.parameters, 0), dict.fromkeys(self.config.values, 0))
+            self.config.text(dict.fromkeys(problem.space.parameters, 0), self.config.values)
         if self.metrics is None:
             return
         if os.name != "posix":
@@ -165,9 +165,7 @@ class Program:
             FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: trial.checkpoint,
         }  # fmt: skip
         if CONFIG in command.used:
-            texts = iter(config.values(trial.config, own))
-            values = {name: next(texts) if isinstance(v, str) else v for name, v in self.config.values.items()}
-            values = {name: value for name, value in values.items() if value is not None}
+            values = self.config.filled(config.values(trial.config, own))
             path.write_text(self.config.text(trial.config, values), encoding="utf-8")
         *env, cwd = [*map(str, around.values(trial.config, own)), *([] if self.cwd is not None else [None])]
         environment = {**os.environ, **dict(zip(self.env, map(str, env), strict=True))}
