@@ -357,11 +357,13 @@ class Trial(Port, KnowsAttributes):
         if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         self._session.enter(self)
+        self._block = os.getpid()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._signals.end()  # the trial ends as a whole before a signal does
         self._session.leave(self)
+        self._block = None
         forgiven = False
         try:
             forgiven = self._end(error)
@@ -464,10 +466,11 @@ class Fold(Trial):
     """
 
     def __init__(self, trial: Trial, index: int, count: int, best: bool) -> None:
-        t = trial
+        self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
         self.index, self.count = index, count
-        self._trial, self._best = trial, best  # best: the best value so far counts, not the last
+        self._block, self._begins = t._block, t._begins
+        self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)
         self._signals = trial._signals
@@ -492,6 +495,15 @@ class Fold(Trial):
     def counts_best(self) -> bool:
         """True if the best value of a fold counts, not its last."""
         return self._best
+
+    @property
+    def _broken(self) -> Failure | None:
+        """An exception in a fold is the trial's."""
+        return self._trial._broken
+
+    @_broken.setter
+    def _broken(self, failure: Failure | None) -> None:
+        self._trial._broken = failure
 
     # its own place in the trial
 
@@ -564,12 +576,12 @@ class Fold(Trial):
 
     def begins_loop(self, model: Any = None) -> bool:
         if self._left is not None or (model is not None and self.trained_another(model) and self.ended is None):
-            self._continues()
+            self._continues(model is not None)
         return self._first is None
 
-    def _continues(self) -> None:
-        """Start again from the last checkpoint, if more was reported."""
-        saved = self.history.trial(self.id).checkpoint_epoch
+    def _continues(self, loads: bool = True) -> None:
+        """Start again from the last checkpoint, if it is loaded and more was reported."""
+        saved = self._saved_start(loads)
         self.restart(max(0.0, self._own(saved)) if saved else 0.0)
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
@@ -583,6 +595,8 @@ class Fold(Trial):
         if not self._session.restart(trial, self._whole(position)):
             return
         self._first, trial._first, trial._unheard, trial._lap = None, None, None, self._session.monotonic()
+        self._begins = trial._begins = trial.epoch
+        self._broken = None
         self._look()
         self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice)
 
@@ -656,6 +670,8 @@ class Fold(Trial):
             trial._last_act = None
             act()
         trial.recall()  # another process may have trained it
+        if trial._broken is not None:
+            trial._end_as(Status.FAILED, trial._broken)
         self._look()
         if self._cut:
             return

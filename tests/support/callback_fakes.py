@@ -137,6 +137,8 @@ class FakeTrial(Port):
     def fail(self, error):
         self.endings.append(error)
 
+    breaks = fail
+
     def interrupt(self):
         self.endings.append("interrupted")
 
