@@ -512,9 +512,15 @@ class Reporter:
         if self.saves:
             self.save(write, suffix)
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", over: bool = False) -> bool:
-        """Save the state after the last epoch. If this fails, decline the pause (over: see `decline`), return False."""
-        return self.attempt(lambda: self.trial.save(write, suffix), over, keeps=not self.saves)
+    def save(
+        self, write: Callable[[Path], object], suffix: str = ".ckpt", over: bool = False, resumes_only: bool = False
+    ) -> bool:
+        """Save the state after the last epoch. If this fails, decline the pause (over: see `decline`), return False.
+
+        resumes_only: see `Port.save`.
+        """
+        more = {"resumes_only": True} if resumes_only else {}
+        return self.attempt(lambda: self.trial.save(write, suffix, **more), over, keeps=not self.saves)
 
     def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt", epoch: bool | float = True) -> bool:
         """Save the state after an epoch with `keeps_epoch`, or after an earlier `epoch`; return False if this fails."""

@@ -42,7 +42,8 @@ def save(
 ) -> None:
     """Save the final state if the trial may resume or is kept. Every rank calls this.
 
-    evaluated: a sample of the weights whose value was reported; a file with others is not kept for the user.
+    evaluated: a sample of the weights whose value was reported; a file with others is not kept for the user, and one to
+        resume from is never that of the best.
     remember: called on every rank before the final state is collected. check: raises an error if it would not resume
         exactly.
     best_epoch: save only weights and hyperparameters, for the user, if the epoch just reported is the trial's best.
@@ -70,13 +71,13 @@ def save(
     began = time.monotonic()
     if remember is not None:
         remember()
-    error = _write(trainer, path, evaluated if keeps else {}, best_epoch)
+    error, other = _write(trainer, path, evaluated, keeps, best_epoch)
 
     def publish() -> None:
         def commit() -> None:
             if error is not None:
                 raise error
-            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch)
+            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch, other)
 
         try:
             refused = None if error else _refused(path)
@@ -191,12 +192,15 @@ class _Guarded(_Plugin):
 
     error: Exception | None = None
     evaluated: Mapping[str, Any] = {}
+    other = False  # its weights are not those that were evaluated
+    keeps = False  # it is for the user
     light = False  # only what the user needs to load the module
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         plugin = self._plugin
         weights = {n: w for n, w in checkpoint["state_dict"].items() if hasattr(w, "detach")}
-        if differ(self.evaluated, sample(weights)):
+        self.other = bool(self.evaluated) and differ(self.evaluated, sample(weights))
+        if self.other and self.keeps:
             self.error = NotSupported(
                 "its value is of other weights than a checkpoint has now: a callback averages weights for validations, "
                 "and either leaves the average out of checkpoints or updated it after the validation. Update it before "
@@ -213,15 +217,17 @@ class _Guarded(_Plugin):
             self.error = error
 
 
-def _write(trainer: Any, path: Path, evaluated: Mapping[str, Any], light: bool) -> Exception | None:
-    """Save on every rank; return the error, or None."""
+def _write(
+    trainer: Any, path: Path, evaluated: Mapping[str, Any], keeps: bool, light: bool
+) -> tuple[Exception | None, bool]:
+    """Save on every rank; return the error, or None, and whether the file has other weights than were evaluated."""
     guarded = _Guarded(trainer.strategy.checkpoint_io)
-    guarded.evaluated, guarded.light = evaluated, light
+    guarded.evaluated, guarded.keeps, guarded.light = evaluated, keeps, light
     try:
         _save(trainer, path, guarded)
     except Exception as error:  # the state cannot be collected
-        return error
-    return guarded.error
+        return error, False
+    return guarded.error, guarded.other
 
 
 def _save(trainer: Any, path: Any, plugin: _Plugin) -> None:

@@ -39,7 +39,6 @@ from .attempt import Attempt, Failure, Report
 from .judging import answered, record
 from .session import Session
 
-_FOLDS = "If its value is the mean over several trainings: for fold in trial.folds(k)."
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
@@ -64,7 +63,7 @@ class Port(Attempt):
     """
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
-        self._asks = False  # the program has read `checkpoint` since an epoch began
+        self._asks = False  # the program has read `checkpoint` since an epoch or a report began
         super().__init__(**vars(attempt))
         self._begins = self.epoch  # where this attempt starts
         self._session, self._process = session, os.getpid()
@@ -88,6 +87,7 @@ class Port(Attempt):
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
     _over_folds = False  # True in a loop over trial.folds(k)
+    _folds_hint = "If its value is the mean over several trainings: for fold in trial.folds(k)."
 
     @property
     def checkpoint(self) -> str | None:  # type: ignore[override]
@@ -149,7 +149,7 @@ class Port(Attempt):
                     "repeat",
                 )
             else:
-                self.restart(position, f"If it was to continue: {resume}. {_FOLDS}")
+                self.restart(position, f"If it was to continue: {resume}. {self._folds_hint}")
         if model is not None and (first := self.trained_before(model)) is not None:
             self.warn(
                 f"Trial {self.id} trains the same model object as trial {first}, with that trial's weights and "
@@ -173,11 +173,11 @@ class Port(Attempt):
         """
         another = model is not None and self.trained_another(model)
         if self._left is not None or (another and self.ended is None):
-            self.restart(self._saved_start(model is not None), _FOLDS if another else "")
+            self.restart(self._saved_start(model is not None), self._folds_hint if another else "")
         elif not another and self._trained_in_full:
             raise NotSupported(
                 f"Trial {self.id} has trained to {self.unit} {self.epoch:g}, a full training, and this second loop "
-                f"over its {several_of(self.unit)} would train nothing. {_FOLDS}"
+                f"over its {several_of(self.unit)} would train nothing. {self._folds_hint}"
             )
         return self._first is None
 
@@ -319,7 +319,7 @@ class Port(Attempt):
             report = replace(report, metrics=scalars)
         report = replace(report, epoch=rounded(report.epoch))
         if self.goes_back(report.epoch):
-            self.restart(advice=f"A training that resumes continues its count after trial.epoch. {_FOLDS}")
+            self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
         self._unheard = report.epoch, report.value, False
         session = self._session
         work = partial(
@@ -337,6 +337,7 @@ class Port(Attempt):
         self._validation = report.validation or self._validation
         self._lap, self._unheard = self._session.monotonic(), None
         self._first, self._left, self._broken = self._first or report.epoch, None, None
+        self._asks = False
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
         return verdict
@@ -409,7 +410,14 @@ class Port(Attempt):
         """
         self._session.once(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
+    def save(
+        self,
+        write: Callable[[Path], object],
+        suffix: str = ".ckpt",
+        keep: bool | float = False,
+        *,
+        resumes_only: bool = False,
+    ) -> str:
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
@@ -421,6 +429,8 @@ class Port(Attempt):
             keep: True for the trial's best epoch, with which it counts, or an earlier epoch whose state this is. It is
                 kept in addition to the state to resume from, as `study.best.checkpoint` if no trial is better.
                 Default: False.
+            resumes_only: True if the model in it is not the one that was evaluated, such as the weights under an
+                average, so that `study.best.checkpoint` is never this file. Default: False.
 
         Raises:
             InvalidInput: If `write` is not a function, or wrote nothing at its path.
@@ -439,10 +449,10 @@ class Port(Attempt):
         """
         check_write(write)
         with self._signals.whole():
-            work = partial(self._save, write, suffix, keep)
+            work = partial(self._save, write, suffix, keep, resumes_only)
             return self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
 
-    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float) -> None:
+    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool) -> None:
         began = self._session.monotonic()
         temporary = self.begin_save(suffix, keep)
         with self._session.ours(self, temporary):
@@ -452,7 +462,7 @@ class Port(Attempt):
             except BaseException:
                 discard(temporary)
                 raise
-        self.commit_save(temporary, self._session.monotonic() - began, keep)
+        self.commit_save(temporary, self._session.monotonic() - began, keep, resumes_only)
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
@@ -467,7 +477,9 @@ class Port(Attempt):
         self._need_held()
         return self._session.begin_save(self, suffix, keep)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
+    def commit_save(
+        self, temporary: Path, seconds: float = 0.0, keep: bool | float = False, resumes_only: bool = False
+    ) -> str:
         """Make the state at a path of `begin_save` the trial's checkpoint, and return its path.
 
         Args:
@@ -475,13 +487,16 @@ class Port(Attempt):
             seconds: Time that writing took. Default: 0.
             keep: True for the trial's best epoch, with which it counts. It is kept in addition to the state to resume
                 from. Default: False.
+            resumes_only: See `save`. Default: False.
 
         Raises:
             LeaseLost: If another worker holds the trial now, or it has ended.
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         self._need_held()
-        path = self._session.commit_save(self, temporary, seconds, keep)
+        path = self._session.commit_save(self, temporary, seconds, keep, resumes_only)
+        if keep is False and not resumes_only and self.keeps(best_epoch=True):  # it is that of the best epoch, too
+            self._session.checkpointed(self, self._session.checkpoints.recorded(Path(path)), 0.0, True)
         self._lap = self._session.monotonic()
         return path
 
