@@ -114,6 +114,8 @@ class Detached(Port):
     def fail(self, error: Any) -> None:
         """Do nothing, as `finish`."""
 
+    breaks = fail
+
 
 class Reporter:
     """Connection of one training loop with one trial.
@@ -448,12 +450,20 @@ class Reporter:
         self._close(lambda: self.trial.finish(status))
 
     def fail(self, error: BaseException) -> None:
-        """End the trial by an exception: interrupted for Ctrl-C and SIGTERM (also waiting ones), otherwise failed."""
+        """End the trial by an exception: interrupted for Ctrl-C and SIGTERM (also waiting ones), otherwise failed.
+
+        Within `with trial:` the program may handle the exception and fit again; see `Port.breaks`.
+        """
         if interrupts(error) or (self._interruption is not None and self._interruption.waits):
             # a trial that was to end is not offered again; one that was to pause is
             self.end(None if self.stopping and not self.pausing else "interrupted")
-        else:
+        elif self.stopping:
             self._close(lambda: self.trial.fail(error))
+        elif not self.ended:
+            self.settle()
+            with suppress(Exception):
+                self.trial.breaks(error)
+            self.ended = self.trial.ended is not None
 
     def release(self) -> None:
         """Stop the heartbeat, because no fit is running."""
@@ -502,9 +512,15 @@ class Reporter:
         if self.saves:
             self.save(write, suffix)
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", over: bool = False) -> bool:
-        """Save the state after the last epoch. If this fails, decline the pause (over: see `decline`), return False."""
-        return self.attempt(lambda: self.trial.save(write, suffix), over, keeps=not self.saves)
+    def save(
+        self, write: Callable[[Path], object], suffix: str = ".ckpt", over: bool = False, resumes_only: bool = False
+    ) -> bool:
+        """Save the state after the last epoch. If this fails, decline the pause (over: see `decline`), return False.
+
+        resumes_only: see `Port.save`.
+        """
+        more = {"resumes_only": True} if resumes_only else {}
+        return self.attempt(lambda: self.trial.save(write, suffix, **more), over, keeps=not self.saves)
 
     def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt", epoch: bool | float = True) -> bool:
         """Save the state after an epoch with `keeps_epoch`, or after an earlier `epoch`; return False if this fails."""

@@ -380,6 +380,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 )
             self._training.check(model)
             changed, unread = self._watch.changes()
+            if unread:
+                raise NotSupported(objects.unsaved(unread[0].replace("/", ".")))
             more = {
                 "attributes": changed,
                 "data": self._data.state(),
@@ -390,11 +392,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 saving.write(model, path, more)
             else:
                 saving.write_tried(model, path, trial, more)
-            for name in unread:
-                lost = objects.unsaved(name.replace("/", "."))
-                reporter.advise(f"{lost}, so a trial that resumes starts with a new one")
 
-        reporter.save(write, saving.suffix(trial))
+        averages = bool(surroundings.averagers(surroundings.calling_list(self)))
+        reporter.save(write, saving.suffix(trial), resumes_only=averages)
 
     def _missing(self, when: str) -> Exception:
         names = self._last_logs or []

@@ -100,7 +100,7 @@ class _Found:
     value: Any  # a scalar tensor
     epoch: float | None  # trained epochs; None: unknown
     lap: tuple[float, float]  # seconds since the last report, and the part in validation
-    updates: int  # optimizer steps of this fit
+    updates: int | None  # optimizer steps of this fit; None: not as many in each epoch
     others: Mapping[str, Any]  # last logged values of other goals and constraints
 
 
@@ -427,6 +427,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         late = shards.loads_late(trainer)  # Lightning loads after on_fit_start
         if trainer.state.fn == "fit" and (late or not self._fits) and not trainer.fast_dev_run:
             checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self._hint))
+            resuming.complete(trainer, self.trial, checkpoint)
             self._changed = checkpoint.get("haltune", [])
             if late:
                 shards.put_back(trainer, checkpoint)
@@ -474,9 +475,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             assert self._snapshot is not None
             self._changed_to_save = ranks.gather(self._snapshot.changes(trainer))
 
-        checkpoint.save(
-            trainer, self._reporter, ranks, self._evaluated, remember, lambda: self._beginning.check(trainer)
-        )
+        checkpoint.save(trainer, self._reporter, ranks, self._evaluated, remember, lambda: self._check(trainer))
         self._to_save, self._changed_to_save = [], []
 
     def _continue(self, trainer: Any) -> None:
@@ -507,7 +506,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter.resume_hint = checks.how_to_resume(trainer, self._hint)
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
-        starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
+        starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, checks.first_epoch(trainer))
         reporter.begin(planned, trainer.lightning_module, starts, self._of)
         checks.check_start(trainer, trial)
         if self._fresh.source is None:
@@ -571,9 +570,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         value = self._fresh.take(phase, logged)
         if value is not None:
             where = self._position(trainer)
-            self._found = _Found(
-                value, where, self._reporter.clock.lap(), trainer.global_step - self._steps_before, self._others(logged)
-            )
+            updates = None if checks.schedules_accumulation(trainer) else trainer.global_step - self._steps_before
+            self._found = _Found(value, where, self._reporter.clock.lap(), updates, self._others(logged))
 
     def _others(self, logged: Mapping[str, Any]) -> dict[str, Any]:
         """Return the other metrics that reports need; by steps, that of rank_by= comes only after a validation."""
@@ -642,8 +640,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _need(self, trainer: Any) -> int:
         """Return the bytes of a checkpoint. Raises an error if none can be made, loaded again, or resumed exactly."""
-        self._beginning.check(trainer)
+        self._check(trainer)
         return checkpoint.bytes_needed(trainer, _ranks(trainer))
+
+    def _check(self, trainer: Any) -> None:
+        """Raise NotSupported if no state of this fit resumes exactly."""
+        self._beginning.check(trainer)
+        if self._snapshot is not None and not checks.sharded(trainer):
+            self._snapshot.check(trainer)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
         if self._by_step and self._reporter.silent:

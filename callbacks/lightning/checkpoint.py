@@ -46,7 +46,8 @@ def save(
 ) -> None:
     """Save the final state if the trial may resume or is kept. Every rank calls this.
 
-    evaluated: a sample of the weights whose value was reported; a file with others is not kept for the user.
+    evaluated: a sample of the weights whose value was reported; a file with others is not kept for the user, and one to
+        resume from is never that of the best.
     remember: called on every rank before the final state is collected. check: raises an error if it would not resume
         exactly.
     best_epoch: save only weights and hyperparameters, for the user, if the epoch just reported is the trial's best.
@@ -75,11 +76,12 @@ def save(
     began = time.monotonic()
     if remember is not None:
         remember()
+    other = False  # the file has other weights than were evaluated
     if shards.sharded(trainer):
         error = shards.write(trainer, path, ranks, _TO_CONTINUE if best_epoch else ())
     else:
-        guarded = _write(trainer, path, evaluated if keeps else {}, best_epoch, behind is not None)
-        error = guarded.error
+        guarded = _write(trainer, path, evaluated, keeps, best_epoch, behind is not None)
+        error, other = guarded.error, guarded.other
         if behind is not None and guarded.write is not None:
             behind.start(path, guarded.write, began)
             return
@@ -89,7 +91,7 @@ def save(
             if error is not None:
                 raise error
             shards.check(path)
-            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch)
+            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch, other)
 
         try:
             refused = None if error else _refused(shards.metadata(path))
@@ -207,13 +209,16 @@ class _Guarded(_Plugin):
     error: Exception | None = None
     write: Callable[[], object] | None = None  # writes a copy of the state
     evaluated: Mapping[str, Any] = {}
+    other = False  # its weights are not those that were evaluated
+    keeps = False  # it is for the user
     copies = False  # leave the writing to `write`
     light = False  # only what the user needs to load the module
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         plugin = self._plugin
         weights = {n: w for n, w in checkpoint["state_dict"].items() if hasattr(w, "detach")}
-        if differ(self.evaluated, sample(weights)):
+        self.other = bool(self.evaluated) and differ(self.evaluated, sample(weights))
+        if self.other and self.keeps:
             self.error = NotSupported(
                 "its value is of other weights than a checkpoint has now: a callback averages weights for validations, "
                 "and either leaves the average out of checkpoints or updated it after the validation. Update it before "
@@ -234,10 +239,10 @@ class _Guarded(_Plugin):
             self.error = error
 
 
-def _write(trainer: Any, path: Path, evaluated: Mapping[str, Any], light: bool, copies: bool) -> _Guarded:
+def _write(trainer: Any, path: Path, evaluated: Mapping[str, Any], keeps: bool, light: bool, copies: bool) -> _Guarded:
     """Save on every rank; return the plugin, with the error if it failed."""
     guarded = _Guarded(trainer.strategy.checkpoint_io)
-    guarded.evaluated, guarded.light, guarded.copies = evaluated, light, copies
+    guarded.evaluated, guarded.keeps, guarded.light, guarded.copies = evaluated, keeps, light, copies
     try:
         _save(trainer, path, guarded)
     except Exception as error:  # the state cannot be collected

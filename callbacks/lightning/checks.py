@@ -82,6 +82,13 @@ def epochs_done(trainer: Any) -> float | None:
     return float(trainer.current_epoch + progress.current.ready / batches)
 
 
+def first_epoch(trainer: Any) -> float:
+    """Return the trained epochs at the start of a fit, with a fraction if it resumes within an epoch."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    within = progress.current.ready > 0 and not progress.is_last_batch
+    return (epochs_done(trainer) if within else None) or float(trainer.current_epoch)
+
+
 def position(trainer: Any, unit: str) -> float | None:
     """Return the position in the study's unit: epochs (see `epochs_done`) or optimizer steps."""
     return float(trainer.global_step) if unit == "step" else epochs_done(trainer)
@@ -121,6 +128,15 @@ def accumulates(trainer: Any) -> bool:
     last = progress.is_last_batch or progress.current.ready == trainer.num_training_batches
     steps = last and not trainer.strategy.handles_gradient_accumulation
     return not steps and progress.current.ready % trainer.accumulate_grad_batches != 0
+
+
+def schedules_accumulation(trainer: Any) -> bool:
+    """Return whether epochs of this fit differ in their number of updates, because the program plans so."""
+    return any(
+        len(getattr(c, "scheduling", ())) > 1
+        for c in trainer.callbacks
+        if hasattr(c, "going_to_accumulate_grad_batches")
+    )
 
 
 def fabric() -> NotSupported:

@@ -7,13 +7,15 @@ one at this point of the epoch.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from haltune.errors import NotSupported
+from haltune.study import Trial
 
 from .checks import accumulates, at_boundary, leaves, of_lightning, stateful
-from .internals import given_loaders, loader_epoch
+from .internals import given_loaders, loader_epoch, loads_anything
 from .shards import cannot_save, sharded
 
 _SHOWS_ONLY = ("ProgressBar", "LearningRateMonitor", "GradientAccumulationScheduler")  # at the start of an epoch
@@ -131,6 +133,36 @@ def not_here(trainer: Any, validated: Container[str], drew: bool) -> str | None:
             "or a loader with state_dict and load_state_dict"
         )
     return None
+
+
+def complete(trainer: Any, trial: Trial, checkpoint: dict[str, Any]) -> None:
+    """Put haltune's checkpoint in place of one that the program saved of this trial at the same step.
+
+    The program's own lacks the random state, what the fit changed in its objects, and schedules that step later. If
+    there is none of the same step, warn that the fit does not resume exactly.
+    """
+    import torch
+
+    own = checkpoint.get("callbacks", {}).get("haltune") or {}
+    name, saved = os.path.basename(str(trainer.ckpt_path or "")), trial.checkpoint
+    if own.get("trial") != trial.id or "random" in own or sharded(trainer):
+        return
+    if saved is not None and os.path.isfile(saved):
+        ours = torch.load(saved, map_location="cpu", weights_only=not loads_anything(trainer))
+        keys = ("global_step", "pytorch-lightning_version")
+        if all(ours.get(key) == checkpoint.get(key) for key in keys):
+            checkpoint.clear()
+            checkpoint.update(ours)
+            trainer.lightning_module.on_load_checkpoint(checkpoint)
+            trainer.strategy.load_model_state_dict(checkpoint, strict=trainer.lightning_module.strict_loading)
+            return
+    advice = f" Pass ckpt_path=trial.checkpoint in place of {name}." if saved is not None else ""
+    trial.warn(
+        f"Trial {trial.id} resumes from {name}, which its program saved without the random state, so it draws other "
+        f"numbers than a training without a pause.{advice}",
+        "own file",
+        once=True,
+    )
 
 
 def reads_a_stream(trainer: Any) -> bool:

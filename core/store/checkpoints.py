@@ -11,7 +11,7 @@ in the log are relative to the study's folder, so you can move both.
 
 A checkpoint is written under a temporary name in its trial's folder, flushed to the disk and renamed. It is valid once
 the log contains its name. Files with an ending after its name (NAME.random) belong to it. "best-" is the state after
-the best epoch, if the goal counts that epoch.
+the best epoch, if the goal counts that epoch and it was saved in addition to the state to resume from.
 
 No name is used twice. A superseded checkpoint can therefore be deleted by its name at any later time, and an attempt
 never deletes a later attempt's checkpoints. Other files in the folder are not counted, followed or deleted.
@@ -254,7 +254,8 @@ class Checkpoints:
         there = [n for n in self.trials() if n < len(history) and n not in kept]
         self.forget(*(n for n in there if not continues(history.trial(n))))
         for t in map(history.trial, kept):  # its worker may have been killed before it deleted older ones
-            for path in filter(None, (t.checkpoint, t.kept)):
+            own = t.kept if os.path.basename(t.kept or "").startswith("best-") else None  # else one of the others
+            for path in filter(None, (t.checkpoint, own)):
                 self.supersede(self.folder / path, history.kept(t.id))
 
     def trials(self) -> list[int]:

@@ -110,7 +110,7 @@ class FakeTrial(Port):
         weakref.finalize(self, shutil.rmtree, folder)
         return Path(folder) / ("part" + suffix)
 
-    def commit_save(self, temporary, seconds=0.0, keep=False):
+    def commit_save(self, temporary, seconds=0.0, keep=False, resumes_only=False):
         self.room_for(0)
         self.saved.append(self.epoch)
         self.checkpoint = str(temporary.rename(temporary.with_name("state.ckpt")))
@@ -136,6 +136,8 @@ class FakeTrial(Port):
 
     def fail(self, error):
         self.endings.append(error)
+
+    breaks = fail
 
     def interrupt(self):
         self.endings.append("interrupted")
