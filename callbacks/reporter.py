@@ -33,7 +33,7 @@ from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Status
 from haltune.log.metric_names import direction
 from haltune.log.problem import Measures, length_argument, position_argument
-from haltune.study import Trial
+from haltune.study import Fold, Trial
 from haltune.study.attempt import Attempt, Report
 from haltune.study.port import Port
 from haltune.study.session import spawning
@@ -720,6 +720,11 @@ def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | Non
 
 def trains_another(trial: Port) -> NotSupported:
     """Return the error for a training of another model after a trial has ended."""
+    if isinstance(trial, Fold):
+        return NotSupported(
+            f"Fold {trial.index} of trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no "
+            "fold would count. Make HaltuneCallback(fold) for each fold, or fit without the callback."
+        )
     return NotSupported(
         f"Trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no trial would "
         "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): "

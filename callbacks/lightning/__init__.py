@@ -646,7 +646,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _check(self, trainer: Any) -> None:
         """Raise NotSupported if no state of this fit resumes exactly."""
         self._beginning.check(trainer)
-        if self._snapshot is not None and not checks.sharded(trainer):
+        if self._snapshot is not None and not shards.sharded(trainer):
             self._snapshot.check(trainer)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:

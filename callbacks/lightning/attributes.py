@@ -20,6 +20,7 @@ from .. import objects
 from ..changes import version
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
+from .resuming import unused
 
 _OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
 _CONFIGURED = ("module.", "hparams", "datamodule", "datamodule.hparams")  # what Lightning's Tuner sets
@@ -122,10 +123,8 @@ def _owners(trainer: Any) -> Iterator[Owner]:
     if datamodule is not None:
         yield "datamodule.hparams", dict(datamodule.hparams), datamodule.hparams.__setitem__
     yield "trainer", {name: getattr(trainer, name) for name in _OF_TRAINER}, partial(setattr, trainer)
-    others = [c for c in trainer.callbacks if type(c).__module__.partition(".")[0] != "haltune"]
-    for i, callback in enumerate(others):
-        if not of_lightning(type(callback)) and of_lightning(callback.state_dict):
-            yield f"callback.{i}.{type(callback).__qualname__}", dict(vars(callback)), partial(setattr, callback)
+    for owner, callback in _without_state(trainer):
+        yield owner, dict(vars(callback)), partial(setattr, callback)
     data = [] if datamodule is None else [("datamodule", datamodule)]
     for i, loader in enumerate(leaves(trainer.train_dataloader)):
         data += [(f"train.{i}.{name}", part) for name, part in loader_parts(loader) if part is not loader]
@@ -142,9 +141,10 @@ def _held_weights(trainer: Any) -> dict[str, list[Any]]:
     module = trainer.lightning_module
     known = {id(t) for t in (*module.parameters(), *module.buffers(), *trainer.optimizers)}
     known |= {id(t) for o in trainer.optimizers for state in o.state.values() for t in state.values()}
+    hooked = {n for n, c in _without_state(trainer) if not (unused(c.on_save_checkpoint) and unused(c.state_dict))}
     found = {}
     for owner, held, _ in _owners(trainer):
-        for name, value in held.items():
+        for name, value in () if owner in hooked else held.items():
             if not objects.is_data(objects.mark(value, tensors=True)) and (weights := [*_weights_in(value, known, 3)]):
                 called = owner.removeprefix("callback.").partition(".")[2] or owner.rstrip(".")
                 found[f"{called}.{name}"] = [(tuple(t.shape), t.data_ptr(), version(t)) for t in weights]
@@ -167,6 +167,14 @@ def _weights_in(value: Any, known: set[int], depth: int) -> Iterator[Any]:
     elif objects.of_program(type(value)) and hasattr(value, "__dict__"):
         for one in vars(value).values():
             yield from _weights_in(one, known, depth - 1)
+
+
+def _without_state(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the program's own callbacks whose classes define no state_dict, with their names."""
+    others = [c for c in trainer.callbacks if type(c).__module__.partition(".")[0] != "haltune"]
+    for i, callback in enumerate(others):
+        if not of_lightning(type(callback)) and of_lightning(callback.state_dict):
+            yield f"callback.{i}.{type(callback).__qualname__}", callback
 
 
 def _frozen(module: Any) -> set[str]:

@@ -111,7 +111,7 @@ def not_here(trainer: Any, validated: Container[str], drew: bool) -> str | None:
     for owner in (module, *trainer.callbacks):
         shows = {kind.__name__ for kind in type(owner).__mro__} & {*_SHOWS_ONLY, "HaltuneCallback"}
         hook = getattr(owner, "on_train_epoch_start", None)
-        if not shows and not _unused(hook):
+        if not shows and not unused(hook):
             return (
                 f"{type(owner).__name__}.on_train_epoch_start prepares an epoch, and Lightning does not call it in a "
                 "fit that resumes within one"
@@ -218,6 +218,6 @@ def _length(loader: Any) -> int | None:
         return None
 
 
-def _unused(hook: Any) -> bool:
+def unused(hook: Any) -> bool:
     """Return whether a hook is the empty one of Lightning's base classes."""
     return of_lightning(hook) and hook.__qualname__.partition(".")[0] in ("Callback", "ModelHooks", "LightningModule")

@@ -34,10 +34,10 @@ def with_an_attempt_given_up(study: Study, trial: int, value: float) -> Iterator
     yield from ((e, True) for e in events[:place])
     yield replace(report, value=value, seconds=0.0, verdict=on), False
     yield ev.Ended(at=report.at, trial=trial, attempt=1, status=Status.INTERRUPTED), False
-    again = {"pause_at": start.pause_at, "resource": start.resource, "tags": start.tags, "reason": "", "evidence": {}}
     yield ev.Resumed(
         at=report.at, trial=trial, attempt=2, seen=place, deciding=0.0, worker=start.worker, by_policy=False,
-        anew=True, given_up=True, **again,
+        anew=True, given_up=True, pause_at=start.pause_at, resource=start.resource, tags=start.tags, reason="",
+        evidence={},
     ), False  # fmt: skip
     for e in events[place:]:
         changed: dict[str, Any] = {}

@@ -116,7 +116,7 @@ class FakeTrial(Port):
         self.checkpoint = str(temporary.rename(temporary.with_name("state.ckpt")))
         return self.checkpoint
 
-    def save(self, write, suffix=".ckpt", keep=False):
+    def save(self, write, suffix=".ckpt", keep=False, *, resumes_only=False):
         self.room_for(0)
         self.checkpoint = write
         return "saved" + suffix
@@ -137,7 +137,8 @@ class FakeTrial(Port):
     def fail(self, error):
         self.endings.append(error)
 
-    breaks = fail
+    def breaks(self, error):
+        self.fail(error)
 
     def interrupt(self):
         self.endings.append("interrupted")
