@@ -45,7 +45,7 @@ def search(study):
 
 
 def evaluate(path, config):
-    net = Net.load_from_checkpoint(path)
+    net = Net.load_from_checkpoint(path).eval()
     with torch.no_grad():
         return torch.nn.functional.mse_loss(net(x[64:]), y[64:]).item()
 
