@@ -15,10 +15,10 @@ from haltune.study import Trial
 
 from ..schedules import falls, of_torch
 from .internals import cluster_environment
+from .shards import cannot_save
 
 NO_DATA = "trainer.fit was given no validation data"
 _NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
-_SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
 def silent(trainer: Any) -> bool:
@@ -139,19 +139,6 @@ def schedules_accumulation(trainer: Any) -> bool:
     )
 
 
-def sharded(trainer: Any) -> bool:
-    """Return whether no process has the whole state."""
-    return any(kind.__name__ in _SHARDED for kind in type(trainer.strategy).__mro__)
-
-
-def cannot_save(trainer: Any) -> NotSupported:
-    """Return the error for a pause under this strategy."""
-    return NotSupported(
-        f"A trial under {type(trainer.strategy).__name__} cannot be paused, because its state is sharded over the "
-        "processes. Use strategy='ddp', or a policy that only stops trials."
-    )
-
-
 def fabric() -> NotSupported:
     """Return the error for Fabric, which accepts any object as a callback and calls only hooks that the user names."""
     return NotSupported(
@@ -173,12 +160,12 @@ def same_trial(ranks: Group, trial: Trial) -> None:
 
 
 def check_start(trainer: Any, trial: Trial) -> None:
-    """Raise NotSupported for limits below the trial's max_epochs, and for sharded states that must be saved."""
+    """Raise NotSupported for limits below the trial's max_epochs, and for states that must be saved and cannot."""
     horizon = trial.horizon
     if horizon is None:
         return
-    if trial.pause_at is not None and trial.pause_at < horizon and sharded(trainer):
-        raise cannot_save(trainer)
+    if trial.pause_at is not None and trial.pause_at < horizon and (error := cannot_save(trainer)) is not None:
+        raise error
     if trial.unit != "epoch":
         return
     batches = trainer.num_training_batches

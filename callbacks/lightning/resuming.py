@@ -14,8 +14,9 @@ from typing import Any
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
-from .checks import accumulates, at_boundary, cannot_save, leaves, of_lightning, sharded, stateful
+from .checks import accumulates, at_boundary, leaves, of_lightning, stateful
 from .internals import given_loaders, loader_epoch, loads_anything
+from .shards import cannot_save, sharded
 
 _SHOWS_ONLY = ("ProgressBar", "LearningRateMonitor", "GradientAccumulationScheduler")  # at the start of an epoch
 _SAMPLED = 8  # elements of each parameter
@@ -26,6 +27,7 @@ class Start:
 
     def __init__(self, trainer: Any) -> None:
         self._shards = sharded(trainer)
+        self._frozen = _frozen(trainer)
         self._names = set() if self._shards else set(trainer.lightning_module.state_dict())
         self._optimizers, self._schedules = _optimizers(trainer), _schedules(trainer)
         self._weights = {} if self._shards else sample(dict(trainer.lightning_module.named_parameters()))
@@ -39,14 +41,21 @@ class Start:
 
     def never(self, trainer: Any) -> str | None:
         """Return why no state of this fit resumes exactly; None if there is no reason."""
-        if self._shards:
-            return str(cannot_save(trainer))
+        if (error := cannot_save(trainer)) is not None:
+            return str(error)
+        if self._shards and not trainer.lightning_module.automatic_optimization:
+            return "its gradients are sharded, and with manual optimization a later step may use them"
+        if self._shards and _frozen(trainer) != self._frozen:
+            return (
+                "the fit froze or unfroze parameters, and Lightning loads a sharded state before a resumed fit does "
+                "so: freeze them in configure_model, or use strategy='ddp'"
+            )
         if self._sets_weights:
             return (
                 "its weights are set in on_fit_start or on_train_start, which a resumed fit calls after it has loaded "
                 "them: set them in configure_model or in the module's __init__"
             )
-        if changed := sorted(self._names ^ trainer.lightning_module.state_dict().keys()):
+        if not self._shards and (changed := sorted(self._names ^ trainer.lightning_module.state_dict().keys())):
             return (
                 f"the fit changed the structure of its module ({changed[0]}), so a resumed fit, which builds it again, "
                 "could not load its state"
@@ -183,6 +192,10 @@ def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two samples differ in a tensor that both have. NaN equals NaN."""
     common = one.keys() & other.keys()
     return any(not one[n].allclose(other[n], rtol=0.0, atol=0.0, equal_nan=True) for n in common)
+
+
+def _frozen(trainer: Any) -> set[str]:
+    return {name for name, p in trainer.lightning_module.named_parameters() if not p.requires_grad}
 
 
 def _optimizers(trainer: Any) -> list[Any]:

@@ -423,7 +423,7 @@ class Session:
         keep: True for the state after the trial's best epoch, which is not one to continue from.
         """
         a = attempt
-        work = partial(self.checkpoints.temporary, a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
+        work = partial(self.checkpoints.begin, a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
         return self.once(attempt, "starts to be saved", lambda: str(work()), Path)
 
     def commit_save(
