@@ -176,6 +176,16 @@ def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_ep
     assert json.loads(Path(best.checkpoint).read_text()) == {"epoch": 4, "lr": best.config["lr"]}
 
 
+def test_the_checkpoint_of_the_best_epoch_is_kept_if_that_epoch_counts(search, tmp_path):
+    falls = TRAIN.replace("a.lr * state['epoch'] + a.depth", "a.lr * state['epoch'] * (state['epoch'] < 3) + a.depth")
+    study = STUDY.replace("trials = 2", "trials = 1").replace("[space]", 'of = "best"\n[space]') + CSV
+    study += '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, falls, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.1)")
+    assert code == 0, said
+    best = load_study(tmp_path / "search.db").best
+    assert best.epoch == json.loads(Path(best.checkpoint).read_text())["epoch"] == 2
+
+
 def test_two_workers_of_the_study_file_train_at_the_same_time(search, tmp_path):
     meets = "import pathlib, time; pathlib.Path(a.out + '/here').touch()\n"
     meets += "while len(list(pathlib.Path('.').glob('*.checkpoints/*/*/*/here'))) < 2: time.sleep(0.01)"
