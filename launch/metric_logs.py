@@ -18,7 +18,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -404,16 +404,20 @@ class Log:
         names: Metrics that the study needs.
         folder: The trial's folder. Rows that are there now are of an earlier attempt.
         output: The file of what the program prints, with earlier attempts.
+        now: A monotonic clock, seconds.
     """
 
-    def __init__(self, metrics: Metrics, names: Iterable[str], folder: Path, output: Path) -> None:
-        self._metrics, self._folder = metrics, folder
+    def __init__(
+        self, metrics: Metrics, names: Iterable[str], folder: Path, output: Path,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._metrics, self._folder, self._now = metrics, folder, now
         self._names = {*names, *([metrics.by] if metrics.by else [])}
         self._files: dict[Path, Followed] = {}
         self.columns = dict[str, None]()  # seen so far
         self._merges = metrics.kind in ("tensorboard", "mlflow") and metrics.by != "step"
         self._steps: dict[float, Row] = {}
-        self._next_look = 0.0  # for new files, by time.monotonic
+        self._next_look = 0.0  # for new files, by now()
         if metrics.path is None:
             size = output.stat().st_size if output.exists() else 0
             self._files[output] = Followed(output, Text(metrics.patterns), start=size)
@@ -422,14 +426,14 @@ class Log:
 
     def read(self, whole: bool = False) -> list[Row]:
         """Return the new rows of all files. whole: the program has ended."""
-        if self._metrics.path is not None and (whole or time.monotonic() >= self._next_look):
-            began = time.monotonic()
+        began = self._now()
+        if self._metrics.path is not None and (whole or began >= self._next_look):
             self._find()
-            self._next_look = began + 20.0 * (time.monotonic() - began)  # a look takes 5% of the time at most
+            self._next_look = began + 20.0 * (self._now() - began)  # looks take 5% of the time at most
         rows = [row for followed in self._files.values() for row in followed.read(whole)]
         for row in rows:
             self.columns |= dict.fromkeys(row)
-        return [whole for row in rows if (whole := self._of_step(row))] if self._merges else rows
+        return [merged for row in rows if (merged := self._of_step(row))] if self._merges else rows
 
     def _of_step(self, row: Row) -> Row | None:
         """Return all metrics of a step, which TensorBoard and MLflow log one by one; None before its position."""

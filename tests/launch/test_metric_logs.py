@@ -108,7 +108,11 @@ def test_what_an_earlier_attempt_left_does_not_count_and_its_torn_line_spoils_no
 
 
 def test_files_that_come_late_are_found_and_a_header_may_change(tmp_path):
-    log = Log(Metrics(csv="logs/**/metrics.csv", position="epoch"), ["acc"], tmp_path, tmp_path / "out")
+    metrics, days = (
+        Metrics(csv="logs/**/metrics.csv", position="epoch"),
+        iter(float(99**n) for n in range(1, 99)).__next__,
+    )
+    log = Log(metrics, ["acc"], tmp_path, tmp_path / "out", days)
     assert log.read() == []
     (tmp_path / "logs" / "version_0").mkdir(parents=True)
     (tmp_path / "logs" / "version_0" / "metrics.csv").write_text("epoch,loss\n1,2.0\nepoch,loss,acc\n1,,0.5\n2,1,nan")
