@@ -16,7 +16,7 @@ from haltune import Budget, Maximize, Problem, Study
 from haltune.errors import InvalidInput, NotSupported, TrainingFailed
 from haltune.launch import run_script
 from haltune.log.events import Status
-from haltune.policies import EI, Hyperband, RandomSearch
+from haltune.policies import EI, RandomSearch, SuccessiveHalving
 from haltune.study.loading import VARIABLE
 
 TRAIN = """
@@ -63,7 +63,7 @@ def program(tmp_path, monkeypatch):
 
 
 def test_a_program_is_started_once_for_each_attempt_and_pauses_and_resumes(program, tmp_path):
-    study = a_study(tmp_path, 4, Hyperband(eta=2, rounds=4))
+    study = a_study(tmp_path, 2, SuccessiveHalving(n=2, eta=2, rounds=1))
     assert run_script(study, program(), workers=2, **QUIET).over
     for t in study.trials:
         assert list(t.values) == [accuracy(t.config, e) for e in t.epochs]
