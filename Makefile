@@ -23,7 +23,7 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint docs figures notebooks bench claims dist newest lowest clean always style types with-frameworks without-frameworks
+.PHONY: help demo test test-all gpu lint docs figures gallery notebooks bench claims dist newest lowest clean always style types with-frameworks without-frameworks
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -33,6 +33,7 @@ help:
 	@echo 'make demo      tune a small network on real digits and watch runs being stopped, with reasons'
 	@echo 'make test      formatting, lint, types and the quick tests (JOBS=2 at a time), the same each time'
 	@echo 'make test-all  the same with the slow tests, and properties tried on new and more examples'
+	@echo 'make gpu       the tests that need a CUDA device'
 	@echo 'make lint      formatting, lint and types'
 	@echo 'make docs      the site of documentation, in build/docs: open index.html'
 	@echo 'make bench     the benchmarks; DATA=folder of recorded curves and costs, BENCH=one script'
@@ -66,6 +67,11 @@ figures:
 	$(call environment,docs)
 	@for script in $(filter-out docs/figures/drawing.py,$(wildcard docs/figures/*.py)); do $(PY) $$script || exit 1; done
 
+# runs the programs of the gallery anew, and writes its page
+gallery:
+	$(call environment,dev)
+	$(PY) docs/site/gallery.py
+
 # runs the notebooks of the documentation anew, and keeps what their cells show
 notebooks:
 	$(call environment,dev)
@@ -81,6 +87,11 @@ ifdef ARGS
 else
 	@$(MAKE) --no-print-directory -j3 BESIDE=1 CHOSEN="$(CHOSEN)" with-frameworks without-frameworks types
 endif
+
+# what needs a CUDA device, in one process, without the network
+gpu:
+	$(call environment,dev)
+	$(PY) -m pytest -q -m gpu tests/callbacks $(ARGS)
 
 # Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others. Those
 # take a file each, so that what its tests share is made once, and the files of tests/conftest.py's LONGEST first.

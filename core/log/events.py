@@ -146,6 +146,7 @@ class Checkpointed(AttemptEvent):
     epoch: float
     path: str
     seconds: float = 0.0  # spent saving
+    resumes_only: bool = False  # True: its model is not the one that was evaluated, such as an average of later weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

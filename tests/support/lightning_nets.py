@@ -386,6 +386,7 @@ GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason
 ON_GPU = {"SGD with momentum": Case()} | {
     name: CASES[name] for name in ("OneCycleLR", "bf16-mixed", "weights averaged by Lightning")
 }
+ON_GPU |= {"16-mixed": Case({"precision": "16-mixed"})}
 for name, case in ON_GPU.items():
     CASES[f"on a CUDA device, {name}"] = replace(
         case, options=case.options | {"accelerator": "gpu", "devices": 1}, marks=GPU

@@ -3,12 +3,14 @@
 import ast
 import csv
 import json
+import math
 import re
 import socket
 import sys
 import threading
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from notebooks import notebook
 from told import a_search, tell_trial, told
@@ -760,3 +762,63 @@ def test_the_page_of_several_studies_draws_and_copies(browser, tmp_path):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()
     assert said == []
+
+
+def twenty():
+    """Twenty trials of the default search; the first ones are far below the others."""
+    space = {"lr": Float(1e-4, 1e-1, log=True), "width": Int(8, 128, log=True)}
+    study = Study(space, Maximize("acc"), max_epochs=30, budget="20 trials", seed=0, verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                low = 2.0 if trial.id < 2 else 0.1
+                reached = 0.9 - low * abs(math.log10(trial.config["lr"]) + 2) - 0.5 / epoch
+                if trial.report(reached, epoch, seconds=1.0).stops:
+                    break
+    return study
+
+
+SIZES = """() => [...document.querySelectorAll("main *")].filter((e) =>
+  [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) && e.getBoundingClientRect().width).map(
+  (e) => parseFloat(getComputedStyle(e).fontSize))"""
+
+
+def test_twenty_trials_fit_on_three_screens_in_letters_that_can_be_read(opened):
+    page = opened(twenty)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 3000
+    assert min(page.evaluate(SIZES)) >= 13
+    assert not page.locator("tr.why").first.is_visible()
+    page.get_by_role("button", name="Reasons").click()
+    assert page.locator("tr.why").first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_screen_shows_all_without_scrolling_sideways(opened, scheme):
+    page = opened(twenty, width=390, scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert min(page.evaluate(SIZES)) >= 13
+
+
+def test_a_trial_outside_the_axes_is_marked_at_their_edge(opened):
+    page = opened(twenty)
+    card = page.locator("figure[data-figure=progress]")
+    card.scroll_into_view_if_needed()
+    assert "triangle: outside the axis" in card.inner_text()
+    frame = card.locator(".panel > svg[role=img]").bounding_box()
+    assert all(
+        frame["y"] <= box["y"] and box["y"] + box["height"] <= frame["y"] + frame["height"] + 1
+        for path in card.locator(".panel g[clip-path] path").all()[1:]
+        if (box := path.bounding_box()) and box["width"] < 12
+    )
+
+
+def test_what_the_trials_do_not_show_is_left_out(opened):
+    """Values at random: no parameter has an effect, so there is no map and no slice."""
+    history = told(Problem(Space({"lr": Float(0.0, 1.0), "width": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 1))
+    chance = np.random.default_rng(0)
+    for _ in range(20):
+        config = {"lr": float(chance.random()), "width": float(chance.random())}
+        tell_trial(history, [float(chance.random())], Status.COMPLETED, config)
+    page = opened(lambda: history)
+    assert page.locator("figure[data-figure=importance]").count() == 1
+    assert page.locator("figure[data-figure=contour], figure[data-figure=slices]").count() == 0
