@@ -183,6 +183,7 @@ def touched(browser, tmp_path):
     context.close()
 
 
+@pytest.mark.slow
 def test_a_touch_shows_the_reason_and_a_second_one_opens_the_row(touched):
     page = touched(a_search)
     figure = page.locator("figure[data-figure=curves]")
@@ -211,6 +212,7 @@ def test_a_row_opens_its_receipt_and_says_whether_it_is_open(opened):
     assert "RuntimeError: boom" in receipt.inner_text()
 
 
+@pytest.mark.slow
 def test_a_legend_entry_hides_its_curves_and_shows_them_again(opened):
     page = opened(a_search)
     drawn = "document.querySelectorAll('figure[data-figure=curves] .panel > svg > g path').length"
@@ -599,6 +601,7 @@ def test_an_address_leads_to_what_was_on_the_screen(opened, browser):
     assert third.locator(".trials tbody tr").count() == 60
 
 
+@pytest.mark.slow
 def test_the_rows_that_are_shown_are_saved_as_csv(opened):
     space = Space({f"p{k}": Float(0.0, 1.0) for k in range(8)} | {"=cmd()": Choice(["=1+1", 'a,b\n"c"', "-2"])})
     history = told(Problem(space, Maximize("acc", (0, 1)), 10))
@@ -662,6 +665,7 @@ def test_a_configuration_is_copied_whole_as_python_and_as_json(opened):
     assert row.get_attribute("aria-expanded") == "true"  # the button is no click on the row
 
 
+@pytest.mark.slow
 def test_a_configuration_that_python_and_json_write_alike_has_one_button_also_without_a_clipboard(opened):
     page = opened(a_search)
     page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")  # as over http
@@ -727,6 +731,7 @@ def test_a_condition_on_no_column_is_answered_with_the_nearest_name(opened):
     assert len(rows(page)) == 20
 
 
+@pytest.mark.slow
 def test_a_condition_may_name_a_parameter_without_a_column_of_its_own(opened):
     space = Space({f"p{k}": Float(0.0, 1.0) for k in range(9)})
     history = told(Problem(space, Maximize("acc", (0, 1)), 10))
