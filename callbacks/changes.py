@@ -35,12 +35,15 @@ class Attributes:
 
     def __init__(self, *skip: str) -> None:
         self._skip = skip
+        self._seen: set[str] = set()  # names of objects
         self._before: dict[str, Any] = {}  # marks of plain data, prints of others
         self._states: dict[str, Any] = {}  # that earlier attempts changed
 
     def see(self, owners: Owners, saved: Iterable[Any]) -> None:
-        """Note the present values of attributes that were not seen before."""
-        self._before = self._now(self._values(owners), [*saved]) | self._before
+        """Note the present attributes of objects that were not seen before; later ones count as changes."""
+        new = [(place, owner) for place, owner in owners if place not in self._seen]
+        self._seen |= {place for place, _ in new}
+        self._before |= self._now(self._values(new), [*saved])
 
     def changed(self, owners: Owners, saved: Iterable[Any]) -> dict[str, Any]:
         """Return the states of plain data that changed, in earlier attempts too."""
@@ -51,10 +54,8 @@ class Attributes:
 
     def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
         """Return the name of an attribute that changed and is not plain data, or None."""
-        values = self._values(owners)
-        for name, one in self._now(values, [*saved]).items():
-            before = self._before.get(name, None if _trains(values[name]) else one)
-            if isinstance(one, Print) and one != before:
+        for name, one in self._now(self._values(owners), [*saved]).items():
+            if isinstance(one, Print) and (one != self._before[name] if name in self._before else one.trains):
                 return name
         return None
 
@@ -97,6 +98,7 @@ class Print:
 
     def __init__(self, value: Any, known: set[int]) -> None:
         self._print = _printed(value, known, 3)
+        self.trains = self._print is not None and _trains(value)  # a model, an optimizer or a tensor of its own
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Print) and self._print == other._print
@@ -145,7 +147,7 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
 
 
 def _trains(value: Any) -> bool:
-    """Return whether it is a tensor, a model or an optimizer."""
+    """Return whether it is a tensor, a model or an optimizer, rather than something that shows or measures."""
     return any(hasattr(value, name) for name in ("untyped_storage", "named_parameters", "zero_grad"))
 
 
