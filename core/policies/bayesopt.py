@@ -77,8 +77,10 @@ class Surrogate:
         None."""
         check_whole(name, 1, MOST_POINTS, initial=self.initial)
         check_whole(name, 1, refit_every=self.refit_every)
-        named = isinstance(self.beta, str)
-        good = self.beta in ("scaled", "theorem") if named else is_number(self.beta) and float(self.beta) >= 0
+        if isinstance(self.beta, str):
+            good = self.beta in ("scaled", "theorem")
+        else:
+            good = self.beta is not None and is_number(self.beta) and self.beta >= 0
         if not (good or (unset and self.beta is None)):
             raise InvalidInput(
                 f"{name}(beta={self.beta!r}) is not allowed. Give 'scaled', 'theorem', or a number of at least 0."
