@@ -17,7 +17,7 @@ from typing import Any
 from haltune.errors import NotSupported
 
 from .. import objects
-from ..changes import fingerprint_of
+from ..changes import Print
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
 from .resuming import unused
@@ -42,7 +42,7 @@ class Snapshot:
     def check(self, trainer: Any) -> None:
         """Raise NotSupported if an object that no checkpoint has holds weights which the fit has changed."""
         for name, weights in _held_weights(trainer).items():
-            if weights != self._held.get(name, []):
+            if weights != self._held.get(name):
                 raise NotSupported(
                     f"{name} changes in training and holds weights, which no checkpoint has. Give its class state_dict "
                     "and load_state_dict, or make it a part of the module"
@@ -136,8 +136,8 @@ def _owners(trainer: Any) -> Iterator[Owner]:
         )
 
 
-def _held_weights(trainer: Any) -> dict[str, str]:
-    """Return what changes with the weights that attributes hold besides those of the module: models, optimizers."""
+def _held_weights(trainer: Any) -> dict[str, Print]:
+    """Return prints of the weights that attributes hold besides those of the module: models, optimizers."""
     module = trainer.lightning_module
     known = {id(t) for t in (*module.parameters(), *module.buffers(), *trainer.optimizers)}
     known |= {id(t) for o in trainer.optimizers for state in o.state.values() for t in state.values()}
@@ -147,7 +147,7 @@ def _held_weights(trainer: Any) -> dict[str, str]:
         for name, value in () if owner in hooked else held.items():
             if not objects.is_data(objects.mark(value, tensors=True)) and (weights := [*_weights_in(value, known, 3)]):
                 called = owner.removeprefix("callback.").partition(".")[2] or owner.rstrip(".")
-                found[f"{called}.{name}"] = fingerprint_of(weights)
+                found[f"{called}.{name}"] = Print(weights, set())
     return found
 
 
