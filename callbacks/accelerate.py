@@ -77,6 +77,8 @@ class AcceleratedLoop(TrainingLoop):
                         loop.report(accelerator.reduce(loss.detach(), "mean").item())
     """
 
+    _own_file = "haltune_{}.json"
+
     def __init__(
         self, trial: Trial, accelerator: Any, verbose: bool = False, *, now: Callable[[], float] = time.monotonic
     ) -> None:
@@ -171,16 +173,16 @@ class AcceleratedLoop(TrainingLoop):
         models = zip(self._accelerator._models, self._beside, self._restored, strict=True)
         changed = [differences(beside(model), before, earlier) for model, before, earlier in models]
         state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed}
-        (path / ranks.own(_OWN)).write_text(json.dumps(state), encoding="utf-8")
+        (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
 
     def _restore(self) -> None:
         if self.trial.checkpoint is None:
             return
         ranks, folder = torch_ranks(), Path(self.trial.checkpoint)
         try:
-            state = json.loads((folder / _OWN.format(0)).read_text(encoding="utf-8"))
+            state = json.loads((folder / self._own_file.format(0)).read_text(encoding="utf-8"))
             if state["processes"] == ranks.size:
-                state = json.loads((folder / ranks.own(_OWN)).read_text(encoding="utf-8"))
+                state = json.loads((folder / ranks.own(self._own_file)).read_text(encoding="utf-8"))
             processes, loaders, randomness = state["processes"], state["loaders"], state["random"]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
@@ -234,9 +236,6 @@ class _Placed:
         finally:
             if self._haltune_place is place:
                 self._haltune_place = None
-
-
-_OWN = "haltune_{}.json"  # a rank's own file in the folder of a state
 
 
 def _of_loader(loader: Any) -> dict[str, Any]:

@@ -19,13 +19,10 @@ ON_ONE = (
     "keras_search_checks.py",
     "keras_interruption_checks.py",
 )
-TUNER = HERE.parents[1] / "keras_tuner"  # its quick checks run here: to import Keras takes longer than they do
-TUNED = [
-    str(TUNER / "space_checks.py"),
-    f"{TUNER / 'tuner_checks.py'}::test_losing_trials_are_stopped_and_callbacks_of_the_users_own_are_called",
-]
+ZOO = "../../foreign/test_zoo.py"  # to import Keras takes longer than its quick programs there
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
-    pytest.param("torch", (*EVERYWHERE, *ON_ONE, *TUNED, "-k not another_process"), id="torch"),
+    pytest.param("torch", (*EVERYWHERE, *ON_ONE, ZOO, "-mnot slow", "-k not another_process"), id="torch"),
+    pytest.param("torch", (*EVERYWHERE, *ON_ONE, "-mslow"), id="torch, the rest", marks=pytest.mark.slow),
     pytest.param("torch", (COMPILED,), id="torch, compiled", marks=pytest.mark.slow),
     pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
     pytest.param("tensorflow", STATE, id="tensorflow, state", marks=pytest.mark.slow),
@@ -58,9 +55,8 @@ def check(in_a_process, tmp_path):
         for package in ("keras", backend):
             if importlib.util.find_spec(package) is None:
                 pytest.skip(f"{package} is not installed")
-        tuner = importlib.util.find_spec("keras_tuner") is not None
         arguments = [
-            *(c if c.startswith("-") else str(HERE / c) for c in checks if tuner or c not in TUNED),
+            *(c if c.startswith("-") else str(HERE / c) for c in checks),
             "-q",
             "--import-mode=importlib",
             "-p",
@@ -71,7 +67,7 @@ def check(in_a_process, tmp_path):
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
-        environment = compiled | {"KERAS_BACKEND": backend, "HALTUNE_FITS": "keras"}
+        environment = compiled | {"KERAS_BACKEND": backend, "ZOO_BACKEND": backend, "HALTUNE_FITS": "keras"}
         in_a_process(f"import sys, pytest\nsys.exit(pytest.main({arguments}))", **environment)
 
     return run
