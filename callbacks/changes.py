@@ -122,14 +122,14 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
     if id(value) in known:
         return None
     if hasattr(value, "untyped_storage"):
-        return _digest([value])
+        return fingerprint_of([value])
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if hasattr(value, "named_parameters"):
         tensors = [*value.parameters(), *value.buffers()]
         if any(id(t) in known for t in tensors):
             return None
-        return _digest(tensors)
+        return fingerprint_of(tensors)
     if not depth or callable(value):
         return None
     if isinstance(value, dict):
@@ -204,10 +204,10 @@ def parts_of(loader: Any) -> list[Any]:
 
 def fingerprint(*models: Any) -> str:
     """Return a text that differs between torch models with other weights."""
-    return _digest([p for model in models for p in model.parameters() if p.is_floating_point()])
+    return fingerprint_of([p for model in models for p in model.parameters() if p.is_floating_point()])
 
 
-def _digest(tensors: list[Any]) -> str:
+def fingerprint_of(tensors: list[Any]) -> str:
     """Return a digest of the sum and of a few elements of each tensor.
 
     All elements are read where they are, and few are copied. Their versions would not do: an average that is written by
