@@ -190,12 +190,6 @@ def set_beside(model: Any, found: Found) -> None:
             setattr(modules[module], attribute, value)
 
 
-def local(tensor: Any) -> Any:
-    """Return the part of a tensor that this process holds: all of it, unless it is spread over several."""
-    tensor = tensor.detach()
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
 def parts_of(loader: Any) -> list[Any]:
     """Return what reads the data of a torch loader: the data set, the function that makes batches, and the samplers."""
     names = ("dataset", "collate_fn", "sampler", "batch_sampler", "generator", "synchronized_generator")
@@ -217,7 +211,7 @@ def fingerprint_of(tensors: list[Any]) -> str:
 
     shapes = repr([(tuple(t.shape), t.dtype) for t in tensors]).encode()
     parts: dict[Any, list[Any]] = {}  # by device, for one copy from each
-    for t in (local(t) for t in tensors if t.device.type != "meta" and t.layout is torch.strided):
+    for t in (objects.local(t) for t in tensors if t.device.type != "meta" and t.layout is torch.strided):
         real = torch.view_as_real(t) if t.is_complex() else t
         flat = real.reshape(-1)
         few = flat[:: len(flat) // _SAMPLED + 1].double()

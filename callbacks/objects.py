@@ -34,8 +34,6 @@ import numpy as np
 from haltune._utils.randomness import is_generator, kind_of, new_generator, of_generator, set_generator
 from haltune.errors import InvalidInput, NotSupported
 
-from .changes import local
-
 _CONSTANT = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, io.IOBase, logging.Logger,
     np.dtype, np.ufunc,
@@ -120,6 +118,12 @@ def changes(values: Mapping[str, Any], marks: Mapping[str, str], **how: Any) -> 
     changed = [name for name in now if now[name] not in (marks.get(name), LARGE)]
     states = {name: data_of(values[name], **how) for name in changed if is_data(now[name])}
     return states, [name for name in changed if name not in states and not callable(values[name])]
+
+
+def local(tensor: Any) -> Any:
+    """Return the part of a tensor that this process holds: all of it, unless it is spread over several."""
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def storages(model: Any) -> set[int]:

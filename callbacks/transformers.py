@@ -258,8 +258,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._swaps = (self._takes or args.load_best_model_at_end) and self._other_weights(state, others.get("model"))
         self._averages |= self._swaps
-        if self._swaps and self._takes:
-            self._advise_other_weights()
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if self._unsaved is not None and args.should_save and source.is_dir():
             with suppress(OSError):  # then a pause finds out
@@ -268,6 +266,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if ended and self._loads_another(args, state) and self._reported == state.global_step:
             self._final = True  # after the fit, the model is that of another step
             self._takes = self._takes or torch_ranks().once(lambda: self._reporter.keeps)
+        if self._swaps and self._takes and (self._keeps_epoch or self._final):
+            self._advise_other_weights()
         if self._takes and self._reported == state.global_step:
             self._takes = False
             torch_ranks().gather(None)  # each has written its part

@@ -14,7 +14,7 @@ from haltune._utils.disk import force
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
-from ..changes import local
+from ..objects import local
 from ..sharded import DIFFER, check_parts, differing
 
 _STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")

@@ -249,10 +249,13 @@ def test_no_model_is_kept_where_a_trainer_evaluates_an_average_and_loads_its_own
             t.model.load_state_dict(own)
 
     t.evaluate = evaluate_average
-    with s.ask() as trial, pytest.warns(HaltuneWarning, match=r"other weights than the model that the Trainer saves"):
+    with warnings.catch_warnings(record=True) as found, s.ask() as trial:
+        warnings.simplefilter("always", HaltuneWarning)
         t.add_callback(HaltuneCallback(trial))
         t.train()
     assert s.best.checkpoint is None
+    said = [str(w.message) for w in found if "other weights than the model that the Trainer saves" in str(w.message)]
+    assert len(said) == 1
 
 
 def test_a_trainer_that_keeps_its_best_by_another_metric_is_advised_of_this_studys(tmp_path):
