@@ -117,8 +117,22 @@ def test_a_training_that_no_other_process_can_find_is_refused(tmp_path):
         run(a_study(tmp_path), 3)
 
 
+def test_a_training_of_a_program_that_is_no_file_is_refused(tmp_path):
+    """As in a notebook, or at a prompt: the other processes could not import its function."""
+    code = """
+from haltune import Float, Study
+def train(trial):
+    trial.report(0.5)
+Study({"x": Float(0.0, 1.0)}, "acc", "s.db", max_epochs=1, budget="1 trials").optimize(train, workers=2)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "because this program is not a file" in done.stderr
+    assert "%%writefile training.py" in done.stderr
+
+
 def test_a_study_in_memory_and_what_is_no_study_are_refused():
-    with pytest.raises(NotSupported, match="Use a file"):
+    with pytest.raises(NotSupported, match="Give it a file"):
         run(Study(PROBLEM, RandomSearch(trials=1)), steady)
     with pytest.raises(InvalidInput, match="is not a Study"):
         run("search.db", steady)
