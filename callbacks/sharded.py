@@ -118,7 +118,7 @@ class ShardedLoop(TrainingLoop):
             raise InvalidInput(f"also={{{taken.pop()!r}: ...}}: this name is taken. Use another one.")
         self._reporter.resume_hint = "ShardedLoop loads trial.checkpoint itself, so load nothing before it"
         self._light = False  # only the modules are saved, for the user
-        self._start: int | None = None  # fingerprint of rank 0's weights with which it starts
+        self._start: str | None = None  # fingerprint of rank 0's weights with which it starts
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""

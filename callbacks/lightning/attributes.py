@@ -17,7 +17,7 @@ from typing import Any
 from haltune.errors import NotSupported
 
 from .. import objects
-from ..changes import version
+from ..changes import fingerprint_of
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
 from .resuming import unused
@@ -136,7 +136,7 @@ def _owners(trainer: Any) -> Iterator[Owner]:
         )
 
 
-def _held_weights(trainer: Any) -> dict[str, list[Any]]:
+def _held_weights(trainer: Any) -> dict[str, str]:
     """Return what changes with the weights that attributes hold besides those of the module: models, optimizers."""
     module = trainer.lightning_module
     known = {id(t) for t in (*module.parameters(), *module.buffers(), *trainer.optimizers)}
@@ -147,7 +147,7 @@ def _held_weights(trainer: Any) -> dict[str, list[Any]]:
         for name, value in () if owner in hooked else held.items():
             if not objects.is_data(objects.mark(value, tensors=True)) and (weights := [*_weights_in(value, known, 3)]):
                 called = owner.removeprefix("callback.").partition(".")[2] or owner.rstrip(".")
-                found[f"{called}.{name}"] = [(tuple(t.shape), t.data_ptr(), version(t)) for t in weights]
+                found[f"{called}.{name}"] = fingerprint_of(weights)
     return found
 
 

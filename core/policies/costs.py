@@ -141,7 +141,7 @@ class PredictedCost:
             middle = 0.5 * (low + high)
             enough = ndtr((middle - self.centres) / spread).mean(axis=0) >= share
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return high
+        return np.asarray(high)
 
 
 def log_mean(logs: Array) -> Array:

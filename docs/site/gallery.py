@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from math import isfinite
 from pathlib import Path
@@ -89,15 +90,13 @@ def files() -> list[str]:
 def drawn(name: str, told: dict[str, Any]) -> str:
     """Write the figure of a search; return its alternative text."""
     sys.path.insert(0, str(ROOT / "docs" / "figures"))
-    from drawing import Sheet
-
     curves = [{**c, "y": [y if isfinite(y) else None for y in c["y"]]} for c in told["curves"] if c["x"]]
     values = np.array([y for c in curves for y in c["y"] if y is not None])
     low, high = float(values.min()), float(np.quantile(values, 0.98)) if len(values) > 9 else float(values.max())
     pad = 0.06 * (high - low) or 0.5
     last = max(max(c["x"]) for c in curves)
     text = f"Curves of {len(curves)} trials: {told['metric']} against {told['unit']}, the best in colour."
-    sheet = Sheet(name, text, width=620, height=250)
+    sheet = import_module("drawing").Sheet(name, text, width=620, height=250)
     panel = sheet.panel(64, 530, (0, last), (low - pad, high + pad))
     ticks = [float(f"{v:.3g}") for v in np.linspace(low, high, 3)]
     marks = sorted({float(round(v)) for v in np.linspace(0, last, 5)})

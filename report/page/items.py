@@ -33,6 +33,7 @@ from ..story import Story
 from . import words
 
 Items = dict[str, Any]
+_KNOWN = 0.25  # the least share of a map's cells that are known; with fewer, the sheet is almost empty
 _SPREAD = 5  # the fewest trials for the distribution of final values
 
 
@@ -122,8 +123,7 @@ class ToldSearch:
 
     def slow(self) -> Items:
         """Return the items with predictions of models. They are made again when a trial starts or ends."""
-        made = self._keep("models", learnt_from(self.facts), self._models)
-        return {key: item for key, item in made.items() if not key.startswith("figure/") or item["data"]}
+        return dict(self._keep("models", learnt_from(self.facts), self._models))
 
     def _models(self) -> Items:
         facts, source, story, plain = self.facts, self.source, self.story, self.facts.problem.plain
@@ -134,9 +134,10 @@ class ToldSearch:
             ranked = model.importance()
             names = ranked.names
             told["figure/importance"] = importance_spec(model, ranked)
-            told["figure/slices"] = slices_spec(facts, model, names[:SLICES])
-            if len(names) > 1:
-                told["figure/contour"] = contour_spec(facts, model, names)
+            if (slices := slices_spec(facts, model, names[:SLICES], known=True))["data"]:
+                told["figure/slices"] = slices
+            if len(names) > 1 and (over_two := contour_spec(facts, model, names, _KNOWN))["data"]:
+                told["figure/contour"] = over_two
         if study is None:
             return told
         stopper = study.policy.part(Stopper)

@@ -52,7 +52,7 @@ def sufficient_budget(losses: Array, epsilon: float, *, eta: float | None = None
     units = units_until(envelope(known), np.maximum(epsilon / 4.0, (limits[1:] - limits[0]) / 2.0))
     if eta is None:
         return float(2 * math.ceil(math.log2(n)) * (np.arange(2, n + 1) * (1 + units)).max())
-    return eta * math.log(R, eta) * (n + max(R, int(units.sum())))
+    return float(eta * math.log(R, eta) * (n + max(R, int(units.sum()))))
 
 
 def hardness(limits: Array, gamma: Array, n: int, delta: float, epsilon: float | None = None) -> float:
