@@ -60,7 +60,7 @@ IN_A_PROCESS = {
     "howto/steps.md": ("keras", {'"8 trials"': '"3 trials"'}),
     "scale/ray.md": ("ray", {}),
 }
-ELSEWHERE = {"howto/hydra.md", "coming_from.md"}  # tests/foreign/test_hydra.py, tests/test_docs.py
+ELSEWHERE = {"howto/hydra.md", "howto/unedited.md", "coming_from.md"}  # tests/foreign/test_*.py, tests/test_docs.py
 SHOWN = {  # part of the page's output on the terminal
     "start.md": "trial 1: ",
     "howto/stop_early.md": "bold",
