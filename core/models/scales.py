@@ -90,13 +90,20 @@ class Heights:
         return cls(np.where(np.isfinite(rows.height), rows.height, lowest), lowest)
 
     @cached_property
+    def _width(self) -> float:
+        return _width(self.known)
+
+    @cached_property
     def _regrets(self) -> Array:
-        return np.asarray(np.minimum((self.known.max() - self.known) / _width(self.known), _WORST))
+        return np.asarray(np.minimum((self.known.max() - self.known) / self._width, _WORST))
+
+    @cached_property
+    def _middle(self) -> float:
+        return float(np.median(self._regrets))
 
     def map(self, offset: float = OFFSET) -> LogRegrets:
-        z = -np.log1p(self._regrets / offset)
-        middle = -math.log1p(float(np.median(self._regrets)) / offset)
-        return LogRegrets(float(self.known.max()), _width(self.known), offset, middle, float(z.std()))
+        z, middle = -np.log1p(self._regrets / offset), -math.log1p(self._middle / offset)
+        return LogRegrets(float(self.known.max()), self._width, offset, middle, float(z.std()))
 
     def likelihood(self, heights: Array, log_offset: float) -> tuple[Array, Array, float, float]:
         """Return the targets (m,) of heights (m,), the log density that the map and the prior of c add, and slopes.
@@ -108,7 +115,7 @@ class Heights:
         scale, every = self.map(c), self._regrets
         z, dz = -np.log1p(every / c), every / (c + every)
         d_deviation = float(((z - z.mean()) * (dz - dz.mean())).mean()) / scale.deviation
-        d_middle = (at := float(np.median(every))) / (c + at)
+        d_middle = self._middle / (c + self._middle)
         r = np.minimum((scale.best - heights) / scale.width, _WORST)
         targets = scale.targets(heights)
         slope = SIZE * (r / (c + r) - d_middle) / scale.deviation - targets * d_deviation / scale.deviation
