@@ -23,7 +23,7 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint docs figures notebooks bench claims dist lowest clean always style types with-frameworks without-frameworks
+.PHONY: help demo test test-all lint docs figures notebooks bench claims dist newest lowest clean always style types with-frameworks without-frameworks
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -37,7 +37,8 @@ help:
 	@echo 'make docs      the site of documentation, in build/docs: open index.html'
 	@echo 'make bench     the benchmarks; DATA=folder of recorded curves and costs, BENCH=one script'
 	@echo 'make claims    runs again what the pages claim, where that takes a minute; DATA=folder likewise'
-	@echo 'make dist      the wheel and the source distribution, in dist/; make lowest tries the oldest versions it allows'
+	@echo 'make dist      the wheel and the source distribution, in dist/; make newest and make lowest try'
+	@echo '               the newest and the oldest versions it allows, with the Python of PYTHON=python3.14'
 	@echo 'make clean     remove .venv and everything that was built'
 
 demo:
@@ -113,9 +114,15 @@ dist:
 	rm -rf dist
 	@$(PY) -m build --no-isolation --outdir dist . >/dev/null && ls dist
 
-# as installed, with the lowest versions that pyproject.toml allows, in an environment of its own
+# as installed, each in an environment of its own: with the newest versions, and with the lowest that pyproject.toml allows
+NEWEST := build/newest/bin/python
+newest lowest: export OMP_NUM_THREADS ?= 1
+newest:
+	rm -rf build/newest && $(PYTHON) -m venv build/newest
+	$(NEWEST) -m pip install -qq '.[report,watch]' scikit-learn httpx pytest pytest-xdist hypothesis packaging
+	$(NEWEST) -m pytest -q -n $(JOBS) --dist loadfile -m 'not slow' $(or $(ARGS),$(FRAMEWORKS:%=--ignore=%))
+
 OLDEST := build/lowest/bin/python
-lowest: export OMP_NUM_THREADS ?= 1
 lowest: dist
 	rm -rf build/lowest && $(PY) -m venv build/lowest
 	$(OLDEST) -m pip install -qq --constraint lowest.txt "$$(ls dist/*.whl)[report,watch]" scikit-learn httpx pytest hypothesis packaging

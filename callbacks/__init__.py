@@ -1,7 +1,7 @@
 """haltune.callbacks: one module for each training loop, all based on `reporter`.
 
-`haltune.callbacks.lightning`, `.keras`, `.transformers`, `.loop`, and those in docs/loops/. A module imports its
-framework when you make a callback. `check_resume` proves that a training continues after a pause as without it.
+`haltune.callbacks.lightning`, `.keras`, `.transformers`, `.loop`, and others. A module imports its framework when you
+make a callback. `check_resume` proves that a training continues after a pause as without it.
 """
 
 from typing import TYPE_CHECKING

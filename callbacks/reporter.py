@@ -28,7 +28,7 @@ from haltune._utils.checks import no_real_number
 from haltune._utils.interruption import Interruption
 from haltune._utils.signals import interrupts
 from haltune.display import numeral, one_line, plural, several_of, visible
-from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError
+from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError, documented
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Status
 from haltune.log.metric_names import direction
@@ -355,7 +355,7 @@ class Reporter:
             trial.hint(
                 f"Trial {trial.id} {end} at {self._at(self._last)}, before the end of its learning-rate schedule "
                 f"({name}). Values before the end of a schedule rank trials, but predict their final values poorly. "
-                "See docs/howto/schedules.md",
+                f"See {documented('howto/schedules')}",
                 "schedule",
             )
 

@@ -13,7 +13,14 @@ from contextlib import suppress
 
 from haltune.display import is_set_up, text_of, visible
 
+SITE = "https://haltune.example.org"  # where the documentation is published; pyproject.toml has it too
 _log = logging.getLogger("haltune")
+
+
+def documented(page: str) -> str:
+    """Return the address of a page of the documentation: "howto/schedules", or "scale/gpus#memory"."""
+    path, mark, anchor = page.partition("#")
+    return f"{SITE}/{path}.html{mark}{anchor}"
 
 
 class HaltuneError(Exception):

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from haltune.errors import UnknownArgument
+from haltune.errors import UnknownArgument, documented
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,10 +28,15 @@ _WARM_UP = "Study(..., min_epochs=5) sets the epochs before which no policy stop
 _SPACE = "the space comes first: Study({'lr': Float(1e-4, 1e-1)}, 'val_acc', max_epochs=30)"
 _KEPT = "haltune keeps the best model, study.best.checkpoint; Study(..., checkpoints=Checkpointing(keep=3)) keeps three"
 _SUGGEST = "define the space once, Study({'lr': Float(1e-4, 1e-1)}, ...), then read trial.config['lr']"
+_OPTIONS = "the options are one list: Choice(['relu', 'gelu'])"
 _CALLBACK = "from haltune.callbacks.lightning import HaltuneCallback; or from .keras, .transformers, .xgboost, ..."
+_WORKERS = (
+    "workers=4 trains in four processes. The study needs a file, Study(..., 'search.db'), and train(trial) stands in a "
+    "module, not in a notebook's cell"
+)
 _N_TRIALS = "n_trials max_trials num_samples max_evals n_iter n_calls"
 _TIMEOUT = "timeout max_time time_budget_s duration minutes hours seconds"
-_FOLDS = "in train(trial) loop over its folds: for fold in trial.folds(5); see docs/howto/cross_validation.md"
+_FOLDS = f"in train(trial) loop over its folds: for fold in trial.folds(5); see {documented('howto/cross_validation')}"
 NO_TRIAL = (
     "study.ask() returns a Trial, a Wait while others train, or a Finish at the end of the search. Use for trial in "
     "study:, which yields only trials; or while isinstance(trial := study.ask(), Trial):"
@@ -59,7 +64,7 @@ ARGUMENTS: Rows = (
     ("Study", "warm_start prior_studies", "learn_from=[study]"),
     ("Study.optimize", f"{_N_TRIALS} {_TIMEOUT}", f"{_BUDGET}; workers=4 trains in processes"),
     ("Study Study.optimize", "cv folds n_folds n_splits kfold", _FOLDS),
-    ("Study.optimize", "n_jobs num_workers", "workers="),
+    ("Study.optimize", "n_jobs num_workers", _WORKERS),
     ("Study.optimize", "callbacks", "give callbacks to the framework's trainer, in train(trial)"),
     ("Study.optimize", "catch", "exceptions are recorded and the search continues; see Study(..., max_failures=5)"),
     ("Study.enqueue", "params *", "a configuration is one dict: study.enqueue({'lr': 0.01, 'width': 32})"),
@@ -79,7 +84,7 @@ ARGUMENTS: Rows = (
     ("Float Int", "min max min_value max_value lower upper", "the bounds are low and high: Float(1e-4, 1e-1)"),
     ("Float Int Choice", "name", "the space has the names: Space({'lr': Float(1e-4, 1e-1)})"),
     ("Float Int Choice", "default", "use Study(..., start=[{...}]) or study.enqueue({...})"),
-    ("Choice", "choices values categories items", "the options are one list: Choice(['relu', 'gelu'])"),
+    ("Choice", "choices values categories items", _OPTIONS),
     ("Space", "*", "parameters are one dict: Space({'lr': Float(1e-4, 1e-1), 'width': Int(8, 64)})"),
     ("Maximize Minimize", "direction", _GOAL),
     ("RandomSearch", f"n {_N_TRIALS}", "trials="),
@@ -110,7 +115,7 @@ ATTRIBUTES: Rows = (
     ("Study", "results_summary summary print_summary", "haltune.report.summary(study)"),
     ("Study", "plot show", "study.report() writes a page; haltune.report has its figures"),
     ("Study", "save load", "Study(..., 'search.db') saves it, haltune.load_study('search.db') opens it"),
-    ("Study", "best_model", "study.best.checkpoint is its file; for Keras, study.best.load_model()"),
+    ("Study Best", "best_model model", "study.best.checkpoint is its file; for Keras, study.best.load_model()"),
     ("Study", "stop close", "leave its loop with break; from outside, haltune stop search.db"),
     ("Study", "next_trial next create_trial suggest get_next_trial", "study.ask()"),
     ("Verdict", "stop stopped should_stop should_prune prune is_stop done", "verdict.stops"),
@@ -177,6 +182,8 @@ class KnowsArguments:
         def __new__(cls, *args: Any, **named: Any) -> Any:
             if (args or named) and cls.__init__ is object.__init__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
+            if cls.__name__ == "Choice" and len(args) > 1:  # Choice("relu", "gelu")
+                raise UnknownArgument(f"Choice takes 1 value without a name, and you gave {len(args)}: {_OPTIONS}")
             check_call(cls, named)
             return super().__new__(cls)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune.display import one_line
-from haltune.errors import InvalidInput, LeaseLost, NotSupported
+from haltune.errors import InvalidInput, LeaseLost, NotSupported, documented
 from haltune.log.spending import Outcome
 from haltune.ranks import follows
 from haltune.study import Study, Trial
@@ -219,12 +219,18 @@ def run(
     options = Options.of(workers, gpus, trial_timeout, memory_limit, progress, logs)
     errors = check_called(train, retry_on)
     try:
-        pickle.dumps(train)
+        written = pickle.dumps(train)
     except Exception as error:
         raise InvalidInput(
             f"Another process cannot import train={train!r} ({error}). Define it with def at the top of a module, "
             "not inside a function, as a lambda or in a notebook's cell."
         ) from error
+    if b"__main__" in written and not hasattr(sys.modules["__main__"], "__file__"):
+        raise InvalidInput(
+            f"Another process cannot import train={train!r}, because this program is not a file (a notebook, or a "
+            "Python prompt). Write the function to a file, in a notebook with %%writefile training.py, and import it. "
+            f"Or train in this process: study.optimize(train). See {documented('howto/workers#a-notebook')}"
+        )
 
     def start(slot: Slot, marker: Path) -> Worker:
         return Worker(study, study.session.holder, train, errors, marker, slot.extra)

@@ -51,7 +51,7 @@ def function(seed: int) -> np.ndarray:
     return np.asarray(KERNEL(POINTS, anchors) @ np.linalg.solve(covariance, heights))
 
 
-def truvar(monotone: bool) -> Method:
+def truvar(monotone: bool | None) -> Method:
     """The policy; lost: the maximiser is not among the potential ones at the end."""
 
     def run(values: np.ndarray, seed: int, evaluations: int) -> tuple[np.ndarray, bool]:
@@ -96,8 +96,8 @@ def scaled(t: int) -> float:
 
 
 METHODS: dict[str, Method] = {
-    "TruVaR": truvar(monotone=False),
-    "TruVaR, monotone sets": truvar(monotone=True),
+    "TruVaR": truvar(monotone=None),  # algorithm 2: True with a given kernel
+    "TruVaR, M from D": truvar(monotone=False),  # M_{t-1} replaced by D in (5), as in the paper's figure 3c
     "EI": greedy(lambda mean, variance, best, _: log_ei(mean, variance, best).value),
     "GP-UCB": greedy(lambda mean, variance, _, t: ucb(mean, variance, scaled(t)).value),
 }

@@ -64,20 +64,22 @@ class Surrogate:
     rows: Callable[[History, TrialRecord], TrainingRows]  # the training rows of one trial
     refit_every: int = 10  # trials; before so many, each trial causes a fit
     initial: int = 6  # trials of a Sobol design before the first fit
-    beta: Beta = "scaled"
+    beta: Beta | None = "scaled"
     delta: float = 0.1
+    uncounted: int = 0  # first trials that the t of beta_t does not count
     _fits: Memo[Posterior | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self._fits = Memo(2 * self.refit_every + 1)
 
-    def check(self, name: str) -> None:
-        """Raise InvalidInput for an option that is not allowed. name: the policy, for the message."""
+    def check(self, name: str, unset: bool = False) -> None:
+        """Raise InvalidInput for an option that is not allowed. name: the policy, for the message; unset: beta may be
+        None."""
         check_whole(name, 1, MOST_POINTS, initial=self.initial)
         check_whole(name, 1, refit_every=self.refit_every)
         named = isinstance(self.beta, str)
         good = self.beta in ("scaled", "theorem") if named else is_number(self.beta) and float(self.beta) >= 0
-        if not good:
+        if not (good or (unset and self.beta is None)):
             raise InvalidInput(
                 f"{name}(beta={self.beta!r}) is not allowed. Give 'scaled', 'theorem', or a number of at least 0."
             )
@@ -125,7 +127,7 @@ class Surrogate:
         posterior, space = self.posterior(history, finished), history.problem.space
         if len(history) < self.initial or posterior is None:
             return initial_design(history, self.initial, rng)
-        beta = beta_t(self.beta, space, len(history) + 1, self.delta)
+        beta = beta_t(self.beta, space, len(history) + 1 - self.uncounted, self.delta)
         points = [history.points[t.id] for t in history.pending]
         pending = np.array(points).reshape(len(points), space.dim)
         believed = hallucinate(posterior, np.hstack([pending, np.tile(np.array(at), (len(pending), 1))]))
@@ -176,19 +178,19 @@ def epoch_coordinate(epochs: ArrayLike, horizon: float) -> Array:
     return np.asarray(np.log1p(np.asarray(epochs, dtype=np.float64)) / np.log1p(horizon))
 
 
-def beta_t(beta: Beta, space: Space, t: int, delta: float) -> float:
+def beta_t(beta: Beta | None, space: Space, t: int, delta: float) -> float:
     """Return the weight of the variance at the t-th proposal, t from 1.
 
     "theorem": 2 log(|D| t^2 pi^2 / (6 delta)) on a finite domain D (Srinivas et al., theorem 1), too wide in practice.
     "scaled": a fifth of it (their section 6), or 0.2 d log(2 t) on a continuous domain of d coordinates (Kandasamy et
-    al. 2015).
+    al. 2015). None: "theorem" on a finite domain, else "scaled".
     """
-    if not isinstance(beta, str):
+    if not isinstance(beta, str | None):
         return float(beta)
     if space.size is None:
         return 0.2 * space.dim * math.log(2 * t)
     theorem = 2.0 * math.log(space.size * t**2 * math.pi**2 / (6.0 * delta))
-    return theorem if beta == "theorem" else theorem / 5.0
+    return theorem / 5.0 if beta == "scaled" else theorem
 
 
 def initial_design(history: History, initial: int, rng: Generator) -> Start:

@@ -2,7 +2,9 @@
 
 Notation: log c(x) ~ N(m(x), s(x)^2) at a point x of the unit cube, so that costs are positive and errors are factors.
 exp(m) is the median, exp(m + s^2 / 2) the mean, exp(m + s z_p) the p-quantile. s is 0 where the cost is known. Lee et
-al. (2021), section 6, model log costs by a Gaussian process.
+al. (2021), section 6, model log costs by a Gaussian process. Where its hyperparameters are uncertain there are several
+with equal probability, and a cost is a mixture of log-normals: one log-normal with its moments misses the probability
+of fitting a budget by up to 0.1.
 
 There are four kinds of budget, each with its own cost: `seconds` (the tightest of wall-clock time, worker time and
 money), `cost` (reported by trials), `epochs` and `trials`. Costs in seconds include all that a worker spends on a
@@ -50,6 +52,7 @@ _LEAST_COST = 1e-12  # lower bound of a cost, so that its logarithm is finite
 _NOISES = np.geomspace(1e-4, 2.0, 24) ** 2  # residual variances of log cost to fit a line with
 _SLOPE = 3.0  # prior deviation of a slope: e^3 is a factor of 20 across the cube
 _LARGEST_LOG = 700.0  # exp of 710 overflows
+_BISECTIONS = 30  # of a quantile of a mixture: to 1e-9 of the distance between the parts
 _DIFFERENCE_STEP = 1e-4  # of central differences, in the cube
 
 
@@ -97,29 +100,54 @@ def within_reach(costs: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class PredictedCost:
-    """Log-normal costs of m points."""
+    """Costs of m points: mixtures of k log-normals with equal weights; (m,) arrays are one log-normal each."""
 
-    log_median: Array  # (m,)
-    deviation: Array  # (m,) of the log cost of a single training, noise included
+    centres: Array  # (k, m) medians of log cost
+    deviations: Array  # (k, m) of the log cost of a single training, noise included
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "centres", np.atleast_2d(self.centres))
+        object.__setattr__(self, "deviations", np.atleast_2d(self.deviations))
+
+    @property
+    def log_median(self) -> Array:
+        return self._log_quantile(0.5)
 
     @property
     def median(self) -> Array:
-        return _exp(self.log_median)
+        return self.quantile(0.5)
 
     @property
     def mean(self) -> Array:
-        return _exp(self.log_median + 0.5 * self.deviation**2)
+        return _exp(log_mean(self.centres + 0.5 * self.deviations**2))
 
     def quantile(self, share: float) -> Array:
         """Return the costs (m,) that a training stays below with probability `share`, in (0, 1)."""
-        return _exp(self.log_median + self.deviation * float(ndtri(share)))
+        return _exp(self._log_quantile(share))
 
     def below(self, limit: float) -> Array:
         """Return the probability (m,) that a training costs at most `limit` > 0."""
-        off = math.log(limit) - self.log_median
+        off = math.log(limit) - self.centres
         # A known cost that equals the limit is within it, whatever the rounding.
         sure = np.where(off >= -1e-9, np.inf, -np.inf)
-        return np.asarray(ndtr(np.divide(off, self.deviation, out=sure, where=self.deviation > 0.0)))
+        return np.asarray(ndtr(np.divide(off, self.deviations, out=sure, where=self.deviations > 0.0)).mean(axis=0))
+
+    def _log_quantile(self, share: float) -> Array:
+        """Return the log quantile (m,); of a mixture by bisection between the quantiles of its parts."""
+        each = self.centres + self.deviations * float(ndtri(share))
+        low, high = each.min(axis=0), each.max(axis=0)
+        spread = np.maximum(self.deviations, 1e-12)
+        for _ in range(_BISECTIONS * (len(each) > 1)):
+            middle = 0.5 * (low + high)
+            enough = ndtr((middle - self.centres) / spread).mean(axis=0) >= share
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return high
+
+
+def log_mean(logs: Array) -> Array:
+    """Return log of the mean over the rows of exp(logs) (k, m), without overflow; of one row exactly that row."""
+    most = logs.max(axis=0)
+    return np.asarray(most + np.log(np.exp(logs - most).mean(axis=0)))
 
 
 def _exp(log_cost: Array) -> Array:
@@ -132,35 +160,47 @@ def _log(costs: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class GPCost:
-    """Equally probable Gaussian processes on log cost. Their mixture is approximated by a log-normal."""
+    """Equally probable Gaussian processes on log cost."""
 
     parts: tuple[Posterior, ...]
 
     def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
-        """Predict costs; the deviation includes noise and the differences between the parts."""
+        """Predict costs of a single training, noise included."""
         found = [part.predict(points) for part in self.parts]
-        centres = np.array([mean for mean, _ in found])
-        deviations = [np.sqrt(v + part.noise) for (_, v), part in zip(found, self.parts, strict=True)]
-        within = np.mean([deviation**2 for deviation in deviations], axis=0)
-        return PredictedCost(centres.mean(axis=0), np.sqrt(within + centres.var(axis=0)))
+        variances = [variance + part.noise for (_, variance), part in zip(found, self.parts, strict=True)]
+        return PredictedCost(np.array([mean for mean, _ in found]), np.sqrt(variances))
 
     def gradient(self, points: Array) -> tuple[Array, Array]:
-        """Return the log median (m,) and its derivatives (m, d)."""
-        found = [part.predict_with_gradient(points) for part in self.parts]
-        slopes = np.mean([one.mean_gradient for one in found], axis=0)
-        return np.mean([one.mean for one in found], axis=0), slopes
+        """Return the log median q (m,) of the mixture, and its derivatives (m, d).
+
+        Of F(q) = 1/2 with F the mean of Phi((q - m_k) / s_k): dq = sum_k w_k (dm_k + z_k ds_k) / sum_k w_k, where
+        z_k = (q - m_k) / s_k and w_k = phi(z_k) / s_k.
+        """
+        means, variances, slopes, steeper = self._parts(points)
+        spread = np.sqrt(variances)
+        value = PredictedCost(means, spread).log_median
+        z = (value - means) / spread
+        weights = np.exp(0.5 * ((z**2).min(axis=0) - z**2)) / spread
+        weights /= weights.sum(axis=0)
+        moved = slopes + (0.5 * z / spread)[:, :, None] * steeper
+        return value, np.einsum("km,kmd->md", weights, moved)
 
     def expected(self, points: Array) -> tuple[Array, Array]:
-        """Return the log mean m + s^2 / 2 (m,) of the mixture, and its derivatives (m, d)."""
+        """Return the log mean (m,) of the mixture, log of the mean over k of exp(m_k + s_k^2 / 2), and derivatives."""
+        means, variances, slopes, steeper = self._parts(points)
+        logs = means + 0.5 * variances
+        value = log_mean(logs)
+        weights = np.exp(logs - value) / len(logs)
+        return value, np.einsum("km,kmd->md", weights, slopes + 0.5 * steeper)
+
+    def _parts(self, points: Array) -> tuple[Array, Array, Array, Array]:
+        """Return means and variances (k, m) of log costs, noise included, and their derivatives (k, m, d)."""
         found = [part.predict_with_gradient(points) for part in self.parts]
-        means = np.array([one.mean for one in found])
-        slopes = np.array([one.mean_gradient for one in found])
-        off = means - means.mean(axis=0)
-        noise = float(np.mean([part.noise for part in self.parts]))
-        spread = noise + np.mean([one.variance for one in found], axis=0) + (off**2).mean(axis=0)
-        steeper = np.mean([one.variance_gradient for one in found], axis=0)
-        steeper += 2.0 * (off[:, :, None] * (slopes - slopes.mean(axis=0))).mean(axis=0)
-        return means.mean(axis=0) + 0.5 * spread, slopes.mean(axis=0) + 0.5 * steeper
+        noises = np.array([part.noise for part in self.parts])[:, None]
+        return (
+            np.array([one.mean for one in found]), np.array([one.variance for one in found]) + noises,
+            np.array([one.mean_gradient for one in found]), np.array([one.variance_gradient for one in found]),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +221,7 @@ class LineCost:
         design, slopes = _design(points, self.columns), np.zeros_like(points)
         slopes[:, list(self.columns)] = self.weights[1:]
         slopes[:, list(self.columns)] += (design @ self.covariance)[:, 1:]
-        return design @ self.weights + 0.5 * self.predict(points).deviation ** 2, slopes
+        return design @ self.weights + 0.5 * self.predict(points).deviations[0] ** 2, slopes
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,9 @@ class MemoryStore:
         fork_handlers.add(self)
 
     def address(self) -> str:
-        raise NotSupported("other processes cannot train a study in memory. Use a file, store='sqlite:///search.db'")
+        raise NotSupported(
+            "Other processes cannot train a study in memory. Give it a file: Study(space, goal, 'search.db', ...)."
+        )
 
     def names(self) -> list[str]:
         return list(self._logs)

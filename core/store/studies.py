@@ -175,14 +175,12 @@ def _as_given(problem: Mapping[str, Any]) -> dict[str, Any]:
 
 def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
     listing = "\n  - ".join(found)
-    hint = (
-        f". It may start with the result of {name!r}: start=[load_study(...).best_params]. If your space contains the "
-        "recorded one, the same study continues in it"
-    )
+    learns = f"With learn_from=[({store.url!r}, {name!r})] the new study learns from its trials"
+    wider = ". If your space contains the recorded one, the same study continues in it"
     return StudyMismatch(
         f"{store.url} already has a study {name!r} with other settings:\n  - {listing}\n"
-        "Open it with the recorded settings, or use another name= or store= for the new study"
-        + (hint if any(text.startswith("space") for text in found) else "")
+        f"Open it with the recorded settings, or use another name= or store= for the new study. {learns}, and with "
+        f"start=[...] it trains your configurations first{wider * any(text.startswith('space') for text in found)}"
     )
 
 

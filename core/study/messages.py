@@ -1,7 +1,8 @@
 """Messages about a running search, shared by the log, the page and the command line.
 
-The logger is "haltune". It logs a line when a trial starts, when it ends, and sometimes the state of the search. Only
-the process that opened the study logs; its worker processes, ranks above 0 and forks do not.
+The logger is "haltune". It logs a line when a trial pauses or ends, and sometimes the state of the search. Reasons are
+in `explain`, and in the log with verbose=2. Only the process that opened the study logs; its worker processes, ranks
+above 0 and forks do not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from haltune.display import clipped, clock, counted, heard, numeral, plural, settings, short, visible
+from haltune.display import clipped, clock, counted, duration, heard, numeral, plural, settings, short, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
 from haltune.log.folds import plus_minus
@@ -166,10 +167,11 @@ def started_line(t: TrialRecord, problem: Problem) -> str:
     return f"Trial {t.id} {what}: {_cut(settings(t.config), _CONFIG)}{reason}"
 
 
-def ended_line(history: History, t: TrialRecord) -> tuple[str, bool]:
+def ended_line(history: History, t: TrialRecord, reasons: bool = True) -> tuple[str, bool]:
     """Return the line of a trial that ended, and whether it is the best or on the front.
 
-    The line has the outcome, the value, the best so far, and the reason.
+    The line has the outcome, the value, the best so far, and the reason. reasons: if False, the line is short: of the
+    best so far it has only whether it is this trial, and of the reason its first words.
     """
     problem, found = history.problem, outcome_of(t, history.problem)
     whole = not problem.max_epochs or t.epoch == problem.max_epochs
@@ -186,8 +188,10 @@ def ended_line(history: History, t: TrialRecord) -> tuple[str, bool]:
     else:
         best = history.best()
         leads = best is not None and best.trial == t.id
-        line += f", {_rank(history, t, best)}" if best else ""
+        line += f", {_rank(history, t, best)}" if best and (reasons or leads) else ""
     why = t.error or t.ended_because.partition(";")[0]
+    if not reasons and not t.error:
+        why = why.partition(", ")[0]
     return line + (f"; {_cut(why, _WHY)}" if why else ""), leads
 
 
@@ -254,7 +258,7 @@ def _quietly(log: F) -> F:
 
 
 class Logger:
-    """Log a search. verbose: 0 logs nothing, 1 trials as they start and end; from 2 on `judged` is called, too."""
+    """Log a search. verbose: 0 logs nothing, 1 trials as they pause or end, 2 also starts, reports, reasons."""
 
     def __init__(self, verbose: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.verbose = verbose
@@ -262,6 +266,7 @@ class Logger:
         self._clock, self._process = clock, os.getpid()
         self._next: float | None = None  # when to log the state of the search; None before the first line
         self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, but not their end
+        self._named: set[int] = set()  # trials whose configuration was logged
         self._standing = self._over = ""  # as logged last
 
     @contextmanager
@@ -278,8 +283,8 @@ class Logger:
 
     @_quietly
     def started(self, history: History, attempt: Attempt, unlimited: Callable[[], str] = str) -> None:
-        """Log that an attempt has started. unlimited: returns what ends the search, if no budget does."""
-        if self._next is None:
+        """Log the first start, or each. unlimited: returns what ends the search, if no budget does."""
+        if first := self._next is None:
             self._next = self._clock() + _BETWEEN_LINES
             if (before := len(history) - (attempt.attempt == 1)) > 0:
                 self._say(f"The search continues with {plural(before, 'trial')} so far", "cyan")
@@ -287,7 +292,9 @@ class Logger:
                 self._say(what_ends_it, "cyan")
         self._open = {found for found in self._open if found[0] != attempt.id}  # a warning reported their end
         self._open.add((attempt.id, attempt.attempt))
-        self._say(started_line(history.trial(attempt.id), history.problem))
+        if first or self.verbose > 1:
+            self._named.add(attempt.id)
+            self._say(started_line(history.trial(attempt.id), history.problem))
 
     @_quietly
     def judged(self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict) -> None:
@@ -312,7 +319,10 @@ class Logger:
             if record.status not in results and (record.status is Status.RUNNING or not failed):
                 continue
             self._open.discard((trial, attempt))
-            line, leads = ended_line(history, record)
+            line, leads = ended_line(history, record, reasons=self.verbose > 1)
+            if trial not in self._named:
+                self._named.add(trial)
+                line += f"; {_cut(settings(record.config), _CONFIG)}"
             style = _STYLES.get(outcome_of(record, history.problem).kind, "default")
             self._say(line, "bold" if leads else style)
             if self._next is not None and self._clock() >= self._next:
@@ -331,7 +341,10 @@ class Logger:
         self._next, line = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)
         share = history.spent.share(history.wishes.extended(budget))
         if share is not None and _at_a_terminal():  # share of the closest limit
-            line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget: {line}"
+            left = ""
+            if 0.05 <= share < 1.0 and not over:
+                left = f", about {duration(history.spent.time * (1.0 - share) / share)} left"
+            line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget{left}: {line}"
         if line != self._standing:
             self._standing = line
             self._say(line, "cyan")

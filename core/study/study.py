@@ -88,8 +88,9 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         checkpoints: The folder of the checkpoints, or Checkpointing(folder, keep=3, disk_quota="20GB"), which also sets
             how many are kept. Default: None, next to the store's file; the model of the best trial is kept.
         max_failures: Number of trials that may fail in a row before the last exception is raised. Default: 5.
-        verbose: How much is logged to "haltune": 0 nothing; 1 a line when a trial starts and when it ends; 2 each
-            report's decision too. If your program does not configure logging, the lines go to stderr. Default: 1.
+        verbose: How much is logged to "haltune": 0 nothing; 1 a line when a trial pauses or ends; 2 also when it
+            starts, each report's decision, and reasons. If your program does not configure logging, the lines go to
+            stderr. Default: 1.
 
     Raises:
         InvalidInput: If arguments do not fit together, or haltune does not know the direction of the metric.
@@ -323,8 +324,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         mine, whose = self.session.log, trial._session.log
         if mine is not whose and next(mine.events()) != next(whose.events()):  # the first event has the study's id
             raise InvalidInput(
-                f"Trial {trial.id} belongs to the study {whose.name!r} in {whose.store.address()}, not to "
-                f"{mine.name!r} in {mine.store.address()}. Call tell() on the study whose ask() returned the trial."
+                f"Trial {trial.id} belongs to another study: to {whose.name!r} in {whose.store.url}, not to "
+                f"{mine.name!r} in {mine.store.url}. Call tell() on the study whose ask() returned the trial."
             )
         whole = all(given is None for given in (position, epoch, step, tokens))
         verdict = trial.report(value, trial.horizon if whole else position, epoch=epoch, step=step, tokens=tokens)

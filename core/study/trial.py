@@ -447,7 +447,7 @@ class Trial(Port, KnowsAttributes):
             InvalidInput: If the checkpoint is not a Keras model.
 
         Example:
-            See docs/loops/keras.md::
+            ::
 
                 model = trial.load_model() or build(**trial.config)
         """

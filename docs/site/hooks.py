@@ -1,8 +1,8 @@
 """Hooks of the site: files of the repository, links to them, equations and figures in the page.
 
 The pages are written to be read in the repository, too: links are paths there, an equation stands between dollars,
-a figure is an SVG file. `on_files` adds files outside docs/, `on_page_markdown` rewrites the links, and
-`on_page_content` writes equations as MathML and figures into the page, where they take its colours.
+a figure is an SVG file. `on_config` sets the address, `on_files` adds files outside docs/, `on_page_markdown` rewrites
+the links, and `on_page_content` writes equations as MathML and figures into the page, where they take its colours.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import posixpath
 import re
+import tomllib
 from pathlib import Path
 
 from cells import page as notebook
@@ -23,18 +24,26 @@ MOVED = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "measured.md",
     "LICENSE": "licence.md",
     "examples": "examples/all.md",
     "examples/digits.png": "examples/digits.png",
 }
-PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
+PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "benchmarks/README.md")
 OUTSIDE = {MOVED[name]: name for name in (*PAGES, "LICENSE")}  # pages that lie there
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sh": "sh"}
 LINK = re.compile(r"(?<=\]\()([^)\s:]+)(?=\))")
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 FIGURE = re.compile(r'<p><img alt="([^"]*)" src="([^"]*figures/[^"]+\.svg)" ?/?></p>')
 EQUATION = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.*?)\\\)|\\\[(.*?)\\\])</\1>', re.DOTALL)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Set the site's address, as pyproject.toml has it."""
+    config.site_url = tomllib.loads(_text(ROOT / "pyproject.toml"))["project"]["urls"]["Homepage"] + "/"
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -14,6 +14,7 @@ from transformers_nets import trainer
 from haltune.callbacks.lightning import HaltuneCallback as ForLightning
 from haltune.callbacks.schedules import falls, of_torch
 from haltune.callbacks.transformers import HaltuneCallback as ForTransformers
+from haltune.errors import documented
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HINT = "before the end of its learning-rate schedule"
@@ -40,7 +41,7 @@ def test_hugging_face(options, at, named, tmp_path, caplog):
     assert [t.attempt for t in study.trials] == [1 + len(at)] * 2
     hints = [line for line in caplog.messages if HINT in line]
     assert len(hints) == (named is not None)
-    assert all(named in line and "docs/howto/schedules.md" in line for line in hints)
+    assert all(named in line and documented("howto/schedules") in line for line in hints)
 
 
 def cosine(interval):

@@ -39,6 +39,8 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Study(X, "acc", max_steps=100, min_steps=3), "min_epochs=, which counts in the study's unit"),  # type: ignore[call-arg]
     (lambda: Int(1, 10, step=2), r"Int has no argument step=: there are no steps. Choice\("),  # type: ignore[call-arg]
     (lambda: Choice(categories=["a", "b"]), r"one list: Choice\(\["),  # type: ignore[call-arg]
+    (lambda: Choice("a", "b"), r"you gave 2: the options are one list: Choice\(\["),  # type: ignore[call-arg]
+    (lambda: ended().optimize(lambda trial: 0.5, n_jobs=4), r"workers=4 .* 'search.db'.*not in a notebook's cell"),  # type: ignore[call-arg]
     (lambda: Space(x=Float(0.0, 1.0)), r"one dict: Space\("),  # type: ignore[call-arg]
     (lambda: Budget(n_trials=20), "trials=20"),  # type: ignore[call-arg]
     (lambda: Study(X, direction="maximize"), r"Maximize\('val_acc'\)"),  # type: ignore[call-overload]
@@ -69,6 +71,7 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: C
         (lambda: Study(X, "acc", max_epochs=3), "trials_dataframe", r"study.frame\(\)"),
         (lambda: ended().trials[0], "x", r"use \.config\['x'\]"),
         (lambda: ended().best, "params", r"\.config"),
+        (lambda: ended().best, "model", r"study\.best\.checkpoint is its file"),
         (lambda: ended().best, "step", r"\.epoch, in the study's unit"),
         (lambda: haltune, "create_study", r"Study\(\.\.\.\)"),
         (lambda: policies, "ASHA", r"asynchronous=True"),
@@ -85,6 +88,12 @@ def test_an_attribute_of_another_tool_is_answered_with_the_word_for_it(
 def test_what_is_asked_for_is_no_trial_where_there_is_none(answer: Any) -> None:
     with pytest.raises(TypeError, match=rf"^{type(answer).__name__}\(reason='.*is no trial\. study.ask\(\)"), answer:
         pass
+
+
+def test_a_trial_that_is_told_to_another_study_is_refused_with_both_names() -> None:
+    mine = Study(X, "acc", max_epochs=3, policy=RandomSearch(), budget="3 trials", name="mine")
+    with pytest.raises(InvalidInput, match=r"Trial 0 belongs to another study: to 'study' in memory, not to 'mine'"):
+        mine.tell(a_trial(), 0.5)
 
 
 class Installed:

@@ -54,22 +54,43 @@ def test_the_gaussian_process_is_one_of_log_costs_with_the_noise_of_one_training
     mean, variance = direct.predict(points(7, 2))
     found = model.predict(points(7, 2))
     np.testing.assert_allclose(found.log_median, mean)
-    np.testing.assert_allclose(found.deviation**2, variance + direct.noise)
+    np.testing.assert_allclose(found.deviations[0] ** 2, variance + direct.noise)
 
 
-def test_equally_probable_processes_have_the_moments_of_their_mixture():
+def test_equally_probable_processes_are_a_mixture():
     x, new = points(6), points(5, 4)
     model = sample_gp(x, np.exp(x[:, 0] + x[:, 1]), count=4, rng=np.random.default_rng(0))
     rng = np.random.default_rng(1)
-    draws = np.concatenate(
-        [
-            p.log_median + p.deviation * rng.standard_normal((100_000, 5))
-            for p in (GPCost((part,)).predict(new) for part in model.parts)
-        ]
-    )
+    parts = [GPCost((part,)).predict(new) for part in model.parts]
+    draws = np.exp(
+        np.concatenate([p.centres[0] + p.deviations[0] * rng.standard_normal((200_000, 5)) for p in parts])
+    )  # fmt: skip
     found = model.predict(new)
-    np.testing.assert_allclose(found.log_median, draws.mean(axis=0), atol=0.01)
-    np.testing.assert_allclose(found.deviation, draws.std(axis=0), rtol=0.01)
+    np.testing.assert_allclose(found.mean, draws.mean(axis=0), rtol=0.01)
+    for share in (0.05, 0.5, 0.9):
+        np.testing.assert_allclose(found.quantile(share), np.quantile(draws, share, axis=0), rtol=0.02)
+    for limit in np.quantile(draws, [0.1, 0.4, 0.8]):
+        np.testing.assert_allclose(found.below(limit), (draws <= limit).mean(axis=0), atol=0.003)
+
+
+def test_a_mixture_of_distant_parts_is_no_log_normal_of_the_same_moments():
+    """Of 1 or 100 with equal probability, half of the trainings fit a budget of 2; one log-normal says 0.38."""
+    found = PredictedCost(np.log([[1.0], [100.0]]), np.full((2, 1), 0.1))
+    assert found.below(2.0)[0] == pytest.approx(0.5, abs=1e-9)
+    assert found.mean[0] == pytest.approx(50.5 * np.exp(0.005))
+    assert found.quantile(0.25)[0] == pytest.approx(1.0, rel=1e-6)
+    assert found.quantile(0.75)[0] == pytest.approx(100.0, rel=1e-6)
+    moments = PredictedCost(np.array([0.5 * np.log(100.0)]), np.array([np.hypot(0.1, 0.5 * np.log(100.0))]))
+    assert moments.below(2.0)[0] < 0.38
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_median_rises_as_its_gradient_says(count):
+    x = 0.1 + 0.8 * points(7)
+    model = sample_gp(x, np.exp(np.sin(3 * x[:, 0]) + x[:, 1]), count=count, rng=np.random.default_rng(0))
+    value, slopes = model.gradient(x + 0.05)
+    np.testing.assert_allclose(value, model.predict(x + 0.05).log_median)
+    np.testing.assert_allclose(slopes, differences(model, x + 0.05, 1e-4), atol=1e-4)
 
 
 def test_few_trainings_are_not_extrapolated_with_false_certainty():
@@ -99,7 +120,7 @@ def test_a_line_is_the_gaussian_process_of_its_linear_kernel():
     )
     found = model.predict(new)
     np.testing.assert_allclose(found.log_median, weights.T @ (logs - logs.mean()) + logs.mean(), atol=1e-5)
-    np.testing.assert_allclose(found.deviation**2, variance + model.noise, rtol=1e-3)
+    np.testing.assert_allclose(found.deviations[0] ** 2, variance + model.noise, rtol=1e-3)
 
 
 def test_a_known_cost_is_taken_at_its_word():

@@ -46,30 +46,47 @@ def heads(lines):
 # which lines
 
 
-def test_a_trial_has_a_line_as_it_starts_and_one_as_it_ends(said):
+def test_a_trial_has_a_short_line_as_it_ends_and_the_first_one_as_it_starts(said):
     study = searched()
     first, second = study.trials
-    beside = "the best so far" if study.best.trial == 1 else f"best {first.values[-1]:.4g} (trial 0)"
+    lead = ", the best so far" if study.best.trial == 1 else ""
     assert said()[0] == f"Trial 0 started: lr={first.config['lr']:.3g}, opt=adam (drawn at random)"
     assert said()[1] == f"Trial 0 trained in full, 4 epochs: acc {first.values[-1]:.4g}, the best so far"
-    assert said()[3] == f"Trial 1 trained in full, 4 epochs: acc {second.values[-1]:.4g}, {beside}"
-    assert said()[4] == f"The search is over: {study.outcome.reason}"
-    assert said()[5].startswith("2 trials, 8 epochs, 0:0")
-    assert len(said()) == 6
+    assert said()[2] == (
+        f"Trial 1 trained in full, 4 epochs: acc {second.values[-1]:.4g}{lead}; lr={second.config['lr']:.3g}, opt=adam"
+    )
+    assert said()[3] == f"The search is over: {study.outcome.reason}"
+    assert said()[4].startswith("2 trials, 8 epochs, 0:0")
+    assert len(said()) == 5
 
 
-def test_a_trial_that_pauses_and_resumes_says_where_and_why(said):
-    study = pausing_study(metric="loss", verbose=1)
+def test_a_line_of_a_trial_is_short_and_its_reasons_are_in_the_explanation(said):
+    study = Study(PROBLEM.space, PROBLEM.goal, max_epochs=27, budget="20 trials", seed=0)
+    for trial in study:
+        train(trial)
+    lines = [line for line in said() if line.startswith("Trial ")]
+    assert len(lines) == 1 + sum(t.attempt for t in study.trials)
+    assert max(map(len, lines[1:])) <= 110
+    assert sum("opt=adam" in line for line in lines) == 20
+    (chosen, *_) = [t for t in study.trials if "predicts" in t.proposed]
+    assert chosen.proposed in study.explain(chosen.id)
+    assert not any("predicts" in line for line in lines)
+
+
+def test_a_trial_that_pauses_and_resumes_says_where_and_why_with_more_words(said):
+    study = pausing_study(metric="loss", verbose=2)
     for trial in study:
         with trial:
             for epoch in trial.epochs():
                 if trial.report(1.0 / epoch).stops:
                     trial.save(lambda path: path.write_text("weights"))
                     break
-    assert said()[1] == "Trial 0 paused at epoch 2 of 4: loss 0.5, the best so far; a rung ends at 2"
-    assert said()[2].startswith("Trial 0 resumed after epoch 2: lr=")
-    assert said()[2].endswith(" (it was paused)")
-    assert said()[3] == "Trial 0 trained in full, 4 epochs: loss 0.25, the best so far"
+    lines = [line for line in said() if not line.startswith("Trial 0, epoch ")]
+    assert len(said()) - len(lines) == 4
+    assert lines[1] == "Trial 0 paused at epoch 2 of 4: loss 0.5, the best so far; a rung ends at 2"
+    assert lines[2].startswith("Trial 0 resumed after epoch 2: lr=")
+    assert lines[2].endswith(" (it was paused)")
+    assert lines[3] == "Trial 0 trained in full, 4 epochs: loss 0.25, the best so far"
 
 
 def test_a_search_that_somebody_stopped_is_not_over_nor_its_trial_interrupted(said):
@@ -90,7 +107,7 @@ def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
     for trial in Study(problem, RandomSearch(trials=2), seed=0):
         with trial:
             trial.report(0.5)
-    assert len(said()) == 6
+    assert len(said()) == 5
     assert not [line for line in said() if set(line) & set("\x1b\n\u202e")]
     assert "\\x1b[2J\\nb\\u202e" in said()[0]
 
@@ -142,9 +159,9 @@ def program(setup="", options="", inside="", **more):
 @pytest.mark.parametrize(
     ("setup", "options", "inside", "mine"),
     [
-        ("", "", "", [False] * 6),
-        ("logging.basicConfig(format='mine %(message)s', level=20)", "", "", [True] * 6),
-        ("", "", "logging.basicConfig(format='mine %(message)s')", [False, *[True] * 5]),
+        ("", "", "", [False] * 5),
+        ("logging.basicConfig(format='mine %(message)s', level=20)", "", "", [True] * 5),
+        ("", "", "logging.basicConfig(format='mine %(message)s')", [False, *[True] * 4]),
         ("logging.disable()", "", "", []),
     ],
 )
@@ -173,7 +190,7 @@ def test_a_launcher_logs_each_trial_once_and_its_workers_none(said, tmp_path, ca
     study = Study(PROBLEM, RandomSearch(trials=2), tmp_path / "s.db", seed=0)
     run(study, launched, workers=1, logs=tmp_path / "logs")
     assert heads(line for line in said() if line.startswith("Trial ")) == [
-        "Trial 0 started", "Trial 0 trained in full, 4 epochs", "Trial 1 started", "Trial 1 trained in full, 4 epochs",
+        "Trial 0 started", "Trial 0 trained in full, 4 epochs", "Trial 1 trained in full, 4 epochs",
     ]  # fmt: skip
     assert str(tmp_path / "logs") in said()[0]
     assert [log.read_text() for log in sorted((tmp_path / "logs").iterdir())] == ["", ""]
@@ -186,7 +203,7 @@ def test_a_launcher_logs_each_trial_once_and_its_workers_none(said, tmp_path, ca
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_so_far_never_falls(said, seed):
     chance = np.random.default_rng(seed)
-    study = Study({"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=27, budget="14 trials", seed=seed)
+    study = Study({"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=27, budget="14 trials", seed=seed, verbose=2)
     for trial in study:
         with trial:
             for epoch in trial.epochs():

@@ -54,7 +54,8 @@ def test_reopening_with_other_settings_lists_what_differs() -> None:
     for words in ("lr.high: recorded 1.0, given 2.0", "degree", "max_epochs: recorded 6, given 8", "policy.delta"):
         assert words in text
     assert "seed: recorded 1, given 2" in text
-    assert "another name= or store= for the new study. It may start with the result of 'study': start=[" in text
+    assert "another name= or store= for the new study. With learn_from=[('memory', 'study')] the new study" in text
+    assert text.endswith("If your space contains the recorded one, the same study continues in it")
     with pytest.raises(StudyMismatch, match=r"goal\.metric"):
         Study(Problem(SPACE, Maximize("f1", (0, 1)), 6), GPUCB(), store)
     with pytest.raises(StudyMismatch, match=r"policy\.policy"):

@@ -477,7 +477,7 @@ def said(runs: Runs) -> None:
         assert not undeclared, undeclared
         attempts = sum(t.attempt for t in ran.trials)
         others = [line for line in ran.lines if not re.match(r"\d+ of \d+ trials?, ", line)]  # those come by the clock
-        assert len(others) <= 2 * attempts + len(advice) + 1, ran.lines
+        assert len(others) <= attempts + len(advice) + 2, ran.lines
         for line in ran.lines:
             names = re.findall(r"(?:Maximize\(|Minimize\(|monitor=|rank_by=|metric )['\"]([^'\"]+)['\"]", line)
             assert set(names) <= ran.metrics, line

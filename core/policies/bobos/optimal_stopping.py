@@ -328,10 +328,20 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "resolve_at": (12, 16, 24, 32, 40),
         "K1": 1000.0,
         "paths": 20_000,
+        "cells": 16,
+        "slopes": 8,
         "missing": 0.1,
         "reference_curves": True,
     },
-    "faithful": {"resolve_at": (), "K1": 100.0, "paths": 100_000, "missing": 0.0, "reference_curves": False},
+    "faithful": {
+        "resolve_at": (),
+        "K1": 100.0,
+        "paths": 100_000,
+        "cells": 100,
+        "slopes": 1,
+        "missing": 0.0,
+        "reference_curves": False,
+    },
 }
 # with reference curves, in addition to every epoch from the first that is judged to `first`
 _FURTHER_WITH_OTHERS = (10, 14, 18, 20, 28, 36, 44, 48)
@@ -373,8 +383,9 @@ class OptimalStopping(KnowsAttributes):
         c: loss of each further epoch; with more than 51 epochs, of each further 51st of a full training, unless the
             mode is "faithful". Default: 1.
         paths: simulated curves per solution. Default: None, 20,000 or (faithful) 100,000.
-        cells: cells of the running mean at each epoch. Default: 16.
-        slopes: columns per cell, by how recent epochs differ from the prediction by the running mean. Default: 8.
+        cells: cells of the running mean at each epoch. Default: None, 16 or (faithful) 100.
+        slopes: columns per cell, by how recent epochs differ from the prediction by the running mean. Default: None, 8
+            or (faithful) 1, the running mean alone.
         min_visits: a cell with at most this many paths continues. Default: None, 30, or (robust) paths / 200 if that
             is more.
         missing: cost of a missing final value, as a share of a full training; if above 0, at least 1.5 epochs. A trial
@@ -399,9 +410,9 @@ class OptimalStopping(KnowsAttributes):
     K2: float = 99.0
     c: float = 1.0
     paths: int | None = None
-    cells: int = 16
+    cells: int | None = None
     min_visits: int | None = None
-    slopes: int = 8
+    slopes: int | None = None
     missing: float | None = None
     reference_curves: bool | None = None
 
@@ -494,7 +505,7 @@ class OptimalStopping(KnowsAttributes):
         missing = max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0  # in epochs
         losses = replace(losses, c=each, missing=missing * each)
         table = solve(
-            paths, y, incumbent_error, losses, self.cells, fewest, self.slopes,
+            paths, y, incumbent_error, losses, self.cells or 1, fewest, self.slopes or 1,
             saturated_loses=self.mode == "faithful",
             end_known=self.mode == "robust",
             calibrate=partial(calibrated, log_odds=odds) if learns else None,

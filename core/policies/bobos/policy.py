@@ -83,8 +83,8 @@ class Posed:
 
 @dataclass(frozen=True)
 class Stopper:
-    """The stopping rule, with options as for Halting. K_{1,t} = K_{1,1} growth^(t-1), t = trial number + 1; noise: the
-    sigma of xi_t, delta: its probability."""
+    """The stopping rule, with options as for Halting. K_{1,t} = K_{1,1} growth^(t-1), t = trial number + 1 - after;
+    noise: the sigma of xi_t, delta: its probability."""
 
     settings: OptimalStopping
     growth: float = 1.0
@@ -92,6 +92,7 @@ class Stopper:
     epoch_cost: Literal["epochs", "seconds"] = "epochs"
     noise: float = 0.0
     delta: float = 0.1
+    after: int = 0  # first trials that are never stopped, and that t does not count
     _tables: Memo[DecisionTable] = field(default_factory=lambda: Memo(64), repr=False, compare=False)
     _curves: Memo[ReferenceCurves] = field(default_factory=lambda: Memo(8), repr=False, compare=False)
 
@@ -122,6 +123,8 @@ class Stopper:
         """Return CONTINUE or STOP for a trial whose last entry is the report to be judged."""
         if history.problem.max_epochs is None:
             raise InvalidInput("Optimal stopping needs max_epochs. Give it to Problem: the epochs of a full training.")
+        if trial.id < self.after:
+            return continue_(f"one of the {plural(self.after, 'initial trial')}, which train in full")
         posed = self.posed(history, trial)
         if posed is None:
             return continue_("no value to beat yet: no other trial has ended with a finite value")
@@ -140,8 +143,8 @@ class Stopper:
         scale, best = history.scale_of(trial.id), history.incumbent(exclude=trial.id)
         if scale is None or math.isnan(best) or not trial.whole.any():
             return None
-        goal, t, losses = history.problem.goal, trial.id + 1, self.settings.losses()
-        certain = self.certain_from is not None and t >= self.certain_from
+        goal, t, losses = history.problem.goal, max(trial.id + 1 - self.after, 1), self.settings.losses()
+        certain = self.certain_from is not None and trial.id + 1 >= self.certain_from
         weight = _relative_epoch(history, trial) if self.epoch_cost == "seconds" else 1.0
         try:
             k1 = math.inf if certain else losses.K1 * self.growth ** (t - 1)
@@ -451,9 +454,10 @@ class BOBOS(Policy[BOBOSState]):
 
     GP-UCB over configurations and epochs chooses configurations; Bayesian optimal stopping stops trials. The mode
     "robust" is recommended: it solves the stopping problem again during the trial, over power-law curves. "faithful"
-    solves it once, as in the paper, and its surrogate also uses every first epoch. Its curves decay towards error 0 of
-    the score scale: give the goal bounds that the best trials come close to, or none. Within (0, 1) it hardly ever
-    stops a curve that settles at an error of 0.1.
+    solves it once, as in the paper, and its surrogate also uses every first epoch; the initial trials train in full,
+    and K1 grows from the first trial after them. Its curves decay towards error 0 of the score scale: give the goal
+    bounds that the best trials come close to, or none. Within (0, 1) it hardly ever stops a curve that settles at an
+    error of 0.1.
 
     Args:
         mode: "robust" or "faithful". Default: "robust".
@@ -474,7 +478,7 @@ class BOBOS(Policy[BOBOSState]):
             noise. Default: 0.
         initial: number of Sobol configurations before the first fit. Default: 6.
         beta: weight of the variance in the upper confidence bound: "scaled", "theorem" or a number, as for GPUCB.
-            Default: "scaled".
+            Default: None, "scaled"; "faithful" on a finite space "theorem".
         delta: probability that the bound of theorem 1 fails, as for GPUCB. Default: 0.1.
         refit_every: finished trials between fits of the kernel, as for GPUCB. Default: 10.
         stopping: an OptimalStopping with further settings of the solver, instead of mode, K1, K2 and c. Default:
@@ -509,7 +513,7 @@ class BOBOS(Policy[BOBOSState]):
     epoch_cost: Literal["epochs", "seconds"] = "epochs"
     noise: float = 0.0
     initial: int = 6
-    beta: Beta = "scaled"
+    beta: Beta | None = None
     delta: float = 0.1
     refit_every: int = 10
     stopping: OptimalStopping | None = None
@@ -540,12 +544,16 @@ class BOBOS(Policy[BOBOSState]):
             if k1 is None and self.mode == "robust":
                 k1 = _FIRST_K1
             settings = OptimalStopping(mode=self.mode, K1=k1, K2=self.K2, c=self.c)
-        stopper = Stopper(settings, self.growth, self.certain_from, self.epoch_cost, self.noise, self.delta)
+        faithful = settings.mode == "faithful"
+        if self.beta is None and not faithful:
+            object.__setattr__(self, "beta", "scaled")
+        after = self.initial if faithful else 0
+        stopper = Stopper(settings, self.growth, self.certain_from, self.epoch_cost, self.noise, self.delta, after)
         object.__setattr__(self, "_stopper", stopper)
         # The robust mode leaves the first epoch out: it differs so much that it shortens all lengthscales.
-        rows = Marked() if settings.mode == "faithful" else Marked(Marked.shares[1:])
-        surrogate = Surrogate(rows, self.refit_every, self.initial, self.beta, self.delta)
-        surrogate.check("BOBOS")
+        rows = Marked() if faithful else Marked(Marked.shares[1:])
+        surrogate = Surrogate(rows, self.refit_every, self.initial, self.beta, self.delta, after)
+        surrogate.check("BOBOS", unset=faithful)
         object.__setattr__(self, "_surrogate", surrogate)
 
     @property

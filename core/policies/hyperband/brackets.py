@@ -153,7 +153,7 @@ def hyperband(
             n = ceil(((s_max + 1) // (s + 1)) * base**s)
         else:
             n = ceil((s_max + 1) * base**s / (s + 1))
-        made.append(_bracket(n, s, R, base, unit, whole))
+        made.append(bracket_of(n, s, R, base, unit, whole))
     return Schedule(tuple(made))
 
 
@@ -189,7 +189,7 @@ def growing(
         for s in range(s_max, -1, -1):
             n = floor(2**k * base**s / (R * (s + 1)))
             if n >= 1 and (t := fewest_halvings(2**k, n, R, base)) is not None:
-                yield _bracket(n, t, R, base, unit, whole)
+                yield bracket_of(n, t, R, base, unit, whole)
 
 
 def fewest_halvings(budget: Number, n: int, max_resource: Number, eta: Number) -> int | None:
@@ -241,7 +241,8 @@ def infinite(eta: int = 2, start: Number = 2) -> Iterator[Bracket]:
             yield pulls(eta**power, budget, eta)
 
 
-def _bracket(n: int, s: int, R: Fraction, eta: Fraction, unit: Fraction, whole: bool) -> Bracket:
+def bracket_of(n: int, s: int, R: Fraction, eta: Fraction, unit: Fraction = Fraction(1), whole: bool = True) -> Bracket:
+    """Return n_i = floor(n eta^-i) configurations at r_i = R eta^(i - s) units, i = 0, ..., s."""
     return _joined([(floor(n / eta**i), R * eta**i / eta**s * unit) for i in range(s + 1)], s, whole)
 
 

@@ -278,6 +278,16 @@ class MemberSet:
         widest = float(np.sqrt(belief.field.variance[members].max())) / belief.scale
         return self.confidence.after(stage, widest, belief.seen, self._size(belief), spent)
 
+    def accuracy(self, history: History, stage: Stage, belief: SiteBelief) -> float:
+        """Return epsilon of definition 3.1 after the last complete stage, units of the target; inf before one.
+
+        Everything left is within epsilon of the best, or within epsilon / 2 of the threshold. An implicit threshold
+        adds its share of the error of the best: members are known to w = (1 + slack) eta, so the best to 2 w, the
+        threshold to 2 |share| w, and an open point is at most 2 w (1 + |share|) from it.
+        """
+        share = self.aim_of(history).share
+        return self.confidence.accuracy(stage) * belief.scale * (1.0 if share is None else 1.0 + abs(share))
+
     def spent(self, history: History, state: TruVaRState, belief: SiteBelief) -> float:
         """Return the cost of the observations in units of the least cost, or their number if beta needs no cost."""
         if self.confidence.beta_form != "theorem":
@@ -286,7 +296,7 @@ class MemberSet:
         return self.prices.spent(history, state.finished, least)
 
     def cache_members(self, history: History, state: TruVaRState, look: Look, members: Mask) -> None:
-        if self.monotone:
+        if self.monotone and self.surrogate.sites_of(history.problem) is not None:
             self._sets.put(_key(history, state.finished, (*state.looks, look)), members)
 
     def _size(self, belief: SiteBelief) -> int:

@@ -116,12 +116,12 @@ class TruVaR(Policy[TruVaRState]):
         representers: number of points that represent a space without a grid. Default: 400.
         candidates: configurations to observe: "all"; "members", those that may still be the best or good enough; or a
             number, those with the highest upper bounds. Default: "all".
-        monotone: True: members never come back (algorithm 2). False: a maximiser that was lost can come back. Default:
-            None, True for level sets with a given kernel.
+        monotone: True: members never come back (algorithm 2). False: a configuration that was ruled out can come back.
+            Default: None, True with a given kernel over fixed configurations (a finite space or `grid`).
         anticipate: count the members that an observation would settle: slower, and better if moving from one site to
             the next is expensive. Default: False.
-        accuracy: the search for the best ends when epsilon is at most this, units of the metric. Default: None,
-            never.
+        accuracy: the search ends when epsilon (definition 3.1) is at most this, units of the metric: everything left
+            is within epsilon of the best, or within epsilon / 2 of the threshold. Default: None, never.
         a: factor of beta; of a simpler rule beta itself. Default: None, 0.5, for level sets 1, for a simpler rule 9.
         beta: "practical", a log(|D| t^2), or "theorem", (14) of the paper. Default: "practical".
         delta: probability that the bound of "theorem" fails. Default: 0.1.
@@ -193,7 +193,7 @@ class TruVaR(Policy[TruVaRState]):
             max(1, self._first), self.grid, self.representers, sets, self.threshold, None if simple else matters,
         )  # fmt: skip
         prices = Prices(CostOptions("TruVaR", self.cost), self.cost_model == "gp", surrogate.levels)
-        monotone = (given and sets) if self.monotone is None else self.monotone
+        monotone = given if self.monotone is None else self.monotone
         member_set = MemberSet(confidence, self.threshold, self.implicit, surrogate, prices, monotone)
         object.__setattr__(self, "_member_set", member_set)
 
@@ -298,9 +298,11 @@ class TruVaR(Policy[TruVaRState]):
         if self.rule != "truvar":
             member_set.cache_members(history, state, look, members)
             return self._by_rule(history, pending, members, look)
-        epsilon = member_set.confidence.accuracy(stage) * belief.scale
-        if self.accuracy is not None and not member_set.sets and epsilon <= self.accuracy:
-            return Finish(f"every remaining configuration is within {epsilon:.3g} of the best")
+        epsilon = member_set.accuracy(history, stage, belief)
+        if self.accuracy is not None and seen_enough and epsilon <= self.accuracy:
+            if not member_set.sets:
+                return Finish(f"every remaining configuration is within {epsilon:.3g} of the best")
+            return _near(members, 0.5 * epsilon)
         root = member_set.root(stage, belief, spent)
         choice = ObservationChoice(
             pending, members, self._eta(stage, pending, members, root), root, member_set.aim_of(history),

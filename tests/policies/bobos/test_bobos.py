@@ -12,7 +12,20 @@ import pytest
 from rising import ALONE, HORIZON, SOLVER, Pausing, curve
 from worlds import problem, search, small_study, train
 
-from haltune import Action, Budget, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Trial, Verdict
+from haltune import (
+    Action,
+    Budget,
+    Float,
+    HaltuneWarning,
+    Int,
+    Maximize,
+    Minimize,
+    Problem,
+    Space,
+    Study,
+    Trial,
+    Verdict,
+)
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import StudyMismatch
@@ -62,6 +75,29 @@ def test_k1_grows_by_the_factor_of_the_paper_each_trial() -> None:
 
 
 @pytest.mark.slow
+def test_the_faithful_mode_trains_the_initial_trials_in_full_and_counts_t_after_them() -> None:
+    """The initial points are those of GP-UCB; K1 and beta begin with the first trial that the search itself chose."""
+    settings = OptimalStopping("faithful", K1=150.0, paths=4000)
+    assert (settings.cells, settings.slopes) == (100, 1)
+    study = small_study(BOBOS(initial=5, stopping=settings, growth=2.0), problem=problem(epochs=HORIZON), trials=8)
+    for trial in study:
+        train(trial, lambda c, e, n=trial.id: curve(0.9 - 0.1 * n, e))
+    assert all(len(trial.epochs) == HORIZON for trial in study.trials[:5])
+    seen = {e.trial: e.verdict.evidence["K1"] for e in verdicts(study)}
+    assert seen == {5: 150.0, 6: 300.0, 7: 600.0}
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_the_faithful_beta_is_theorem_1_on_a_finite_space_and_scaled_on_another(finite: bool) -> None:
+    space = Space({"x": Int(1, 40) if finite else Float(0.0, 1.0)})
+    study = small_study(BOBOS("faithful", initial=2), problem=Problem(space, Maximize("a"), 3), trials=4)
+    for trial in study:
+        train(trial, lambda c, e: curve(0.5, e))
+    found = [e.evidence["beta"] for e in study.events() if e.kind == "started" and "beta" in e.evidence]
+    expected = [2 * math.log(40 * t**2 * math.pi**2 / 0.6) if finite else 0.2 * math.log(2 * t) for t in (1, 2)]
+    assert found == pytest.approx(expected)
+
+
 def test_nothing_is_stopped_from_the_trial_on_at_which_k1_is_infinite() -> None:
     study = judged_search(BOBOS(initial=3, certain_from=8, kappa=math.inf))
     status = [t.status for t in study.trials]

@@ -1,6 +1,7 @@
 """TruVaR: its decisions against algorithms 1 and 2 written out, replays, levels, costs, workers, and what it finds."""
 
 import math
+import re
 from functools import partial
 
 import numpy as np
@@ -82,10 +83,12 @@ def by_the_book(values, noises, costs, steps, threshold=None, cost=None, monoton
     return rows
 
 
-def test_it_takes_the_steps_of_algorithm_1_for_optimisation():
+@pytest.mark.parametrize("monotone", [None, False])
+def test_it_takes_the_steps_of_algorithms_1_and_2_for_optimisation(monotone):
     values = truth()
-    study = search(TruVaR(kernel=KERNEL, noise=1e-4, grid=SIDE, initial=0), values, 12, noise={None: 1e-4})
-    expected = by_the_book(values, [1e-4], [1.0], 11)
+    policy = TruVaR(kernel=KERNEL, noise=1e-4, grid=SIDE, initial=0, monotone=monotone)
+    study = search(policy, values, 12, noise={None: 1e-4})
+    expected = by_the_book(values, [1e-4], [1.0], 11, monotone=monotone is None)
     found = [(KEYS.index(SPACE.key(e.config)), 0, e.evidence["stage"]) for e in started(study)]
     assert found == expected
 
@@ -251,6 +254,28 @@ def test_other_rules_choose_what_their_formula_says(rule):
         assert score[place] >= score.max() - 1e-7
         seen_at.append(place)
         seen_y.append(float(trial.values[-1]))
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+@pytest.mark.parametrize("goal", [{}, {"threshold": 0.5}, {"implicit": 0.6}])
+def test_a_search_ends_at_the_accuracy_of_definition_3_1(goal, seed):
+    values, accuracy = truth(seed), 0.5
+    policy = TruVaR(
+        kernel=KERNEL, noise=1e-4, grid=SIDE, accuracy=accuracy, beta="theorem", r=0.5, slack=0.1, **goal
+    )  # fmt: skip
+    study = search(policy, values, 300, noise={None: 1e-4})
+    assert 4 < len(study.trials) < 300
+    assert re.search("of the (best|threshold)|classified", study.ask().reason)
+    if not goal:
+        assert "of the best" in study.ask().reason
+        kept = [KEYS.index(SPACE.key(c)) for c in study.maximisers().configs]
+        assert int(np.argmax(values)) in kept
+        assert values[kept].min() >= values.max() - accuracy
+        return
+    found = study.level_set()
+    threshold = goal.get("threshold", 0.6 * values.max())
+    assert np.all(np.abs(values - threshold)[found.open] <= accuracy / 2)
+    assert np.array_equal(found.reaches[~found.open], (values >= threshold)[~found.open])
 
 
 @pytest.mark.parametrize(("options", "kernel"), [({}, "se"), ({"threshold": 0.5}, KERNEL)])

@@ -1,0 +1,86 @@
+"""What a repository is expected to have: workflows, forms, a citation and a recipe, which agree with the package."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def loaded(path: str | Path) -> Any:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    return list(chain(*(job.get("steps", []) for job in loaded(path)["jobs"].values())))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_targets_of_the_makefile(path: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {name for line in re.findall(r"^([\w -]+):(?!=)", makefile, re.M) for name in line.split()}
+    commands = [step["run"] for step in steps(path) if "run" in step]
+    for command in commands:
+        assert command.startswith(("make ", ".ci/run", "sudo apt-get ")), command
+        if command.startswith("make "):
+            assert command.split()[1] in targets
+    assert path.stem != "tests" or {".ci/run", "make newest", "make lowest"} <= {c.split(" #")[0] for c in commands}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_may_write_nothing_but_what_it_publishes(path: Path) -> None:
+    flow = loaded(path)
+    assert flow["permissions"] == {"contents": "read"}
+    for name, job in flow["jobs"].items():
+        assert name == "publish" or "permissions" not in job
+        assert "secrets" not in str(job)
+
+
+def test_every_python_that_the_package_names_is_tested() -> None:
+    matrix = loaded(".github/workflows/tests.yml")["jobs"]["newest"]["strategy"]["matrix"]
+    named = {c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)}
+    assert named <= set(matrix["python"])
+    assert all(SpecifierSet(PROJECT["requires-python"]).contains(version) for version in matrix["python"])
+    systems = {c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if c.startswith("Operating System")}
+    assert systems == {"MacOS", "Linux"}
+    assert {name.partition("-")[0] for name in matrix["os"]} == {"macos", "ubuntu"}
+
+
+def test_hooks_before_a_commit_have_the_versions_of_the_environment() -> None:
+    pins = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M))
+    found = {repo["repo"].rsplit("/", 1)[-1]: repo.get("rev") for repo in loaded(".pre-commit-config.yaml")["repos"]}
+    assert found["ruff-pre-commit"] == f"v{pins['ruff']}"
+    assert {"codespell", "local"} <= set(found)
+
+
+def test_the_citation_and_the_recipe_are_those_of_this_version() -> None:
+    citation, recipe = loaded("CITATION.cff"), loaded(".ci/conda/recipe.yaml")
+    assert citation["version"] == recipe["context"]["version"] == PROJECT["version"]
+    assert citation["abstract"] == recipe["about"]["summary"] == PROJECT["description"]
+    papers = {(work["authors"][0]["family-names"], work["year"]) for work in citation["references"]}
+    assert papers == {("Dai", 2019), ("Li", 2018), ("Lee", 2021), ("Cironis", 2021), ("Bogunovic", 2016)}
+    extras = PROJECT["optional-dependencies"]
+    asked = [*PROJECT["dependencies"], *extras["cli"], *extras["report"], *extras["watch"]]
+    ours = {r.name: str(r.specifier) for r in map(Requirement, asked) if r.name != "haltune"}
+    named = dict(line.split(" ", 1) for line in recipe["requirements"]["run"])
+    assert named == {**ours, "python": PROJECT["requires-python"]}
+
+
+@pytest.mark.parametrize("name", ["bug", "feature"])
+def test_a_form_asks_for_what_is_needed_to_answer(name: str) -> None:
+    form = loaded(f".github/ISSUE_TEMPLATE/{name}.yml")
+    assert {"name", "description", "body"} <= set(form)
+    ids = [field["id"] for field in form["body"]]
+    assert len(ids) == len(set(ids))
+    assert any(field.get("validations", {}).get("required") for field in form["body"])

@@ -1,0 +1,146 @@
+"""Live trainings (benchmarks/search/live.py): a slot trains as if it were alone, and resumes as if it never paused."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from documents import ROOT
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+sys.path.append(str(ROOT / "benchmarks/search"))
+
+from live_trainings.engine import Slots
+from live_trainings.families import FAMILIES
+from live_trainings.instances import Instance
+from live_trainings.results import regrets
+from live_trainings.runs import together
+from live_trainings.searches import OWN, Limits, Search, Turn
+
+
+def short(family: str, searched: str = "lr") -> Instance:
+    """The first instance with few steps that needs no data folder and searches a hyperparameter."""
+    for number in range(100):
+        try:
+            instance = FAMILIES[family](number, "/nowhere")
+        except SystemExit:  # its table is not scikit-learn's
+            continue
+        if instance.steps <= 12 and searched in instance.domains:
+            return instance
+    raise AssertionError(f"all instances of {family} need a data folder or many steps")
+
+
+def tiny() -> Instance:
+    """Three evaluations of two steps each."""
+    instance = short("regression", searched="width")
+    instance.horizon, instance.steps = 3, 2
+    return instance
+
+
+def filled(instance: Instance, count: int) -> tuple[Slots, list[dict]]:
+    """Slots with a random configuration each."""
+    configs = instance.space.sample(count + 1, np.random.default_rng(1))
+    slots = Slots(instance, count)
+    for slot in range(count):
+        slots.start(slot, configs[slot], seed=slot)
+    return slots, configs
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_slot_that_was_saved_and_loaded_equals_one_that_never_paused(family: str) -> None:
+    instance = short(family)
+    through, configs = filled(instance, 2)
+    paused, _ = filled(instance, 2)
+    values = [through.train()[0][0] for _ in range(3)]
+    first = paused.train()[0][0]
+    state = paused.save(0)
+    paused.start(0, configs[2], seed=9)
+    paused.train()
+    paused.load(0, state)
+    later = [paused.train()[0][0] for _ in range(2)]
+    assert [first, *later] == pytest.approx(values, rel=0, abs=0, nan_ok=True)
+    np.testing.assert_array_equal(paused.save(0).memory, through.save(0).memory)
+    assert len({*values}) > 1 or math.isnan(values[0])  # it trained
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_slot_trains_the_same_beside_other_neighbours(family: str) -> None:
+    instance = short(family)
+    beside, configs = filled(instance, 3)
+    alone, _ = filled(instance, 1)
+    beside.start(1, {**configs[1], "lr": 1e30}, seed=1)  # diverges
+    kept, single = beside.train()[1][0], alone.train()[1][0]
+    assert kept == pytest.approx(single, rel=1e-4, nan_ok=True)
+    np.testing.assert_allclose(beside.save(0).memory[0], alone.save(0).memory[0], rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_instance_is_drawn_from_its_number_alone(family: str) -> None:
+    one, again = short(family), None
+    again = FAMILIES[family](one.number, "/nowhere")
+    assert (one.space.parameters, one.fixed, one.horizon) == (again.space.parameters, again.fixed, again.horizon)
+    config = one.space.sample(1, np.random.default_rng(0))[0]
+    drawn = [i.weights(i.settings(config), np.random.default_rng(3)) for i in (one, again)]
+    assert all(np.array_equal(drawn[0][name], drawn[1][name]) for name in drawn[0])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cost_is_counted_in_mean_evaluations_and_grows_with_the_batch(family: str) -> None:
+    instance = short(family)
+    configs = instance.space.sample(300, np.random.default_rng(5))
+    costs = np.array([instance.cost(config) for config in configs])
+    assert costs.min() > 0
+    assert costs.mean() == pytest.approx(1.0, rel=0.15)
+    assert instance.cost({**configs[0], "batch": 12}) == pytest.approx(2 * instance.cost({**configs[0], "batch": 6}))
+
+
+def in_turn(instance: Instance, limits: Limits) -> Search:
+    """Two trials, an evaluation each in turn."""
+    for epoch in range(instance.horizon):
+        for trial, config in enumerate(instance.space.sample(2, np.random.default_rng(0))):
+            yield Turn(trial, config, epoch, keeps=True)
+
+
+def one_by_one(instance: Instance, limits: Limits) -> Search:
+    """The same, one after the other."""
+    for trial, config in enumerate(instance.space.sample(2, np.random.default_rng(0))):
+        for epoch in range(instance.horizon):
+            yield Turn(trial, config, epoch)
+
+
+def test_searches_that_pause_and_that_do_not_find_the_same() -> None:
+    instance = tiny()
+    turns, ones = together(instance, {"turns": in_turn, "ones": one_by_one}, [("turns", 0), ("ones", 0)], 2, False)
+    assert turns.finals == ones.finals
+    assert turns.shown[-1] == ones.shown[-1]
+    assert len(turns.paid) == len(ones.paid) == 2 * instance.horizon
+
+
+def test_where_the_last_epoch_counts_nothing_is_found_before_a_training_is_complete() -> None:
+    instance = tiny()
+    instance.of = "last"
+    (seat,) = together(instance, {"turns": in_turn}, [("turns", 0)], 2, False)
+    line = seat.line()
+    assert line["true"][15] is None  # each had two evaluations
+    assert line["true"][-1] == min(line["finals"])
+    assert len(line["true"]) == 20
+
+
+def test_a_search_by_cost_pays_the_cost_of_its_configurations() -> None:
+    instance = tiny()
+    (seat,) = together(instance, OWN, [("random", 0)], 2, True)
+    assert seat.paid[-1] == pytest.approx(2 * instance.horizon, rel=0.4)
+    assert len({round(price, 9) for price in np.diff(seat.paid)}) > 1
+
+
+def test_regret_is_0_at_the_best_of_all_searches_and_1_at_the_median_of_random_search() -> None:
+    def line(method: str, true: list[float | None], finals: list[float | None]) -> dict:
+        return {"family": "f", "instance": 0, "method": method, "goal": "min", "true": true, "finals": finals}
+
+    random = line("random", [None, 3.0, 3.0], [5.0, 3.0, None])
+    found, left_out = regrets([random, line("other", [4.0, 2.0, 1.0], [1.0])])
+    assert left_out == []
+    np.testing.assert_allclose(found["random"]["f", 0], [1.0, 0.5, 0.5])
+    np.testing.assert_allclose(found["other"]["f", 0], [0.75, 0.25, 0.0])
+    assert regrets([line("other", [4.0], [])]) == ({}, ["f 0: random was not run"])
