@@ -23,7 +23,7 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint docs figures notebooks bench claims dist newest lowest clean always style types with-frameworks without-frameworks
+.PHONY: help demo test test-all gpu lint docs figures notebooks bench claims dist newest lowest clean always style types with-frameworks without-frameworks
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -33,6 +33,7 @@ help:
 	@echo 'make demo      tune a small network on real digits and watch runs being stopped, with reasons'
 	@echo 'make test      formatting, lint, types and the quick tests (JOBS=2 at a time), the same each time'
 	@echo 'make test-all  the same with the slow tests, and properties tried on new and more examples'
+	@echo 'make gpu       the tests that need a CUDA device'
 	@echo 'make lint      formatting, lint and types'
 	@echo 'make docs      the site of documentation, in build/docs: open index.html'
 	@echo 'make bench     the benchmarks; DATA=folder of recorded curves and costs, BENCH=one script'
@@ -77,19 +78,26 @@ test-all: CHOSEN = --hypothesis-profile=fresh
 test test-all: style
 ifdef ARGS
 	@$(MAKE) --no-print-directory types
-	$(PY) -m pytest -q -n $(JOBS) $(CHOSEN) $(ARGS)
+	$(PY) -m pytest -q -rs -n $(JOBS) $(CHOSEN) $(ARGS)
 else
 	@$(MAKE) --no-print-directory -j3 BESIDE=1 CHOSEN="$(CHOSEN)" with-frameworks without-frameworks types
 endif
 
+# what needs a CUDA device, in one process, without the network
+gpu:
+	$(call environment,dev)
+	$(PY) -m pytest -q -m gpu tests/callbacks $(ARGS)
+
 # Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others. Those
 # take a file each, so that what its tests share is made once, and the files of tests/conftest.py's LONGEST first.
-FRAMEWORKS := tests/callbacks tests/keras_tuner tests/foreign tests/launch/test_distributed_program.py \
-	tests/test_pages.py tests/test_docs.py tests/test_readme.py tests/test_docstrings_of_doors.py
+# Keras is tested in processes of its own, which the others start.
+FRAMEWORKS := $(wildcard tests/callbacks/test_*.py) tests/callbacks/lightning tests/callbacks/transformers tests/foreign \
+	tests/launch/test_distributed_program.py tests/test_pages.py tests/test_docs.py tests/test_readme.py \
+	tests/test_docstrings_of_doors.py
 with-frameworks:
-	$(PY) -m pytest -q $(CHOSEN) $(FRAMEWORKS)
+	$(PY) -m pytest -q -rs $(CHOSEN) $(FRAMEWORKS)
 without-frameworks:
-	$(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHOSEN) $(FRAMEWORKS:%=--ignore=%)
+	$(PY) -m pytest -q -rs -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHOSEN) $(FRAMEWORKS:%=--ignore=%)
 
 bench claims: export HALTUNE_DATA := $(if $(DATA),$(abspath $(DATA)),$(HALTUNE_DATA))
 bench: BENCH ?= $(sort $(shell grep -l '^if __name__' benchmarks/speed/*.py)) \

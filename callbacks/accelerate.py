@@ -72,6 +72,8 @@ class AcceleratedLoop(TrainingLoop):
                         loop.report(accelerator.reduce(loss.detach(), "mean").item())
     """
 
+    _own_file = "haltune_{}.json"
+
     def __init__(
         self, trial: Trial, accelerator: Any, verbose: bool = False, *, now: Callable[[], float] = time.monotonic
     ) -> None:
@@ -131,16 +133,16 @@ class AcceleratedLoop(TrainingLoop):
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         flags = [[p.requires_grad for p in model.parameters()] for model in self._accelerator._models]
         state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "flags": flags}
-        (path / ranks.own(_OWN)).write_text(json.dumps(state), encoding="utf-8")
+        (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
 
     def _restore(self) -> None:
         if self.trial.checkpoint is None:
             return
         ranks, folder = torch_ranks(), Path(self.trial.checkpoint)
         try:
-            state = json.loads((folder / _OWN.format(0)).read_text(encoding="utf-8"))
+            state = json.loads((folder / self._own_file.format(0)).read_text(encoding="utf-8"))
             if state["processes"] == ranks.size:
-                state = json.loads((folder / ranks.own(_OWN)).read_text(encoding="utf-8"))
+                state = json.loads((folder / ranks.own(self._own_file)).read_text(encoding="utf-8"))
             processes, loaders, randomness = state["processes"], state["loaders"], state["random"]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
@@ -180,9 +182,6 @@ class _Placed:
         finally:
             if self._haltune_place is place:
                 self._haltune_place = None
-
-
-_OWN = "haltune_{}.json"  # a rank's own file in the folder of a state
 
 
 def _of_loader(loader: Any) -> dict[str, Any]:

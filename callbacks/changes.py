@@ -93,10 +93,16 @@ def set_numbers(model: Any, found: Mapping[str, Any]) -> None:
             setattr(modules[module], attribute, value)
 
 
+def local(tensor: Any) -> Any:
+    """Return the part of a tensor that this process holds: all of it, unless it is spread over several."""
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def fingerprint(*models: Any) -> int:
-    """Return a number that differs between torch models with other weights."""
+    """Return a number that differs between torch models with other weights, from the parts that this process holds."""
     import torch
 
-    weights = [p.detach() for model in models for p in model.parameters() if p.is_floating_point()]
+    weights = [local(p) for model in models for p in model.parameters() if p.is_floating_point()]
     sums = [p.sum(dtype=torch.float64).cpu() for p in weights if p.device.type != "meta"]
     return hash(tuple(torch.stack(sums).tolist())) if sums else 0

@@ -7,8 +7,11 @@ next report, where the trial is saved.
 
 Under torchrun every rank runs the same loop. Rank 0 reports and saves, and all ranks stop, pause and resume together,
 each with its own random state. If a value differs between ranks, that of rank 0 counts, so reduce it first. For a
-sharded state, as with FSDP, set `together=True`. Every rank then calls `save` with the path of the same folder, and the
-trial resumes on as many ranks.
+sharded state, as with FSDP, use `ShardedLoop` (haltune.callbacks.sharded). `together=True` is for a state that you
+write yourself: every rank calls `save` with the path of the same folder, and the trial resumes on as many ranks.
+
+With `background=True` the training continues while the model of the best epoch is written. The model is committed, and
+recorded in the log, at the end of the next epoch. A pause and the end of the trial wait for it.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import capture, restore, state_from_json
 from haltune.display import plural, several_of
@@ -30,6 +35,7 @@ from haltune.ranks import follows, this, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 
+from .behind import Behind, copied
 from .reporter import Reporter
 
 
@@ -45,6 +51,9 @@ class TrainingLoop:
         suffix: The ending of that path. Default: ".ckpt".
         together: Whether every rank calls `save`, with the path of the same existing folder. Default: False, only
             rank 0.
+        background: Whether `save` only copies the state and returns a function that writes it, such as
+            write_later(state, path). haltune calls the function in a thread if the state is that of a best epoch, so
+            that the training continues. Default: False, `save` writes.
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
@@ -66,6 +75,8 @@ class TrainingLoop:
         [2, 2, 2]
     """
 
+    _own_file = "{}.random"  # of each rank, in the folder that ranks write together
+
     def __init__(
         self,
         trial: Trial,
@@ -74,12 +85,16 @@ class TrainingLoop:
         save: Callable[[Path], object] | None = None,
         suffix: str = ".ckpt",
         together: bool = False,
+        background: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         if save is not None:
             check_write(save)
         self._reporter = Reporter(trial, verbose=verbose, now=now)
-        self._save, self._suffix, self._together = save, suffix, together
+        self._suffix, self._together = suffix, together
+        self._save = save if save is None or not background else partial(_save_at_once, save)
+        self._copies = save if background and (this().alone or together) else None  # returns what writes its copy
+        self._behind = Behind(self._reporter)
         self._epoch: int | None = None
         self._position: float | None = None  # of the report in this epoch
 
@@ -129,6 +144,7 @@ class TrainingLoop:
                     self._reporter.end("interrupted")
                 raise
             self._epoch = None
+            self._commit()
             if self._save is not None and not (self._reporter.pausing or interruption.waits) and self._reporter.keeps:
                 self._keep()
             self._reporter.end_of_fit()
@@ -157,6 +173,7 @@ class TrainingLoop:
                     self._leave(epoch)
                 raise
             self.trial.begins_epoch(None)
+            self._commit(wait=False)
             if not self._reported:
                 self._reporter.trained = float(epoch)
             if self._save is not None and self._reporter.keeps_epoch:
@@ -208,7 +225,9 @@ class TrainingLoop:
         return self.trial.epoch == position
 
     def _keep_epoch(self, save: Callable[[Path], object]) -> None:
-        if self._together:
+        if self._copies is not None:
+            self._reporter.attempt(partial(self._save_later, self._copies), keeps=True)
+        elif self._together:
             self._reporter.attempt(lambda: self._save_together(keep=True), keeps=True)
         else:
             self._reporter.keep(save, self._suffix)
@@ -221,12 +240,15 @@ class TrainingLoop:
         reach.
         """
         saved = self._save is not None and self._reported and this().alone
+        if this().alone:
+            self._commit()
         if saved:
             self._keep_last()
         self.trial.before_end(lambda: self._end_left(epoch, saved))
 
     def _end_left(self, epoch: int, saved: bool) -> None:
         """Finish a trial that ends normally after its loop was left within an epoch."""
+        self._commit()
         self._reporter.settle()
         if saved or self._save is None:
             return
@@ -244,6 +266,7 @@ class TrainingLoop:
         """Save the state after the last epoch of a loop that was left, if it is needed."""
         if self._save is not None and self._reporter.keeps_epoch:
             self._keep_epoch(self._save)
+        self._commit()
         if self._reporter.pausing or self._reporter.keeps:
             self._keep(over=True)
 
@@ -256,13 +279,50 @@ class TrainingLoop:
                 _put(self._random(self.trial.checkpoint or ""))
 
     def _save_together(self, keep: bool = False) -> None:
-        """Write every rank's part. If one rank raises an error, all raise it."""
-        began = time.monotonic()
+        """Write every rank's part, and commit them when all are there. If one rank raises an error, all raise it."""
+        began, ranks = time.monotonic(), torch_ranks()
         path = self.trial.begin_save(self._suffix, keep)
-        for failure in torch_ranks().gather(_tried(lambda: self._write(path))):
-            if failure is not None:
-                raise OSError(failure)
+        try:
+            together(lambda: self._write(path))
+            together(lambda: force(path))  # a part of this rank may not have left the memory of its machine
+            ranks.once(lambda: self._check_parts(path))
+        except Exception:
+            ranks.first(lambda: discard(path))
+            raise
         self.trial.commit_save(path, time.monotonic() - began, keep)
+
+    def _save_later(self, copies: Callable[[Path], Any]) -> None:
+        """Copy the state of the best epoch, and let a thread write it."""
+        self._commit()
+        began = time.monotonic()
+        path = self.trial.begin_save(self._suffix, keep=True)
+        try:
+            if self._together:
+                together(lambda: path.mkdir(exist_ok=True))
+                together(lambda: _put(self._random(path)))
+            write = copies(path)
+        except Exception:
+            torch_ranks().first(lambda: discard(path))
+            raise
+        self._behind.start(path, write, began)
+
+    def _commit(self, wait: bool = True) -> None:
+        """Commit the state that a thread writes. Ranks must agree on when, so they always wait for it."""
+        self._behind.commit(self._ready, wait or self._together)
+
+    def _ready(self, work: Future[Any], path: Path) -> None:
+        if not self._together:
+            work.result()
+            return check_written(path)
+        together(work.result)
+        together(lambda: force(path))
+        return torch_ranks().once(lambda: self._check_parts(path))
+
+    def _check_parts(self, folder: Path) -> None:
+        """Raise OSError if a rank's part is missing in the folder that all wrote."""
+        for rank in range(torch_ranks().size):
+            if not (folder / self._own_file.format(rank)).is_file():
+                raise OSError(f"the part of rank {rank} is missing: all ranks must write to one shared folder")
 
     def _write(self, path: Path) -> None:
         assert self._save is not None
@@ -283,8 +343,38 @@ class TrainingLoop:
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""
         if self._together:
-            return Path(checkpoint, torch_ranks().own("{}" + _RANDOM))
+            return Path(checkpoint, torch_ranks().own(self._own_file))
         return Path(this().own(f"{checkpoint}{_RANDOM}"))
+
+
+def _save_at_once(copies: Callable[[Path], Any], path: Path) -> None:
+    copies(path)()
+
+
+def write_later(state: Any, path: Path) -> Callable[[], object]:
+    """Copy a state of PyTorch to the memory of the CPU, and return the function that writes the copy to a path.
+
+    For TrainingLoop(..., background=True): save=lambda path: write_later({"net": net.state_dict()}, path).
+
+    Args:
+        state: A dict, list or tuple of tensors and of other values, such as the state_dict() of parts.
+        path: The path that `save` was given.
+
+    Returns:
+        The function, torch.save of the copy.
+
+    Example:
+        ::
+
+            def save(path):
+                return write_later({"net": net.state_dict(), "sgd": sgd.state_dict()}, path)
+
+            for epoch in (loop := TrainingLoop(trial, save=save, background=True)):
+                ...
+    """
+    import torch
+
+    return partial(torch.save, copied(state), path)
 
 
 def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
@@ -292,6 +382,16 @@ def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
     return InvalidInput(
         f"Trial {trial} paused on {plural(wrote, 'rank')} and cannot resume on {ranks}. Start {wrote}, torchrun "
         f"--nproc_per_node {wrote}, or fail the trial, trial.fail(error)."
+    )
+
+
+def warn_of_ranks(trial: Trial, wrote: int, ranks: int) -> None:
+    """Warn that a trial resumes on another number of ranks, where its state can be loaded but not all of it fits."""
+    trial.warn(
+        f"Trial {trial.id} paused on {plural(wrote, 'rank')} and resumes on {ranks}. Its weights, optimizer and "
+        "schedule continue, but its random numbers and the order of its data differ, so its values are not exactly "
+        "those of a trial that never paused. Start as many ranks as before for that.",
+        "ranks",
     )
 
 
@@ -304,17 +404,20 @@ def _need_group() -> None:
         )
 
 
-def _tried(work: Callable[[], object]) -> str | None:
-    """Run the work; return its error as text for the other ranks, or None."""
+def together(work: Callable[[], object]) -> None:
+    """Do the work on every rank of torch's group. If it fails on one, raise OSError with its text on all."""
+    failure = None
     try:
         work()
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None
+        failure = f"{type(error).__name__}: {error}"
+    for found in torch_ranks().gather(failure):
+        if found is not None:
+            raise OSError(found)
 
 
 def _put(path: Path) -> None:
     path.write_text(json.dumps(capture()), encoding="utf-8")
 
 
-_RANDOM = ".random"  # suffix of the random state, next to a checkpoint or in the folder that ranks write together
+_RANDOM = ".random"  # suffix of the random state, next to a checkpoint

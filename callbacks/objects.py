@@ -34,6 +34,8 @@ import numpy as np
 from haltune._utils.randomness import is_generator, kind_of, new_generator, of_generator, set_generator
 from haltune.errors import InvalidInput, NotSupported
 
+from .changes import local
+
 _CONSTANT = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, io.IOBase, logging.Logger,
     np.dtype, np.ufunc,
@@ -122,7 +124,7 @@ def changes(values: Mapping[str, Any], marks: Mapping[str, str], **how: Any) -> 
 
 def storages(model: Any) -> set[int]:
     """Return the storages of a torch model's weights."""
-    return {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    return {local(t).untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
 
 
 def unsaved(name: str) -> str:

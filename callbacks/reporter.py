@@ -33,7 +33,7 @@ from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Status
 from haltune.log.metric_names import direction
 from haltune.log.problem import Measures, length_argument, position_argument
-from haltune.study import Trial
+from haltune.study import Fold, Trial
 from haltune.study.attempt import Attempt, Report
 from haltune.study.port import Port
 from haltune.study.session import spawning
@@ -113,6 +113,8 @@ class Detached(Port):
 
     def fail(self, error: Any) -> None:
         """Do nothing, as `finish`."""
+
+    breaks = fail
 
 
 class Reporter:
@@ -448,12 +450,20 @@ class Reporter:
         self._close(lambda: self.trial.finish(status))
 
     def fail(self, error: BaseException) -> None:
-        """End the trial by an exception: interrupted for Ctrl-C and SIGTERM (also waiting ones), otherwise failed."""
+        """End the trial by an exception: interrupted for Ctrl-C and SIGTERM (also waiting ones), otherwise failed.
+
+        Within `with trial:` the program may handle the exception and fit again; see `Port.breaks`.
+        """
         if interrupts(error) or (self._interruption is not None and self._interruption.waits):
             # a trial that was to end is not offered again; one that was to pause is
             self.end(None if self.stopping and not self.pausing else "interrupted")
-        else:
+        elif self.stopping:
             self._close(lambda: self.trial.fail(error))
+        elif not self.ended:
+            self.settle()
+            with suppress(Exception):
+                self.trial.breaks(error)
+            self.ended = self.trial.ended is not None
 
     def release(self) -> None:
         """Stop the heartbeat, because no fit is running."""
@@ -502,9 +512,15 @@ class Reporter:
         if self.saves:
             self.save(write, suffix)
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", over: bool = False) -> bool:
-        """Save the state after the last epoch. If this fails, decline the pause (over: see `decline`), return False."""
-        return self.attempt(lambda: self.trial.save(write, suffix), over, keeps=not self.saves)
+    def save(
+        self, write: Callable[[Path], object], suffix: str = ".ckpt", over: bool = False, resumes_only: bool = False
+    ) -> bool:
+        """Save the state after the last epoch. If this fails, decline the pause (over: see `decline`), return False.
+
+        resumes_only: see `Port.save`.
+        """
+        more = {"resumes_only": True} if resumes_only else {}
+        return self.attempt(lambda: self.trial.save(write, suffix, **more), over, keeps=not self.saves)
 
     def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt", epoch: bool | float = True) -> bool:
         """Save the state after an epoch with `keeps_epoch`, or after an earlier `epoch`; return False if this fails."""
@@ -704,6 +720,11 @@ def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | Non
 
 def trains_another(trial: Port) -> NotSupported:
     """Return the error for a training of another model after a trial has ended."""
+    if isinstance(trial, Fold):
+        return NotSupported(
+            f"Fold {trial.index} of trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no "
+            "fold would count. Make HaltuneCallback(fold) for each fold, or fit without the callback."
+        )
     return NotSupported(
         f"Trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no trial would "
         "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): "

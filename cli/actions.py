@@ -23,7 +23,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from haltune.display import duration, plural
 from haltune.errors import InvalidInput, NotSupported, installing
-from haltune.launch import run_script
+from haltune.launch.crew import Options
+from haltune.launch.programs import Program
+from haltune.launch.scripts import run_program
 from haltune.log.problem import Budget
 from haltune.policies.from_spec import policy_from
 from haltune.report import summary
@@ -38,13 +40,17 @@ from .common import STOPPED, Name, Where, errors, find, say, studies_of, study_o
 from .study_file import read
 
 Fresh = Annotated[bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")]
-Command = Annotated[list[str], typer.Argument(help="after --: the program that trains", show_default=False)]
+Words = Annotated[
+    list[str] | None, typer.Argument(help="the study file; after --: the program that trains", show_default=False)
+]
 
 
 def run(
-    command: Command,
-    study: Annotated[Path, typer.Option(help="the study file", show_default=False)],
-    workers: Annotated[int, typer.Option(help="number of trials that train at the same time")] = 1,
+    words: Words = None,
+    study: Annotated[Path | None, typer.Option(help="the study file, if it is not the first word")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="number of trials that train at the same time; by default the file's, or 1")
+    ] = None,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1 to share among workers")] = "auto",
     trial_timeout: Annotated[str | None, typer.Option(help="time limit of a trial, such as 30min")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="memory limit of a trial, such as 8GB")] = None,
@@ -54,16 +60,25 @@ def run(
     price: Annotated[float | None, typer.Option(help="price of a worker per hour; by default HALTUNE_PRICE")] = None,
     fresh: Fresh = False,
 ) -> None:
-    """Train a search's trials: [bold]haltune run --study digits.toml -- python train.py[/]
+    """Train a search's trials: [bold]haltune run digits.toml -- python train.py --lr {lr}[/]
 
-    The program gets its trial from haltune.current_trial() and reports to it. Press Ctrl-C once to finish and save the
-    current epochs, twice to stop at once. The same command continues the search.
+    A program as it is gets its configuration by placeholders; the table metrics of the study file names what it logs.
+    Or the program gets its trial from haltune.current_trial() and reports to it. Press Ctrl-C once to finish and save
+    the current epochs, twice to stop at once. The same command continues the search.
     """
     with errors():
+        command = list(words or ())
+        if study is None:
+            if not command or not command[0].endswith(".toml"):
+                raise InvalidInput("Name the study file first: haltune run search.toml -- python train.py.")
+            study = Path(command.pop(0))
         limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
-        opened = read(study).open()
+        file = read(study)
+        program = file.program_of(command)
+        program.check(file.problem)
+        opened = file.open()
         opened.session.set_price(price)
-        _train(opened, command, workers, gpus, **limits)
+        _train(opened, program, workers, gpus, **limits)
 
 
 def resume(
@@ -77,21 +92,26 @@ def resume(
         float | None,
         typer.Option("--epochs", "--steps", "--tokens", help="budget: total epochs, or the study's other unit"),
     ] = None,
-    workers: Annotated[int, typer.Option(help="number of trials that train at the same time")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(help="number of trials that train at the same time; by default the file's, or 1")
+    ] = None,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1")] = "auto",
     fresh: Fresh = False,
 ) -> None:
-    """Resume a stopped search. With a program after --, train its trials on this machine.
+    """Resume a stopped search. With a program after --, or in the study file, train its trials on this machine.
 
     Without a budget option the budget of the study file counts.
     """
     with errors():
         study = study_of(where, name, writing=True)
         budget = Budget(trials, epochs, time, trials_without_gain=trials_without_gain)
-        if command:
+        file = read(where) if where.endswith(".toml") else None
+        if command or (file is not None and file.program.command):
+            program = Program(command or []) if file is None else file.program_of(command or [])
+            program.check(study.problem if file is None else file.problem)
             lift(study.store, study.name, study.history)
             given = None if budget.unlimited else budget
-            _train(_reopened(where, study.name, given), command, workers, gpus)
+            _train(_reopened(where, study.name, given), program, workers, gpus)
         else:
             say(_lifted(study, budget))
 
@@ -175,12 +195,13 @@ def _reopened(where: str, name: str, budget: Budget | None) -> Study:
     return Study(problem, policy, store, name, budget=budget)
 
 
-def _train(study: Study, command: list[str], workers: int, gpus: str, **options: Any) -> None:
+def _train(study: Study, program: Program, workers: int | None, gpus: str, **options: Any) -> None:
     if not sys.stderr.isatty():
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
     study.session.logger.last_word = False  # the summary follows
-    outcome = run_script(study, command, workers=workers, gpus=named, **options)
+    workers = program.workers if workers is None else workers
+    outcome = run_program(study, program, Options.of(workers, named, **options))
     say(summary(study))
     if not outcome.over or study.history.held:
         say(outcome.reason, err=True)

@@ -29,14 +29,25 @@ name = "BOBOS"
 
 [budget]
 time = "30min"
+
+[program]    # trains each trial, if it is not given after --; see haltune.launch.placeholders
+command = "python train.py --lr {lr} --batch {batch} --out {folder} --resume {checkpoint}"
+checkpoint = "epoch-{epoch}.pt"    # its own checkpoints, in the trial's folder
+grace = 30    # seconds from SIGTERM to SIGKILL
+config = { base = "base.yaml", values = { output_dir = "{folder}" } }    # the file {config}
+
+[metrics]    # read from what an unedited program writes
+csv = "log.csv"    # or jsonl, tensorboard, mlflow, pattern
+position = "epoch"
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +56,9 @@ from haltune import policies
 from haltune._utils.checks import check_counts
 from haltune.display import one_line
 from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
+from haltune.launch.metric_logs import Metrics
+from haltune.launch.placeholders import ConfigFile
+from haltune.launch.programs import Program
 from haltune.log.problem import Budget, Constraint, Goal, Maximize, Minimize, Problem
 from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
@@ -56,7 +70,8 @@ from haltune.study.arguments import length_of
 T = TypeVar("T")
 TablePath = tuple[str, ...]  # the outermost table first
 
-_TABLES = ("study", "goal", "constraints", "space", "policy", "budget", "start")
+_TABLES = ("study", "goal", "constraints", "space", "policy", "budget", "start", "program", "metrics")
+_METRICS = tuple(f.name for f in fields(Metrics))
 _LENGTHS = ("max_epochs", "max_steps", "max_tokens", "unit")
 _JUDGED = ("min_epochs", "judge_every")
 _GOAL = ("maximize", "minimize", "bounds", "of", "smooth", "rank_by")
@@ -78,6 +93,16 @@ class StudyFile:
     policy: Any
     budget: Budget
     options: Mapping[str, Any]  # of Study
+    program: Program  # without a command, if the file has none
+
+    def program_of(self, command: Sequence[str]) -> Program:
+        """Return the program of the file, or this command in its place. Raises InvalidInput if there is none."""
+        if not command and not self.program.command:
+            raise InvalidInput(
+                "No program is named. Write it after --: haltune run search.toml -- python train.py, or in the study "
+                'file: [program] and below it command = "python train.py".'
+            )
+        return replace(self.program, command=list(command)) if command else self.program
 
     def open(self, budget: Budget | None = None) -> Study:
         """Create or reopen the study. Raises as Study does, and InvalidInput for a search that would never end."""
@@ -221,7 +246,8 @@ class _Reader:
         for name, limit in budget.items():
             self.at(("budget", name), Budget, **{limits[name]: limit})
         budget = {limits[name]: limit for name, limit in budget.items()}
-        return StudyFile(self.path, problem, policy, self.at(("budget",), Budget, **budget), self.options(study))
+        whole = self.at(("budget",), Budget, **budget)
+        return StudyFile(self.path, problem, policy, whole, self.options(study), self.program())
 
     def options(self, study: dict[str, Any]) -> dict[str, Any]:
         groups = {name: self.group(study, name, kind) for name, kind in _GROUPS.items()}
@@ -239,6 +265,38 @@ class _Reader:
         if kept.folder:
             options["checkpoints"] = replace(kept, folder=str(self.path.parent / kept.folder))
         return options
+
+    def program(self) -> Program:
+        table = self.table("program")
+        known = [f.name for f in fields(Program) if f.name != "metrics"]
+        self.known(("program",), table, known, dict.fromkeys(_METRICS, "metrics"))
+        command = table.pop("command", [])
+        if isinstance(command, str):
+            table["command"] = self.at(("program", "command"), shlex.split, command)
+        else:
+            table["command"] = self.at(("program", "command"), _words, command)
+        if "config" in table:
+            table["config"] = self.config(table["config"])
+        for key, value in table.items():
+            if key not in ("config", "saves_on_sigterm"):
+                self.at(("program", key), Program, **({"command": []} | {key: value}))
+        if "metrics" in self.data:
+            metrics = self.table("metrics")
+            self.known(("metrics",), metrics, _METRICS, dict.fromkeys(known, "program"))
+            table["metrics"] = self.at(("metrics",), Metrics, **metrics)
+        return self.at(("program",), Program, **table)
+
+    def config(self, given: Any) -> ConfigFile:
+        where = ("program", "config")
+        if not isinstance(given, dict):
+            raise self.error(where, f'use a table such as {{ base = "base.yaml" }}, not {given!r}')
+        self.known(where, given, [f.name for f in fields(ConfigFile)])
+        if not isinstance(given.get("values", {}), dict):
+            raise self.error((*where, "values"), f"use a table of names and values, not {given['values']!r}")
+        if "base" in given:
+            self.at((*where, "base"), _text, "base", given["base"])
+            given = given | {"base": self.path.parent / given["base"]}
+        return self.at(where, ConfigFile, **given)
 
     def group(self, study: Mapping[str, Any], name: str, kind: type) -> Any:
         """Return the Storage or Checkpointing of a study, from a text or a table."""
@@ -405,6 +463,12 @@ def _studies(name: str, value: Any) -> None:
                     f'{name} = {value!r}: use a list of stores, such as ["earlier.db"]. For a store with several '
                     'studies, write { store = "all.db", name = "digits" }.'
                 )
+
+
+def _words(given: Any) -> list[str]:
+    if not isinstance(given, list) or not all(isinstance(word, str) for word in given):
+        raise InvalidInput(f"{given!r}: use a text, or a list of words.")
+    return given
 
 
 def _count(name: str, value: Any) -> None:

@@ -103,10 +103,10 @@ class Options:
         cls,
         workers: int,
         gpus: Sequence[int | str] | str | None,
-        trial_timeout: float | str | None,
-        memory_limit: float | str | None,
-        progress: bool | None,
-        logs: str | Path | None,
+        trial_timeout: float | str | None = None,
+        memory_limit: float | str | None = None,
+        progress: bool | None = None,
+        logs: str | Path | None = None,
     ) -> Options:
         """Check and convert a user's arguments. Raises InvalidInput."""
         count = python_number(workers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Sequence
@@ -11,13 +10,11 @@ from pathlib import Path
 from haltune.errors import InvalidInput
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
-from haltune.study.attempt import Failure
 from haltune.study.loading import VARIABLE, handover_text
 
 from . import limits
 from .crew import Child, Crew, Ending, Options, Slot
-
-_TAIL = 4000  # bytes of a program's output that are recorded if it fails
+from .programs import Program, Unedited, cannot_start, failed
 
 
 def run_script(
@@ -39,7 +36,7 @@ def run_script(
 
     Args:
         study: A study whose store is a file or a server.
-        command: The program and its arguments, a list of words.
+        command: The program and its arguments, a list of words. Placeholders stand for a trial's values: "{lr}".
         workers: Number of programs that train at the same time. Default: 1.
         gpus: As in `run`. Default: "auto".
         trial_timeout: Time limit of one attempt, in seconds or as a text such as "30min". Default: None, no limit.
@@ -78,15 +75,25 @@ def run_script(
     if isinstance(command, str) or not command:
         raise InvalidInput(f"command={command!r}: use a list of words, such as ['python', 'train.py'].")
     options = Options.of(workers, gpus, trial_timeout, memory_limit, progress, logs)
-    with Crew(study, options, lambda slot, marker: Script(study, command, slot, marker)) as crew:
+    return run_program(study, Program(list(command)), options)
+
+
+def run_program(study: Study, program: Program, options: Options) -> Outcome:
+    """Train the trials of a study with a program; see `run_script`. One with metrics is trained as it is."""
+
+    def start(slot: Slot, marker: Path) -> Child:
+        return (Script if program.metrics is None else Unedited)(study, program, slot, marker)
+
+    with Crew(study, options, start) as crew:
+        program.check(study.problem)
         return crew.work()
 
 
 class Script(Child):
-    """One process for each trial."""
+    """One process for each trial, which gets it from `haltune.current_trial()`."""
 
-    def __init__(self, study: Study, command: Sequence[str], slot: Slot, marker: Path) -> None:
-        self._study, self._command, self._slot, self._marker = study, list(command), slot, marker
+    def __init__(self, study: Study, program: Program, slot: Slot, marker: Path) -> None:
+        self._study, self._program, self._slot, self._marker = study, program, slot, marker
         self._process: subprocess.Popen[bytes] | None = None
         self._trial: Trial | None = None
         self._log = Path()
@@ -94,17 +101,17 @@ class Script(Child):
     def begin(self, trial: Trial, log: Path) -> None:
         self._trial, self._log = trial, log
         log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **self._slot.extra, VARIABLE: handover_text(self._study, trial, self._marker)}
+        start = self._program.start(self._study, trial)
+        handover = {VARIABLE: handover_text(self._study, trial, self._marker)}
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
-                    start_new_session=True,
+                    start.words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=start.cwd,
+                    env={**start.environment, **self._slot.extra, **handover}, start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
             trial.interrupt()
-            how = f" Write python {self._command[0]}." if self._command[0].endswith(".py") else ""
-            raise InvalidInput(f"Cannot start {self._command[0]!r}: {error.strerror}.{how}") from error
+            raise cannot_start(start.words[0], error.strerror) from error
         self.session, self.began = self._process.pid, time.monotonic()
 
     def poll(self) -> Ending | None:
@@ -119,20 +126,9 @@ class Script(Child):
         if code == 0:
             self._trial.finish()
             return Ending()
-        with self._log.open("rb") as file:
-            file.seek(max(0, self._log.stat().st_size - _TAIL))
-            tail = file.read().decode(errors="replace").strip()
-        last = tail.splitlines()[-1] if tail else "it printed nothing"
-        error = ScriptFailed(f"{limits.how_it_died(code)}: {last}")
-        self._trial.fail(Failure(str(error), tail))
-        tolerated = self._trial.tolerates(error)
-        return Ending() if tolerated else Ending(raised=tail or str(error))
+        return failed(self._trial, limits.how_it_died(code), self._log)
 
     def close(self, kill: bool = False) -> None:
         if self._process is not None:
             limits.kill(self.session)
             self._process.wait()
-
-
-class ScriptFailed(Exception):
-    """A program ended with an exit status other than 0."""

@@ -32,7 +32,8 @@ DOORS = {
     "haltune.policies": ["Hyperband.table", "Resume", "Start"],
     "haltune.store.open": ["open_store"],
     "haltune.callbacks": ["check_resume"],
-    "haltune.callbacks.loop": ["TrainingLoop"],
+    "haltune.callbacks.loop": ["TrainingLoop", "write_later"],
+    "haltune.callbacks.sharded": ["ShardedLoop", "consolidate"],
     "haltune.callbacks.sklearn": ["fit"],
     "haltune.report": ["learning_curves", "live", "region", "replay", "summary", "write"],
     "haltune.launch": ["run", "run_script"],
@@ -52,7 +53,7 @@ DOORS = {
     "haltune.callbacks.transformers": ["HaltuneCallback", "hyperparameter_search"],
     "haltune.callbacks.keras": ["HaltuneCallback", "load_best", "load_model"],
 }  # fmt: skip
-RAISES_NOTHING = {"Resume", "Start", "Trial.epochs", "Verdict"}
+RAISES_NOTHING = {"Resume", "Start", "Trial.epochs", "Verdict", "write_later"}
 ALL = [(module, name) for module, names in DOORS.items() for name in names]
 FRAMEWORKS = {
     "haltune.keras_tuner": "keras_tuner",
@@ -61,6 +62,7 @@ FRAMEWORKS = {
     "haltune.callbacks.lightgbm": "lightgbm",
     "haltune.callbacks.catboost": "catboost",
     "haltune.callbacks.accelerate": "accelerate",
+    "haltune.callbacks.sharded": "torch",
     "haltune.callbacks.fastai": "fastai",
     "haltune.callbacks.stable_baselines3": "stable_baselines3",
     "haltune.callbacks.lightning": "lightning",

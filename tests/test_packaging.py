@@ -243,6 +243,19 @@ def test_mypy_knows_the_types_in_a_project_of_somebody_elses(outside: Path, inst
     assert 'Module "haltune.policies" has no attribute "BOBO"' in told
 
 
+@pytest.mark.slow
+def test_pyright_knows_the_types_in_a_project_of_somebody_elses(outside: Path, installed: Path) -> None:
+    pyright = shutil.which("pyright")
+    if pyright is None:
+        pytest.skip("pyright is not installed")
+    asks = [pyright, "--pythonpath", str(python_of(environment_of(installed)))]
+    run(*asks, "right.py", cwd=outside)
+    told = subprocess.run([*asks, "wrong.py"], cwd=outside, capture_output=True, text=True).stdout
+    assert '"complex" cannot be assigned to parameter "log"' in told
+    assert '"value" is not a known attribute of "None"' in told
+    assert '"BOBO" is unknown import symbol' in told
+
+
 def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_marker(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     ours = {

@@ -46,8 +46,14 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     "howto/fine_tune.md": (["trl", "peft"], {'"6 trials"': '"2 trials"', "range(0, 99, 2)": "range(0, 99, 24)"}),
     "howto/pretrain.md": (["torch", "transformers", "accelerate"], {'"8 trials"': '"1 trial"', "32_768": "8_192"}),
     "scale/distributed.md": ([], {}),
+    "scale/sharded.md": (["torch"], {'"6 trials"': '"3 trials"', "max_epochs=9": "max_epochs=3"}),
     "reference/port.md": ([], FEW),
 }  # fmt: skip
+ALIKE = {  # a quick test runs its program, or one of the same loop
+    "loops/reinforcement.md": "tests/callbacks/test_stable_baselines3.py",
+    "howto/fine_tune.md": "loops/transformers.md",
+    "howto/pretrain.md": "loops/transformers.md",
+}
 IN_A_PROCESS = {
     "loops/keras.md": ("keras", SHORT),
     "howto/own_callbacks.md": ("keras", {}),
@@ -63,10 +69,9 @@ SHOWN = {  # part of the page's output on the terminal
     "howto/compare.md": "(3 searches, 5 seeds each)",
     "concepts/checkpoints.md": "agree to the last digit",
 }
-FSDP = "import torch.distributed.checkpoint as dcp"  # a fragment
 
 
-@pytest.mark.parametrize("page", PROGRAMS)
+@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.slow] * (p in ALIKE)) for p in PROGRAMS])
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     packages, instead = PROGRAMS[page]
     for package in packages:
@@ -74,7 +79,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
     names, left = {"__name__": "__main__"}, set(instead)
-    for block in blocks(f"docs/{page}", lambda text: not text.startswith(FSDP)):
+    for block in blocks(f"docs/{page}"):
         here = {ours: theirs for ours, theirs in instead.items() if ours in block.text}
         block.run(names, here)
         left -= set(here)
@@ -102,30 +107,6 @@ def test_a_page_that_wants_a_process_of_its_own_runs(page, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "he search is over" in done.stderr + done.stdout
-
-
-def test_the_lines_of_fsdp_pause_and_resume(tmp_path):
-    """They run in one process; tests/support/sharded.py has two."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from paused_studies import pausing_study
-
-    (program,) = blocks("docs/loops/others.md", lambda text: text.startswith(FSDP))
-    study, trained = pausing_study(tmp_path / "search.db", keep=1, verbose=0), []
-    for trial in study:
-        with trial:
-            torch.manual_seed(trial.attempt)
-            model = torch.nn.Linear(1, 1)
-            optimizer = torch.optim.AdamW(model.parameters())
-
-            def train_one_epoch(model, optimizer):
-                model(torch.ones(1, 1)).sum().backward()
-                optimizer.step()
-                trained.append(model.weight.item())
-
-            given = {"train_one_epoch": train_one_epoch, "validate": lambda model: model.weight.item()}
-            program.run({"trial": trial, "model": model, "optimizer": optimizer, **given})
-    assert (study.trials[0].attempt, study.trials[0].values.tolist()) == (2, trained)
-    assert trained[2] == pytest.approx(trained[1] - 0.001, abs=1e-4)  # from where it was
 
 
 def test_every_page_with_a_program_is_run():

@@ -182,6 +182,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._start = _mark(model)
         if reporter.silent and (how := surroundings.lacks_validation(self.monitor, listed)):
             raise missing(self.monitor, (), "before training", how, guess=False)
+        refuse_shadowed_loss(model, self.monitor)
         reporter.begin(epochs, model, of=self.trial.signer(self._start))
         self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         begun = _OPTIMIZERS.get(self.trial, (-1, None))[0] == self.trial.attempt
@@ -380,6 +381,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 )
             self._training.check(model)
             changed, unread = self._watch.changes()
+            if unread:
+                raise NotSupported(objects.unsaved(unread[0].replace("/", ".")))
             more = {
                 "attributes": changed,
                 "data": self._data.state(),
@@ -390,11 +393,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 saving.write(model, path, more)
             else:
                 saving.write_tried(model, path, trial, more)
-            for name in unread:
-                lost = objects.unsaved(name.replace("/", "."))
-                reporter.advise(f"{lost}, so a trial that resumes starts with a new one")
 
-        reporter.save(write, saving.suffix(trial))
+        averages = bool(surroundings.averagers(surroundings.calling_list(self)))
+        reporter.save(write, saving.suffix(trial), resumes_only=averages)
 
     def _missing(self, when: str) -> Exception:
         names = self._last_logs or []
@@ -472,7 +473,7 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
     for name in wanted:
         bare = name.removeprefix("val_")
         either = [m for key, m in metrics if bare in (key, renamed.get(key))]
-        if len(either) > 1:
+        if len(either) > 1 and any(map(_numbered, either)):
             raise InvalidInput(
                 f"{name!r} could be any of {len(either)} metrics of this model, because Keras numbers metrics without "
                 f"a name. Give each metric a name, {type(either[0]).__name__}(name='my_{bare}')."
@@ -483,6 +484,20 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
         new = key.removesuffix(bare) + renamed.get(bare, bare)
         found_logs[key if key in wanted and new not in wanted else new] = value
     return found_logs
+
+
+def refuse_shadowed_loss(model: Any, monitor: str) -> None:
+    """Raise InvalidInput if Keras would log an own metric of the model as "val_loss", which no evaluation updates."""
+    kind = type(model)
+    own = [m for m in model.metrics if m.name == "loss"]
+    listed = not kind.metrics.fget.__module__.startswith("keras.")
+    shadows = len(own) > 1 or (bool(own) and listed)
+    if monitor == "val_loss" and shadows and kind.test_step.__module__.startswith("keras."):
+        raise InvalidInput(
+            f"'val_loss' would be 0 in each epoch: Keras logs the model's own metric {type(own[-1]).__name__}"
+            "(name='loss') in place of the loss of compile(), and only train_step updates it. Give it another name, "
+            "or update it in a test_step of the model."
+        )
 
 
 def _metrics(model: Any) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ A GAN has two optimizers as attributes, and an own train_step. Its steps are the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,26 +20,24 @@ _COMPILED: WeakKeyDictionary[Any, tuple[Callable[[], Any], int, int]] = WeakKeyD
 
 def optimizers_of(model: Any) -> dict[str, Any]:
     """Return the optimizers that a model and its layers hold: name -> optimizer, each once."""
-    found: dict[int, tuple[str, Any]] = {}
-    for i, part in enumerate([model, *_inner_layers(model)]):
-        # TensorFlow keeps the attributes a second time in _self_ attributes
-        for name, value in [(n, v) for n, v in vars(part).items() if not n.startswith("_self_")]:
-            for path, one in _held(f"{i}/{name}", value):
-                found.setdefault(id(one), (path, one))
-    return dict(found.values())
-
-
-def _held(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     from keras import Optimizer
 
-    if isinstance(value, Optimizer):
-        yield path, value
-    elif isinstance(value, (list, tuple)):
-        for i, one in enumerate(value):
-            yield from [(f"{path}/{i}", one)] if isinstance(one, Optimizer) else []
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from [(f"{path}/{key}", one)] if isinstance(one, Optimizer) else []
+    found: dict[int, tuple[str, Any]] = {}
+    for i, part in enumerate([model, *_inner_layers(model)]):
+        for name, value in vars(part).items():
+            if name.startswith("_self_"):  # TensorFlow keeps the attributes a second time
+                continue
+            inner: Iterable[tuple[Any, Any]] = ()
+            if isinstance(value, Optimizer):
+                found.setdefault(id(value), (f"{i}/{name}", value))
+            elif isinstance(value, (list, tuple)):
+                inner = enumerate(value)
+            elif isinstance(value, dict):
+                inner = value.items()
+            for key, one in inner:
+                if isinstance(one, Optimizer):
+                    found.setdefault(id(one), (f"{i}/{name}/{key}", one))
+    return dict(found.values())
 
 
 def _inner_layers(model: Any) -> list[Any]:

@@ -29,8 +29,10 @@ from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
 from ..base import Reporting, framework_bases, over
+from ..behind import Behind
+from ..loop import warn_of_ranks
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
-from . import attributes, checkpoint, checks, internals, resuming
+from . import attributes, checkpoint, checks, internals, resuming, shards
 from .checks import at_boundary, silent
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class _Found:
     value: Any  # a scalar tensor
     epoch: float | None  # trained epochs; None: unknown
     lap: tuple[float, float]  # seconds since the last report, and the part in validation
-    updates: int  # optimizer steps of this fit
+    updates: int | None  # optimizer steps of this fit; None: not as many in each epoch
     others: Mapping[str, Any]  # last logged values of other goals and constraints
 
 
@@ -125,12 +127,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         record: "all" stores all scalars logged in an epoch with its report, "monitor" only this one. Default: "all".
         tokens: In a study that counts tokens, a function that returns the number in a training batch,
             `lambda b: b["input_ids"].numel()`. Several processes add up. Default: None.
+        background: If the goal counts the best epoch (of="best"), let the training continue while the model of this
+            epoch is written. A fit of one process holds a copy of its weights in the memory of the CPU then. Several
+            processes wait for the file. Default: False.
 
     Raises:
         InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, or if the study counts
             tokens and `tokens` is not set.
         NotSupported: If you use Fabric, if max_steps or max_time ends the fit before the trial's max_epochs, or if a
-            trial under a sharded strategy is to pause.
+            trial under DeepSpeedStrategy is to pause.
 
     Example:
         ::
@@ -166,6 +171,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         verbose: bool = False,
         record: str = "all",
         tokens: Callable[[Any], Any] | None = None,
+        background: bool = False,
     ) -> None:
         if getattr(trial, "unit", None) == "token" and not callable(tokens):
             raise InvalidInput(
@@ -173,11 +179,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 'HaltuneCallback(trial, tokens=lambda batch: batch["input_ids"].numel()), or make the study with '
                 "max_steps=."
             )
-        self._tokens_in = tokens
+        self._tokens_in, self._background = tokens, background
         super().__init__(trial, monitor, verbose, record)
 
     def _setup(self) -> None:
         self._fresh = FreshMetrics(self.monitor)
+        self._behind = Behind(self._reporter)
         self._loaded: list[Any] = []  # random states of all ranks from a checkpoint, until they are restored
         self._to_save: list[Any] = []  # the same, while this callback saves
         self._changed_to_save: list[Any] = []  # changed attributes of all ranks, likewise
@@ -260,7 +267,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
             self._start()
-            self._reporter.defer(Interruption(trainer.world_size == 1 and not checks.sharded(trainer)))
+            self._reporter.defer(Interruption(trainer.world_size == 1 and not shards.sharded(trainer)))
             self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
@@ -326,7 +333,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if not (silent(trainer) or batch_idx or dataloader_idx or checks.sharded(trainer)):
+        if not (silent(trainer) or batch_idx or dataloader_idx or shards.sharded(trainer)):
             self._weights = resuming.sample(dict(pl_module.named_parameters()))  # perhaps averaged ones
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -372,6 +379,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks = _ranks(trainer)
             logged = dict(trainer.callback_metrics)
             ranks.once(lambda: self._check_end(trainer, logged))
+            self._behind.commit()
             if not self._saved:
                 self._save(trainer, ranks)
             ranks.first(lambda: _tell_loggers(trainer, self._reporter))
@@ -379,6 +387,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
+            self._behind.commit()
             found, self._found = self._found, None
             if found is not None and found.epoch is not None:
                 with suppress(Exception):  # it would replace the user's exception
@@ -415,9 +424,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checkpoint["haltune"] = self._changed_to_save
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        if trainer.state.fn == "fit" and not (self._fits or trainer.fast_dev_run):
+        late = shards.loads_late(trainer)  # Lightning loads after on_fit_start
+        if trainer.state.fn == "fit" and (late or not self._fits) and not trainer.fast_dev_run:
             checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self._hint))
+            resuming.complete(trainer, self.trial, checkpoint)
             self._changed = checkpoint.get("haltune", [])
+            if late:
+                shards.put_back(trainer, checkpoint)
             self._found_before = checkpoint["callbacks"].get(self.state_key, {}).get("found", {})
             attributes.set_numbers(trainer, self._found_before)  # before loaders and optimizers are made
             # they would run again, and then start at epoch 0
@@ -462,9 +475,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             assert self._snapshot is not None
             self._changed_to_save = ranks.gather(self._snapshot.changes(trainer))
 
-        checkpoint.save(
-            trainer, self._reporter, ranks, self._evaluated, remember, lambda: self._beginning.check(trainer)
-        )
+        checkpoint.save(trainer, self._reporter, ranks, self._evaluated, remember, lambda: self._check(trainer))
         self._to_save, self._changed_to_save = [], []
 
     def _continue(self, trainer: Any) -> None:
@@ -479,6 +490,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _restore(self, trainer: Any) -> None:
         """Restore the random state of a checkpoint, once."""
         states, self._loaded = self._loaded, []
+        if len(states) not in (0, trainer.world_size):
+            warn_of_ranks(self.trial, len(states), trainer.world_size)
         if trainer.global_rank < len(states):
             state = states[trainer.global_rank]
             if "start" in state:
@@ -493,7 +506,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter.resume_hint = checks.how_to_resume(trainer, self._hint)
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
-        starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, trainer.current_epoch)
+        starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, checks.first_epoch(trainer))
         reporter.begin(planned, trainer.lightning_module, starts, self._of)
         checks.check_start(trainer, trial)
         if self._fresh.source is None:
@@ -557,9 +570,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         value = self._fresh.take(phase, logged)
         if value is not None:
             where = self._position(trainer)
-            self._found = _Found(
-                value, where, self._reporter.clock.lap(), trainer.global_step - self._steps_before, self._others(logged)
-            )
+            updates = None if checks.schedules_accumulation(trainer) else trainer.global_step - self._steps_before
+            self._found = _Found(value, where, self._reporter.clock.lap(), updates, self._others(logged))
 
     def _others(self, logged: Mapping[str, Any]) -> dict[str, Any]:
         """Return the other metrics that reports need; by steps, that of rank_by= comes only after a validation."""
@@ -609,6 +621,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return reporter.over, reporter.saves
 
         stops, saves = question() if ranks.alone else ranks.once(question)
+        self._behind.commit(wait=stops)
         if self._by_step:
             self._fresh.before(TRAINING, logged)
         if stops and saves and exact and within:
@@ -621,12 +634,20 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 stopping = trainer.early_stopping_callbacks
                 self._quiet = [(c, internals.check_early_stopping(c, False)) for c in stopping]
         if found is not None and self.trial.goal.of == "best":
-            checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True)
+            self._behind.commit()
+            behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
+            checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)
 
     def _need(self, trainer: Any) -> int:
         """Return the bytes of a checkpoint. Raises an error if none can be made, loaded again, or resumed exactly."""
-        self._beginning.check(trainer)
+        self._check(trainer)
         return checkpoint.bytes_needed(trainer, _ranks(trainer))
+
+    def _check(self, trainer: Any) -> None:
+        """Raise NotSupported if no state of this fit resumes exactly."""
+        self._beginning.check(trainer)
+        if self._snapshot is not None and not shards.sharded(trainer):
+            self._snapshot.check(trainer)
 
     def _check_end(self, trainer: Any, logged: Mapping[str, Any]) -> None:
         if self._by_step and self._reporter.silent:

@@ -8,6 +8,7 @@ loaders, and callbacks without a state_dict; buffers that are not persistent; an
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -16,8 +17,10 @@ from typing import Any
 from haltune.errors import NotSupported
 
 from .. import objects
+from ..changes import version
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
+from .resuming import unused
 
 _OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
 _CONFIGURED = ("module.", "hparams", "datamodule", "datamodule.hparams")  # what Lightning's Tuner sets
@@ -34,6 +37,16 @@ class Snapshot:
             owner: {n: objects.mark(v, tensors=True) for n, v in held.items()} for owner, held, _ in _owners(trainer)
         }
         self._frozen = _frozen(trainer.lightning_module)
+        self._held = _held_weights(trainer)
+
+    def check(self, trainer: Any) -> None:
+        """Raise NotSupported if an object that no checkpoint has holds weights which the fit has changed."""
+        for name, weights in _held_weights(trainer).items():
+            if weights != self._held.get(name, []):
+                raise NotSupported(
+                    f"{name} changes in training and holds weights, which no checkpoint has. Give its class state_dict "
+                    "and load_state_dict, or make it a part of the module"
+                )
 
     def changes(self, trainer: Any) -> dict[str, Any]:
         """Return what changed, as primitives and tensors."""
@@ -110,10 +123,8 @@ def _owners(trainer: Any) -> Iterator[Owner]:
     if datamodule is not None:
         yield "datamodule.hparams", dict(datamodule.hparams), datamodule.hparams.__setitem__
     yield "trainer", {name: getattr(trainer, name) for name in _OF_TRAINER}, partial(setattr, trainer)
-    others = [c for c in trainer.callbacks if type(c).__module__.partition(".")[0] != "haltune"]
-    for i, callback in enumerate(others):
-        if not of_lightning(type(callback)) and of_lightning(callback.state_dict):
-            yield f"callback.{i}.{type(callback).__qualname__}", dict(vars(callback)), partial(setattr, callback)
+    for owner, callback in _without_state(trainer):
+        yield owner, dict(vars(callback)), partial(setattr, callback)
     data = [] if datamodule is None else [("datamodule", datamodule)]
     for i, loader in enumerate(leaves(trainer.train_dataloader)):
         data += [(f"train.{i}.{name}", part) for name, part in loader_parts(loader) if part is not loader]
@@ -123,6 +134,47 @@ def _owners(trainer: Any) -> Iterator[Owner]:
             {n: v for n, v in vars(part).items() if isinstance(v, _SCALARS) and n[:1] != "_"},
             partial(setattr, part),
         )
+
+
+def _held_weights(trainer: Any) -> dict[str, list[Any]]:
+    """Return what changes with the weights that attributes hold besides those of the module: models, optimizers."""
+    module = trainer.lightning_module
+    known = {id(t) for t in (*module.parameters(), *module.buffers(), *trainer.optimizers)}
+    known |= {id(t) for o in trainer.optimizers for state in o.state.values() for t in state.values()}
+    hooked = {n for n, c in _without_state(trainer) if not (unused(c.on_save_checkpoint) and unused(c.state_dict))}
+    found = {}
+    for owner, held, _ in _owners(trainer):
+        for name, value in () if owner in hooked else held.items():
+            if not objects.is_data(objects.mark(value, tensors=True)) and (weights := [*_weights_in(value, known, 3)]):
+                called = owner.removeprefix("callback.").partition(".")[2] or owner.rstrip(".")
+                found[f"{called}.{name}"] = [(tuple(t.shape), t.data_ptr(), version(t)) for t in weights]
+    return found
+
+
+def _weights_in(value: Any, known: set[int], depth: int) -> Iterator[Any]:
+    """Yield the tensors in a value that no computation of this step made."""
+    if id(value) in known or not depth:
+        return
+    if hasattr(value, "untyped_storage"):
+        yield from [value] if value.is_leaf else []
+    elif hasattr(value, "named_parameters"):
+        yield from (t for t in (*value.parameters(), *value.buffers()) if id(t) not in known)
+    elif hasattr(value, "zero_grad") and hasattr(value, "state_dict"):  # an optimizer
+        yield from _weights_in(value.state_dict()["state"], known, depth + 2)
+    elif isinstance(value, (list, tuple, deque, dict)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _weights_in(one, known, depth - 1)
+    elif objects.of_program(type(value)) and hasattr(value, "__dict__"):
+        for one in vars(value).values():
+            yield from _weights_in(one, known, depth - 1)
+
+
+def _without_state(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the program's own callbacks whose classes define no state_dict, with their names."""
+    others = [c for c in trainer.callbacks if type(c).__module__.partition(".")[0] != "haltune"]
+    for i, callback in enumerate(others):
+        if not of_lightning(type(callback)) and of_lightning(callback.state_dict):
+            yield f"callback.{i}.{type(callback).__qualname__}", callback
 
 
 def _frozen(module: Any) -> set[str]:

@@ -12,6 +12,7 @@ import pickle
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from haltune._utils.disk import discard
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
+from ..behind import Behind, copied
 from ..reporter import Reporter
-from .checks import at_boundary, leaves, loader_parts, sharded, stateful
+from . import shards
+from .checks import at_boundary, leaves, loader_parts, stateful
 from .internals import given_loaders, loader_epoch, loads_anything, skip_batches, start_new_epoch
 from .resuming import differ, sample
 
@@ -39,13 +42,16 @@ def save(
     remember: Callable[[], None] | None = None,
     check: Callable[[], None] | None = None,
     best_epoch: bool = False,
+    behind: Behind | None = None,
 ) -> None:
     """Save the final state if the trial may resume or is kept. Every rank calls this.
 
-    evaluated: a sample of the weights whose value was reported; a file with others is not kept for the user.
+    evaluated: a sample of the weights whose value was reported; a file with others is not kept for the user, and one to
+        resume from is never that of the best.
     remember: called on every rank before the final state is collected. check: raises an error if it would not resume
         exactly.
     best_epoch: save only weights and hyperparameters, for the user, if the epoch just reported is the trial's best.
+    behind: a single process writes the best epoch by it, while the fit continues.
     """
 
     def place() -> tuple[bool, Path | None]:
@@ -54,8 +60,8 @@ def save(
         found: list[Path] = []
 
         def begin() -> None:
-            if keeps and sharded(trainer):
-                raise NotSupported(f"its state under {type(trainer.strategy).__name__} is sharded over the processes")
+            if (unsaved := shards.cannot_save(trainer)) is not None:
+                raise unsaved
             if check is not None and not keeps:
                 check()
             found.append(reporter.trial.begin_save(keep=best_epoch))
@@ -70,16 +76,25 @@ def save(
     began = time.monotonic()
     if remember is not None:
         remember()
-    error = _write(trainer, path, evaluated if keeps else {}, best_epoch)
+    other = False  # the file has other weights than were evaluated
+    if shards.sharded(trainer):
+        error = shards.write(trainer, path, ranks, _TO_CONTINUE if best_epoch else ())
+    else:
+        guarded = _write(trainer, path, evaluated, keeps, best_epoch, behind is not None)
+        error, other = guarded.error, guarded.other
+        if behind is not None and guarded.write is not None:
+            behind.start(path, guarded.write, began)
+            return
 
     def publish() -> None:
         def commit() -> None:
             if error is not None:
                 raise error
-            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch)
+            shards.check(path)
+            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch, other)
 
         try:
-            refused = None if error else _refused(path)
+            refused = None if error else _refused(shards.metadata(path))
             saved = reporter.attempt(commit, over=not keeps, keeps=keeps)
         finally:
             discard(path)  # it still exists only after a failure
@@ -103,6 +118,8 @@ def bytes_needed(trainer: Any, ranks: Group) -> int:
     """
     import torch
 
+    if shards.sharded(trainer):
+        return shards.bytes_needed(trainer, ranks)
     sizes: dict[int, int] = {}  # tensors that share a storage count once
     if ranks.size > 1:  # collecting the state may be a collective, but only rank 0 runs this
         modules = [trainer.lightning_module]
@@ -190,13 +207,18 @@ class _Guarded(_Plugin):
     """
 
     error: Exception | None = None
+    write: Callable[[], object] | None = None  # writes a copy of the state
     evaluated: Mapping[str, Any] = {}
+    other = False  # its weights are not those that were evaluated
+    keeps = False  # it is for the user
+    copies = False  # leave the writing to `write`
     light = False  # only what the user needs to load the module
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         plugin = self._plugin
         weights = {n: w for n, w in checkpoint["state_dict"].items() if hasattr(w, "detach")}
-        if differ(self.evaluated, sample(weights)):
+        self.other = bool(self.evaluated) and differ(self.evaluated, sample(weights))
+        if self.other and self.keeps:
             self.error = NotSupported(
                 "its value is of other weights than a checkpoint has now: a callback averages weights for validations, "
                 "and either leaves the average out of checkpoints or updated it after the validation. Update it before "
@@ -208,20 +230,24 @@ class _Guarded(_Plugin):
         while type(plugin).__name__ == "AsyncCheckpointIO":  # it returns before its file exists
             plugin = plugin.checkpoint_io
         try:
-            plugin.save_checkpoint(checkpoint, path, storage_options=storage_options)
+            if self.copies:
+                copy = copied(checkpoint)
+                self.write = partial(plugin.save_checkpoint, copy, path, storage_options=storage_options)
+            else:
+                plugin.save_checkpoint(checkpoint, path, storage_options=storage_options)
         except Exception as error:
             self.error = error
 
 
-def _write(trainer: Any, path: Path, evaluated: Mapping[str, Any], light: bool) -> Exception | None:
-    """Save on every rank; return the error, or None."""
+def _write(trainer: Any, path: Path, evaluated: Mapping[str, Any], keeps: bool, light: bool, copies: bool) -> _Guarded:
+    """Save on every rank; return the plugin, with the error if it failed."""
     guarded = _Guarded(trainer.strategy.checkpoint_io)
-    guarded.evaluated, guarded.light = evaluated, light
+    guarded.evaluated, guarded.keeps, guarded.light, guarded.copies = evaluated, keeps, light, copies
     try:
         _save(trainer, path, guarded)
     except Exception as error:  # the state cannot be collected
-        return error
-    return guarded.error
+        guarded.error = error
+    return guarded
 
 
 def _save(trainer: Any, path: Any, plugin: _Plugin) -> None:

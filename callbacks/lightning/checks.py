@@ -15,10 +15,10 @@ from haltune.study import Trial
 
 from ..schedules import falls, of_torch
 from .internals import cluster_environment
+from .shards import cannot_save
 
 NO_DATA = "trainer.fit was given no validation data"
 _NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
-_SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
 
 def silent(trainer: Any) -> bool:
@@ -82,6 +82,13 @@ def epochs_done(trainer: Any) -> float | None:
     return float(trainer.current_epoch + progress.current.ready / batches)
 
 
+def first_epoch(trainer: Any) -> float:
+    """Return the trained epochs at the start of a fit, with a fraction if it resumes within an epoch."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    within = progress.current.ready > 0 and not progress.is_last_batch
+    return (epochs_done(trainer) if within else None) or float(trainer.current_epoch)
+
+
 def position(trainer: Any, unit: str) -> float | None:
     """Return the position in the study's unit: epochs (see `epochs_done`) or optimizer steps."""
     return float(trainer.global_step) if unit == "step" else epochs_done(trainer)
@@ -123,16 +130,12 @@ def accumulates(trainer: Any) -> bool:
     return not steps and progress.current.ready % trainer.accumulate_grad_batches != 0
 
 
-def sharded(trainer: Any) -> bool:
-    """Return whether no process has the whole state."""
-    return any(kind.__name__ in _SHARDED for kind in type(trainer.strategy).__mro__)
-
-
-def cannot_save(trainer: Any) -> NotSupported:
-    """Return the error for a pause under this strategy."""
-    return NotSupported(
-        f"A trial under {type(trainer.strategy).__name__} cannot be paused, because its state is sharded over the "
-        "processes. Use strategy='ddp', or a policy that only stops trials."
+def schedules_accumulation(trainer: Any) -> bool:
+    """Return whether epochs of this fit differ in their number of updates, because the program plans so."""
+    return any(
+        len(getattr(c, "scheduling", ())) > 1
+        for c in trainer.callbacks
+        if hasattr(c, "going_to_accumulate_grad_batches")
     )
 
 
@@ -157,12 +160,12 @@ def same_trial(ranks: Group, trial: Trial) -> None:
 
 
 def check_start(trainer: Any, trial: Trial) -> None:
-    """Raise NotSupported for limits below the trial's max_epochs, and for sharded states that must be saved."""
+    """Raise NotSupported for limits below the trial's max_epochs, and for states that must be saved and cannot."""
     horizon = trial.horizon
     if horizon is None:
         return
-    if trial.pause_at is not None and trial.pause_at < horizon and sharded(trainer):
-        raise cannot_save(trainer)
+    if trial.pause_at is not None and trial.pause_at < horizon and (error := cannot_save(trainer)) is not None:
+        raise error
     if trial.unit != "epoch":
         return
     batches = trainer.num_training_batches

@@ -7,13 +7,16 @@ one at this point of the epoch.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from haltune.errors import NotSupported
+from haltune.study import Trial
 
-from .checks import accumulates, at_boundary, cannot_save, leaves, of_lightning, sharded, stateful
-from .internals import given_loaders, loader_epoch
+from .checks import accumulates, at_boundary, leaves, of_lightning, stateful
+from .internals import given_loaders, loader_epoch, loads_anything
+from .shards import cannot_save, sharded
 
 _SHOWS_ONLY = ("ProgressBar", "LearningRateMonitor", "GradientAccumulationScheduler")  # at the start of an epoch
 _SAMPLED = 8  # elements of each parameter
@@ -24,6 +27,7 @@ class Start:
 
     def __init__(self, trainer: Any) -> None:
         self._shards = sharded(trainer)
+        self._frozen = _frozen(trainer)
         self._names = set() if self._shards else set(trainer.lightning_module.state_dict())
         self._optimizers, self._schedules = _optimizers(trainer), _schedules(trainer)
         self._weights = {} if self._shards else sample(dict(trainer.lightning_module.named_parameters()))
@@ -37,14 +41,21 @@ class Start:
 
     def never(self, trainer: Any) -> str | None:
         """Return why no state of this fit resumes exactly; None if there is no reason."""
-        if self._shards:
-            return str(cannot_save(trainer))
+        if (error := cannot_save(trainer)) is not None:
+            return str(error)
+        if self._shards and not trainer.lightning_module.automatic_optimization:
+            return "its gradients are sharded, and with manual optimization a later step may use them"
+        if self._shards and _frozen(trainer) != self._frozen:
+            return (
+                "the fit froze or unfroze parameters, and Lightning loads a sharded state before a resumed fit does "
+                "so: freeze them in configure_model, or use strategy='ddp'"
+            )
         if self._sets_weights:
             return (
                 "its weights are set in on_fit_start or on_train_start, which a resumed fit calls after it has loaded "
                 "them: set them in configure_model or in the module's __init__"
             )
-        if changed := sorted(self._names ^ trainer.lightning_module.state_dict().keys()):
+        if not self._shards and (changed := sorted(self._names ^ trainer.lightning_module.state_dict().keys())):
             return (
                 f"the fit changed the structure of its module ({changed[0]}), so a resumed fit, which builds it again, "
                 "could not load its state"
@@ -100,7 +111,7 @@ def not_here(trainer: Any, validated: Container[str], drew: bool) -> str | None:
     for owner in (module, *trainer.callbacks):
         shows = {kind.__name__ for kind in type(owner).__mro__} & {*_SHOWS_ONLY, "HaltuneCallback"}
         hook = getattr(owner, "on_train_epoch_start", None)
-        if not shows and not _unused(hook):
+        if not shows and not unused(hook):
             return (
                 f"{type(owner).__name__}.on_train_epoch_start prepares an epoch, and Lightning does not call it in a "
                 "fit that resumes within one"
@@ -122,6 +133,36 @@ def not_here(trainer: Any, validated: Container[str], drew: bool) -> str | None:
             "or a loader with state_dict and load_state_dict"
         )
     return None
+
+
+def complete(trainer: Any, trial: Trial, checkpoint: dict[str, Any]) -> None:
+    """Put haltune's checkpoint in place of one that the program saved of this trial at the same step.
+
+    The program's own lacks the random state, what the fit changed in its objects, and schedules that step later. If
+    there is none of the same step, warn that the fit does not resume exactly.
+    """
+    import torch
+
+    own = checkpoint.get("callbacks", {}).get("haltune") or {}
+    name, saved = os.path.basename(str(trainer.ckpt_path or "")), trial.checkpoint
+    if own.get("trial") != trial.id or "random" in own or sharded(trainer):
+        return
+    if saved is not None and os.path.isfile(saved):
+        ours = torch.load(saved, map_location="cpu", weights_only=not loads_anything(trainer))
+        keys = ("global_step", "pytorch-lightning_version")
+        if all(ours.get(key) == checkpoint.get(key) for key in keys):
+            checkpoint.clear()
+            checkpoint.update(ours)
+            trainer.lightning_module.on_load_checkpoint(checkpoint)
+            trainer.strategy.load_model_state_dict(checkpoint, strict=trainer.lightning_module.strict_loading)
+            return
+    advice = f" Pass ckpt_path=trial.checkpoint in place of {name}." if saved is not None else ""
+    trial.warn(
+        f"Trial {trial.id} resumes from {name}, which its program saved without the random state, so it draws other "
+        f"numbers than a training without a pause.{advice}",
+        "own file",
+        once=True,
+    )
 
 
 def reads_a_stream(trainer: Any) -> bool:
@@ -153,6 +194,10 @@ def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return any(not one[n].allclose(other[n], rtol=0.0, atol=0.0, equal_nan=True) for n in common)
 
 
+def _frozen(trainer: Any) -> set[str]:
+    return {name for name, p in trainer.lightning_module.named_parameters() if not p.requires_grad}
+
+
 def _optimizers(trainer: Any) -> list[Any]:
     return [(type(o).__name__, [len(group["params"]) for group in o.param_groups]) for o in trainer.optimizers]
 
@@ -173,6 +218,6 @@ def _length(loader: Any) -> int | None:
         return None
 
 
-def _unused(hook: Any) -> bool:
+def unused(hook: Any) -> bool:
     """Return whether a hook is the empty one of Lightning's base classes."""
     return of_lightning(hook) and hook.__qualname__.partition(".")[0] in ("Callback", "ModelHooks", "LightningModule")

@@ -146,6 +146,7 @@ class Checkpointed(AttemptEvent):
     epoch: float
     path: str
     seconds: float = 0.0  # spent saving
+    resumes_only: bool = False  # True: its model is not the one that was evaluated, such as an average of later weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,10 +280,17 @@ def trial_of(event: Event) -> int | None:
 
 def to_json(event: Event) -> dict[str, Any]:
     """Return the event as strict JSON: non-finite floats become the strings 'nan', 'inf', '-inf'."""
-    values = {f.name: getattr(event, f.name) for f in fields(event)}
-    return {"kind": event.kind} | {
-        name: verdict_to_json(value) if isinstance(value, Verdict) else plain(value) for name, value in values.items()
-    }
+    body: dict[str, Any] = {"kind": event.kind}
+    for name in event.__dataclass_fields__:
+        value = getattr(event, name)
+        body[name] = (
+            verdict_to_json(value)
+            if isinstance(value, Verdict)
+            else value
+            if type(value) in _AS_IT_IS
+            else plain(value)
+        )
+    return body
 
 
 def from_json(body: Mapping[str, Any]) -> Event:
@@ -332,6 +340,9 @@ def verdict_from_json(body: Mapping[str, Any]) -> Verdict:
     return Verdict(Action(body["action"]), body["reason"], body.get("evidence", {}), pause_at)
 
 
+_AS_IT_IS = frozenset({str, bool, type(None)})  # in JSON
+
+
 def plain(value: Any) -> Any:
     """Return `value` as strict JSON, also from numpy scalars, tuples and non-finite floats. Raises InvalidInput."""
     if value is None or isinstance(value, bool):
@@ -341,9 +352,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): v if type(v) in _AS_IT_IS else plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
+        return [v if type(v) in _AS_IT_IS else plain(v) for v in value]
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return plain(value.tolist())
     kind = "a number above 2**1023" if isinstance(value, int) else f"{value!r} of type {type(value).__name__}"
@@ -375,12 +386,19 @@ def _end(value: Any) -> bool:
     return _number(value) and value > 0
 
 
-def _plain(value: Any, depth: int = 0) -> bool:
-    if isinstance(value, Mapping):
-        return depth < _DEPTH and all(isinstance(k, str) and _plain(v, depth + 1) for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return depth < _DEPTH and all(_plain(v, depth + 1) for v in value)
-    return value is None or isinstance(value, (str, int, float))
+def _plain(value: Any) -> bool:
+    left, depth = [value], 0
+    while left:
+        inner: list[Any] = []
+        for one in left:
+            if one is None or isinstance(one, (str, int, float)):
+                continue
+            table = isinstance(one, Mapping)
+            if depth == _DEPTH or not (isinstance(one, (list, tuple)) or (table and {*map(type, one)} <= {str})):
+                return False
+            inner += one.values() if table else one
+        left, depth = inner, depth + 1
+    return True
 
 
 def _verdict(value: Any) -> bool:

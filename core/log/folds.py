@@ -28,6 +28,7 @@ from haltune._utils.arrays import Array
 from haltune.display import short
 
 FOLD, EPOCH = "fold", "fold_epoch"  # metrics of a report: the fold, from 0, and its own epoch
+SETTLED = 2e-8  # share of a position that a last report of the mean may lie behind the epochs that were trained
 
 
 def of_fold(metric: str) -> str:

@@ -34,7 +34,7 @@ from haltune.errors import HaltuneError, InvalidInput, StoreError
 from haltune.hints import KnowsArguments
 
 from .decisions import Move, Verdict, continue_
-from .events import ADVICE, OVER, Created, Ended, Event, Expired, JudgedEvery, Started, Status, Widened
+from .events import ADVICE, OVER, Created, Ended, Event, Expired, JudgedEvery, Status, Widened
 from .history import History
 from .points import in_points
 from .problem import Problem
@@ -349,10 +349,10 @@ class Fold:
             judged.whose, judged.locate = history.whose, history.locate
         return self.policy.start(posed), judged
 
-    def take(self, event: Event) -> None:
-        """Fold the next event. Raises StoreError if it cannot follow, and the policy's own errors."""
+    def take(self, event: Event, checked: bool = False) -> None:
+        """Fold the next event. Raises StoreError if it cannot follow, and the policy's own errors. checked: it can."""
         grid = self.judged.problem.grid
-        if isinstance(event, Started) or grid is not None:
+        if not checked:
             self.history.check(event)  # a policy allocates memory up to the trial's number
         try:
             if isinstance(event, Created | Widened | JudgedEvery):
@@ -363,7 +363,7 @@ class Fold:
             counted = event if grid is None else in_points(event, grid, self.history, self.judged)
             state = self.policy.fold(self.state, counted)
             self.torn = True
-            self.history.apply(event)
+            self.history.apply(event, checked=True)
             if grid is not None:
                 self.judged.apply(counted)
         except BaseException:

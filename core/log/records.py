@@ -34,7 +34,7 @@ from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
 from .events import OVER, AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
-from .folds import FOLD, curves, ends, plus_minus, spread
+from .folds import FOLD, SETTLED, curves, ends, plus_minus, spread
 from .problem import MOST_EPOCHS, Goal, Problem, latest, smoothed, violation
 from .scores import Scale, measured
 
@@ -227,10 +227,12 @@ class TrialBuilder:
     attempt: int = 1
     fresh: bool = True  # its current attempt has no report
     superseded: list[TrialRecord] = field(default_factory=list)  # attempts that a later one trains again
+    given_up: set[int] = field(default_factory=set)  # attempts of which nothing counts that a later one trains again
     former: TrialBuilder | None = None  # the attempt with which it counts, while the present one is behind it
     losses: int = 0  # leases that expired
     checkpoint: str | None = None
     checkpoint_epoch: float = 0.0
+    resumes_only: bool = False  # the checkpoint does not have the model that was evaluated
     kept: str | None = None  # path of the state after `kept_epoch`, its best epoch
     kept_epoch: float = 0.0
     verdict: Verdict | None = None
@@ -311,10 +313,12 @@ class TrialBuilder:
         if FOLD in run.metrics:  # no file has the mean over folds
             known = curves(run.metrics, metric, sparse=metric != goal.metric)
             completed = run.status is Status.COMPLETED
+            if i == -1 and len(run.epochs) > 1 and run.epochs[-1] <= run.epochs[-2] * (1.0 + SETTLED):
+                found = replace(found, epoch=run.epochs[-2])  # where the last fold ended by itself
             return replace(found, folds=ends(known, self.problem.max_epochs, completed))
         if run.kept is not None and run.kept_epoch == found.epoch:
             return replace(found, checkpoint=locate(run.kept), checkpoint_epoch=found.epoch)
-        if self.checkpoint is None:
+        if self.checkpoint is None or self.resumes_only:
             return found
         return replace(found, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
 
@@ -322,10 +326,11 @@ class TrialBuilder:
         """Start a later attempt from the last checkpoint, or from scratch. It supersedes later reports."""
         former = copy.copy(self)
         if e.anew:
-            self.checkpoint, self.checkpoint_epoch = None, 0.0
+            self.checkpoint, self.checkpoint_epoch, self.resumes_only = None, 0.0, False
         keep = sum(n <= self.checkpoint_epoch for n in self.epochs)
         if e.given_up:
             self.former = None
+            self.given_up.add(self.attempt)
         elif self.former is None and keep < len(self.epochs):
             self.former = former
         self.epochs, self.values, self.smoothed = self.epochs[:keep], self.values[:keep], self.smoothed[:keep]
@@ -364,7 +369,7 @@ class TrialBuilder:
                 elif e.verdict.pause_at is not None:
                     self.pause_at = e.verdict.pause_at
             case Checkpointed():
-                self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
+                self.checkpoint, self.checkpoint_epoch, self.resumes_only = e.path, e.epoch, e.resumes_only
                 if not self.epochs:
                     self.epoch = e.epoch
             case Kept():
@@ -402,7 +407,7 @@ class TrialBuilder:
         later, the training saved a state by itself, and the earlier reports before `epoch` belong to its curve.
         Of several attempts, the one that came nearest to `epoch` counts; of equals, the latest.
         """
-        known = [_copies(t, self.epoch, epoch) for t in reversed(self.superseded)]
+        known = [_copies(t, self.epoch, epoch) for t in reversed(self.superseded) if t.attempt not in self.given_up]
         return max(filter(None, known), key=lambda curve: curve[-1].epoch, default=[])
 
     def recorded(self, scale: Scale | None, locate: Locate) -> TrialRecord:

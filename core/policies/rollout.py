@@ -33,6 +33,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.random import Generator
+from scipy.optimize import minimize
 from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices, Mask
@@ -59,6 +60,8 @@ _NODES = 8  # of Gauss-Hermite quadrature, for horizon 2
 _CUT = 256  # paths for horizon 2 under "terminate": its value has jumps, which quadrature misses
 _LISTED = 2048  # a space of at most so many configurations is listed; from larger ones so many are drawn
 _TOPS, _NEAR = 4, 12  # best configurations, and new neighbours of each
+_STARTS = 5  # of L-BFGS-B, as in the paper
+_STEPS, _DIFFERENCE = 15, 1e-4  # iterations from each start, and the step of its differences, in the cube
 _SCALES = np.array([0.02, 0.08])  # of the neighbours, in the cube
 
 
@@ -259,6 +262,44 @@ class Pool:
         fresh = [config for config in fresh if space.contains(config)]
         return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
 
+    def climbed(self, value: Array, of: Callable[[Array], Array], history: History) -> Pool:
+        """Return new configurations at the tops that L-BFGS-B reaches from the five best, over continuous parameters.
+
+        of: points (k, dim) -> values (k,).
+        """
+        space = history.problem.space
+        starts = self.points[np.argsort(-value, kind="stable")[:_STARTS]]
+        points = ascended(of, starts, np.flatnonzero(space.continuous))
+        configs = space.decode_many(points) if len(points) else []
+        known, keys = set(space.keys(self.configs)) | history.tried, space.keys(configs) if configs else []
+        fresh = [configs[i] for i in _firsts(keys) if keys[i] not in known and space.contains(configs[i])]
+        return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
+
+
+def ascended(of: Callable[[Array], Array], starts: Array, free: Indices) -> Array:
+    """Return where L-BFGS-B goes from each start (k, dim) in the unit cube; only the coordinates `free` (f,) move.
+
+    of: points (q, dim) -> values (q,), to maximise; a point and its differences are one call.
+    """
+    found = starts.copy()
+    if not len(free):
+        return found[:0]
+    for row, start in enumerate(starts):
+
+        def falls(x: Array, start: Array = start) -> tuple[float, Array]:
+            steps = np.where(x < 0.5, _DIFFERENCE, -_DIFFERENCE)  # inside the cube
+            points = np.tile(start, (1 + len(free), 1))
+            points[:, free] = np.vstack([x, x + np.diag(steps)])
+            values = of(points)
+            return -float(values[0]), -(values[1:] - values[0]) / steps
+
+        ended = minimize(
+            falls, start[free], jac=True, method="L-BFGS-B", bounds=[(0.0, 1.0)] * len(free),
+            options={"maxiter": _STEPS},
+        )  # fmt: skip
+        found[row, free] = np.clip(ended.x, 0.0, 1.0)
+    return found
+
 
 def _firsts(keys: Sequence[str]) -> list[int]:
     return sorted({key: i for i, key in reversed(list(enumerate(keys)))}.values())
@@ -295,8 +336,8 @@ class Rollout(Policy[FinishedTrials]):
         cooled: take the budget after the plan into account. While the budget pays for `horizon` trainings of the
             configuration with the largest expected improvement, take the step with the largest
             (Lambda_h(x) - Lambda_{h-1}(base)) / E[cost]: what it adds to the base policy's value, per cost. Afterwards
-            take the step with the largest Lambda_h. False is the paper's rule: always the largest Lambda_h, which
-            spends freely while much is left. Default: True.
+            take the step with the largest Lambda_h. False is the paper's rule: always the largest Lambda_h, by L-BFGS-B
+            from five starts, which spends freely while much is left. Default: True.
         initial: number of first trials in the middle of the space, cheap and far from each other. Default: 3.
         cost: known cost of a configuration: a function (config) or (config, previous config) to a number of at least
             0, in the unit of the budget (seconds, or the cost that trials report). The previous config is None at the
@@ -398,7 +439,17 @@ class Rollout(Policy[FinishedTrials]):
             return budget, whole, np.where(budget.affordable(), added, -np.inf)
 
         budget, value, added = valued(pool, np.arange(len(pool.points)))
-        if len((near := pool.around(added, history, rng)).configs):
+        if self.cooled:
+            near = pool.around(added, history, rng)
+        else:
+
+            def of(points: Array, pool: Pool = pool) -> Array:
+                every = Pool([], np.vstack([pool.points, points]))
+                values = valued(every, np.arange(len(pool.points), len(every.points)))[1]
+                return np.asarray(values[len(pool.points) :])
+
+            near = pool.climbed(added, of, history)
+        if len(near.configs):
             first = np.argsort(-added, kind="stable")[: len(near.configs)]
             some = np.concatenate([np.sort(first), len(pool.points) + np.arange(len(near.configs))])
             pool = Pool([*pool.configs, *near.configs], np.vstack([pool.points, near.points]))

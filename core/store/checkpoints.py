@@ -11,7 +11,7 @@ in the log are relative to the study's folder, so you can move both.
 
 A checkpoint is written under a temporary name in its trial's folder, flushed to the disk and renamed. It is valid once
 the log contains its name. Files with an ending after its name (NAME.random) belong to it. "best-" is the state after
-the best epoch, if the goal counts that epoch.
+the best epoch, if the goal counts that epoch and it was saved in addition to the state to resume from.
 
 No name is used twice. A superseded checkpoint can therefore be deleted by its name at any later time, and an attempt
 never deletes a later attempt's checkpoints. Other files in the folder are not counted, followed or deleted.
@@ -62,7 +62,8 @@ class Checkpointing(KnowsArguments):
             `study.best.checkpoint`. With several goals, all trials on the Pareto front are kept unless it is 0.
             Default: 1.
         disk_quota: Largest total size of the checkpoints in bytes, or text such as "20GB". If a checkpoint would
-            exceed it, the trial is not paused. Default: None, no limit.
+            exceed it, the trial is not paused. A checkpoint as large as the trial's last one is refused before it is
+            written. Default: None, no limit.
 
     Raises:
         InvalidInput: If a number or the quota is invalid.
@@ -125,6 +126,19 @@ class Checkpoints:
     def of(self, trial: int) -> Path:
         return self.folder / f"trial-{trial}"
 
+    def begin(
+        self, trial: int, attempt: int, epoch: float, suffix: str, keep: bool = False, unit: str = "epoch"
+    ) -> Path:
+        """Return `temporary`, if a checkpoint as large as the trial's last one of this kind has room.
+
+        Otherwise raise NoRoom, before anything is written: a full disk may end other programs too.
+        """
+        kind = "best-" if keep else None
+        known = (disk.size(path) for path, of, _ in _files(self.of(trial)) if of == kind)
+        if size := max(known, default=0):
+            self._need_room(self.of(trial), size)
+        return self.temporary(trial, attempt, epoch, suffix, keep, unit)
+
     def temporary(
         self, trial: int, attempt: int, epoch: float, suffix: str, keep: bool = False, unit: str = "epoch"
     ) -> Path:
@@ -176,10 +190,7 @@ class Checkpoints:
             raise NoRoom(f"saving it failed before: {self.refused[trial]}")
         probe = self.temporary(trial, 0, 0, ".probe")
         try:
-            self._within_quota(size)
-            free = shutil.disk_usage(probe.parent).free
-            if free < size:
-                raise NoRoom(f"{probe.parent} has {readable(free)} left, but a checkpoint needs {readable(size)}")
+            self._need_room(probe.parent, size)
             with probe.open("xb") as file:  # a disk quota may forbid the use of free space
                 file.write(bytes(4096))
                 if size and hasattr(os, "posix_fallocate"):
@@ -243,7 +254,8 @@ class Checkpoints:
         there = [n for n in self.trials() if n < len(history) and n not in kept]
         self.forget(*(n for n in there if not continues(history.trial(n))))
         for t in map(history.trial, kept):  # its worker may have been killed before it deleted older ones
-            for path in filter(None, (t.checkpoint, t.kept)):
+            own = t.kept if os.path.basename(t.kept or "").startswith("best-") else None  # else one of the others
+            for path in filter(None, (t.checkpoint, own)):
                 self.supersede(self.folder / path, history.kept(t.id))
 
     def trials(self) -> list[int]:
@@ -266,6 +278,12 @@ class Checkpoints:
     def _folders(self) -> dict[int, Path]:
         found = ((path, _FOLDER.fullmatch(path.name)) for path in disk.listed(self.folder))
         return {int(match[1]): path for path, match in found if match and disk.is_folder(path)}
+
+    def _need_room(self, folder: Path, size: int) -> None:
+        """Raise NoRoom if a checkpoint of `size` bytes would exceed the quota or the disk."""
+        self._within_quota(size)
+        if (free := shutil.disk_usage(folder).free) < size:
+            raise NoRoom(f"{folder} has {readable(free)} left, but a checkpoint needs {readable(size)}")
 
     def _within_quota(self, more: int) -> None:
         if self.quota is not None and (used := self.used() + more) > self.quota:

@@ -32,13 +32,13 @@ from haltune.log.events import Status
 from haltune.log.folds import FOLD
 from haltune.log.history import History
 from haltune.log.problem import rounded
+from haltune.ranks import this
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
 from .judging import answered, record
 from .session import Session
 
-_FOLDS = "If its value is the mean over several trainings: for fold in trial.folds(k)."
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
@@ -63,7 +63,9 @@ class Port(Attempt):
     """
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
+        self._asks = False  # the program has read `checkpoint` since an epoch or a report began
         super().__init__(**vars(attempt))
+        self._begins = self.epoch  # where this attempt starts
         self._session, self._process = session, os.getpid()
         problem = session.log.problem
         self.unit = problem.unit
@@ -76,6 +78,8 @@ class Port(Attempt):
         self._same_model = False  # that of the fit before
         self._first: float | None = None  # position of the first report of this attempt
         self._left: float | None = None  # the epoch that a loop has begun and not reported
+        self._broken: Failure | None = None  # the exception that ended the last fit, while no other fit has started
+        self._block: int | None = None  # the process whose `with trial:` block trains it
         self._pace: list[tuple[float, float]] | None = []  # position, updates: of a fit's start and first reports
         self._last_act: Callable[[], object] | None = None
         # epoch and value of a report that was interrupted; True if it failed on all ranks
@@ -83,6 +87,17 @@ class Port(Attempt):
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
     _over_folds = False  # True in a loop over trial.folds(k)
+    _folds_hint = "If its value is the mean over several trainings: for fold in trial.folds(k)."
+
+    @property
+    def checkpoint(self) -> str | None:  # type: ignore[override]
+        """The path of the state to continue from; None: the training starts from its beginning."""
+        self._asks = True
+        return self._checkpoint
+
+    @checkpoint.setter
+    def checkpoint(self, path: str | None) -> None:
+        self._checkpoint = path
 
     @property
     def history(self) -> History:
@@ -122,15 +137,19 @@ class Port(Attempt):
         if model is not None:
             self._same_model = self._model is not None and self._model() is model
             self._model = weak(model)
-        if position is not None and position < int(self.epoch):
-            if self._same_model:
+        broken, self._broken = self._broken, None if position is not None else self._broken
+        if position is not None and position < (int(self.epoch) if of is not None or broken is None else self.epoch):
+            if broken is not None:
+                trained = " This one continues with the weights of its model: build a new one." * self._same_model
+                self.restart(position, f"The fit before ended with {broken.error.rstrip('.')}.{trained}")
+            elif self._same_model:
                 self.warn(
                     f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model "
                     f"counts from {self.unit} {position:g}. What it repeats does not count. {resume}.",
                     "repeat",
                 )
             else:
-                self.restart(position, f"If it was to continue: {resume}. {_FOLDS}")
+                self.restart(position, f"If it was to continue: {resume}. {self._folds_hint}")
         if model is not None and (first := self.trained_before(model)) is not None:
             self.warn(
                 f"Trial {self.id} trains the same model object as trial {first}, with that trial's weights and "
@@ -143,31 +162,48 @@ class Port(Attempt):
         """State that a loop over the epochs begins, and return whether it starts with the state of `checkpoint`.
 
         If the loop before was left within an epoch, or trained another model, the curve starts again: an error left
-        it, the user's code handled the error, and trains again.
+        it, the user's code handled the error, and trains again. It continues from `checkpoint` if this loop loads it,
+        as one does that states its model, or if the program has read it since; otherwise from its start.
 
         Args:
-            model: The object that it trains. Default: None, not known.
+            model: The object that it trains, if the loop itself loads its state. Default: None, not known.
 
         Raises:
             NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
         """
         another = model is not None and self.trained_another(model)
         if self._left is not None or (another and self.ended is None):
-            record = self.history.trial(self.id)
-            self.restart(record.checkpoint_epoch if record.checkpoint else 0.0, _FOLDS if another else "")
+            self.restart(self._saved_start(model is not None), self._folds_hint if another else "")
         elif not another and self._trained_in_full:
             raise NotSupported(
                 f"Trial {self.id} has trained to {self.unit} {self.epoch:g}, a full training, and this second loop "
-                f"over its {several_of(self.unit)} would train nothing. {_FOLDS}"
+                f"over its {several_of(self.unit)} would train nothing. {self._folds_hint}"
             )
         return self._first is None
 
+    def _saved_start(self, loads: bool) -> float:
+        """Return where a second loop starts. loads: it loads the state of `checkpoint` itself."""
+        record = self.history.trial(self.id)
+        loads = loads or self._asks or record.checkpoint_epoch == self._begins
+        return record.checkpoint_epoch if record.checkpoint and loads else 0.0
+
     def begins_epoch(self, epoch: float | None) -> None:
         """State that a loop is within an epoch, until it is reported; None: it is not, and asks for the next."""
-        self._left = epoch
+        self._left, self._asks = epoch, False
         stops = self.verdict is not None and self.verdict.stops
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not stops:
             self._trained_in_full = True
+
+    def breaks(self, error: BaseException) -> None:
+        """State that an exception has ended a fit. The trial fails, unless the program handles it and fits again.
+
+        Within `with trial:` another fit starts the curve again, from where it starts. Otherwise the trial fails at the
+        end of the block, also if the program has handled the exception. Without a block it fails at once.
+        """
+        if self.ended is None and self._block == os.getpid() and this().alone:
+            self._broken = Failure.by(error)
+        else:
+            self.fail(error)
 
     def goes_back(self, epoch: float) -> bool:
         """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
@@ -184,13 +220,13 @@ class Port(Attempt):
             advice: What to do if this is not meant, the last sentences of the warning. Default: "".
         """
         self._need_held()
-        reached, self._left = self.epoch, None
+        reached, self._left, self._broken = self.epoch, None, None
         if self.ended is not None or (self.verdict is not None and self.verdict.stops) or position >= reached:
             return
         if not self._session.restart(self, position):
             return
         self._first, self._unheard, self._lap = None, None, self._session.monotonic()
-        self._trained_in_full = False
+        self._trained_in_full, self._begins = False, self.epoch
         self._warn_of_restart(f"Trial {self.id}", reached, position, advice)
 
     def _warn_of_restart(self, who: str, reached: float, position: float, advice: str) -> None:
@@ -283,7 +319,7 @@ class Port(Attempt):
             report = replace(report, metrics=scalars)
         report = replace(report, epoch=rounded(report.epoch))
         if self.goes_back(report.epoch):
-            self.restart(advice=f"A training that resumes continues its count after trial.epoch. {_FOLDS}")
+            self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
         self._unheard = report.epoch, report.value, False
         session = self._session
         work = partial(
@@ -300,7 +336,8 @@ class Port(Attempt):
             session.logger.judged(session.log.history, self, report.epoch, report.value, verdict)
         self._validation = report.validation or self._validation
         self._lap, self._unheard = self._session.monotonic(), None
-        self._first, self._left = self._first or report.epoch, None
+        self._first, self._left, self._broken = self._first or report.epoch, None, None
+        self._asks = False
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
         return verdict
@@ -373,7 +410,14 @@ class Port(Attempt):
         """
         self._session.once(self, "needs room", partial(self._session.checkpoints.room_for, self.id, size))
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
+    def save(
+        self,
+        write: Callable[[Path], object],
+        suffix: str = ".ckpt",
+        keep: bool | float = False,
+        *,
+        resumes_only: bool = False,
+    ) -> str:
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
@@ -385,6 +429,8 @@ class Port(Attempt):
             keep: True for the trial's best epoch, with which it counts, or an earlier epoch whose state this is. It is
                 kept in addition to the state to resume from, as `study.best.checkpoint` if no trial is better.
                 Default: False.
+            resumes_only: True if the model in it is not the one that was evaluated, such as the weights under an
+                average, so that `study.best.checkpoint` is never this file. Default: False.
 
         Raises:
             InvalidInput: If `write` is not a function, or wrote nothing at its path.
@@ -403,10 +449,10 @@ class Port(Attempt):
         """
         check_write(write)
         with self._signals.whole():
-            work = partial(self._save, write, suffix, keep)
+            work = partial(self._save, write, suffix, keep, resumes_only)
             return self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
 
-    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float) -> None:
+    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool) -> None:
         began = self._session.monotonic()
         temporary = self.begin_save(suffix, keep)
         with self._session.ours(self, temporary):
@@ -416,7 +462,7 @@ class Port(Attempt):
             except BaseException:
                 discard(temporary)
                 raise
-        self.commit_save(temporary, self._session.monotonic() - began, keep)
+        self.commit_save(temporary, self._session.monotonic() - began, keep, resumes_only)
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
@@ -431,7 +477,9 @@ class Port(Attempt):
         self._need_held()
         return self._session.begin_save(self, suffix, keep)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
+    def commit_save(
+        self, temporary: Path, seconds: float = 0.0, keep: bool | float = False, resumes_only: bool = False
+    ) -> str:
         """Make the state at a path of `begin_save` the trial's checkpoint, and return its path.
 
         Args:
@@ -439,13 +487,16 @@ class Port(Attempt):
             seconds: Time that writing took. Default: 0.
             keep: True for the trial's best epoch, with which it counts. It is kept in addition to the state to resume
                 from. Default: False.
+            resumes_only: See `save`. Default: False.
 
         Raises:
             LeaseLost: If another worker holds the trial now, or it has ended.
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         self._need_held()
-        path = self._session.commit_save(self, temporary, seconds, keep)
+        path = self._session.commit_save(self, temporary, seconds, keep, resumes_only)
+        if keep is False and not resumes_only and self.keeps(best_epoch=True):  # it is that of the best epoch, too
+            self._session.checkpointed(self, self._session.checkpoints.recorded(Path(path)), 0.0, True)
         self._lap = self._session.monotonic()
         return path
 
@@ -515,6 +566,8 @@ class Port(Attempt):
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None and self._held_here:
             act()
+        if status is None and self._broken is not None:
+            self._end_as(Status.FAILED, self._broken)
         self._end_as(None if status is None else Status(status))
 
     def interrupt(self) -> None:

@@ -345,7 +345,7 @@ class Replica(Copy):
             self.sync()
             return
         for event in batch:
-            self.fold.take(event)
+            self.fold.take(event, checked=len(batch) == 1)
             self._folded(event)
 
     def append_if_held(self, event: Any, lease: Lease | Release) -> bool:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import cached_property, partial, wraps
 from multiprocessing.context import get_spawning_popen
 from pathlib import Path
@@ -403,12 +404,14 @@ class Session:
         topic = None if of is None else f"{attempt._label} recalls {of}"
         self.change(_synced, topic, attempt=attempt, patient=attempt.patient)
 
-    def checkpointed(self, attempt: Attempt, path: str, seconds: float, keep: bool | float = False) -> bool:
+    def checkpointed(
+        self, attempt: Attempt, path: str, seconds: float, keep: bool | float = False, resumes_only: bool = False
+    ) -> bool:
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
 
         keep: True for the checkpoint of the best epoch, which is not one to continue from.
         """
-        work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep)
+        work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep, resumes_only=resumes_only)
         held: bool | None = self.change(work, attempt=attempt, patient=attempt.patient)
         if held is None and not keep:  # the others do not wait for its event
             attempt.checkpoint = path
@@ -420,15 +423,22 @@ class Session:
         keep: True for the state after the trial's best epoch, which is not one to continue from.
         """
         a = attempt
-        work = partial(self.checkpoints.temporary, a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
+        work = partial(self.checkpoints.begin, a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
         return self.once(attempt, "starts to be saved", lambda: str(work()), Path)
 
-    def commit_save(self, attempt: Attempt, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
+    def commit_save(
+        self,
+        attempt: Attempt,
+        temporary: Path,
+        seconds: float = 0.0,
+        keep: bool | float = False,
+        resumes_only: bool = False,
+    ) -> str:
         """Make the state at a path of `begin_save` the trial's checkpoint; return its path. Raises as Trial.save does.
 
         seconds: time that writing took.
         """
-        work = partial(self._publish, attempt, temporary, seconds, keep)
+        work = partial(self._publish, attempt, temporary, seconds, keep, resumes_only)
         return self.once(attempt, "commits", work, lambda _: self.saved(attempt, keep))
 
     def saved(self, attempt: Attempt, keep: bool | float) -> str:
@@ -436,13 +446,15 @@ class Session:
         r = self.log.history.trial(attempt.id)
         return str(r.kept if keep else r.checkpoint)
 
-    def _publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float) -> None:
+    def _publish(
+        self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float, resumes_only: bool
+    ) -> None:
         checkpoints = self.checkpoints
         with checkpoints.undecided(temporary):
             with self.ours(attempt, temporary):
                 final = checkpoints.publish(temporary)
             # an error may come after the append, so the file stays; the next save deletes files that the log lacks
-            if not self.checkpointed(attempt, checkpoints.recorded(final), seconds, keep):
+            if not self.checkpointed(attempt, checkpoints.recorded(final), seconds, keep, resumes_only):
                 discard(final)
                 raise _lost(attempt)
             checkpoints.supersede(final, self.log.history.kept(attempt.id))
@@ -616,12 +628,16 @@ def _synced(replica: Replica) -> None:
 # -- the other events of an attempt ------------------------------------------------------------------------------------
 
 
-def _checkpointed(replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float) -> bool:
+def _checkpointed(
+    replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, resumes_only: bool
+) -> bool:
     replica.log_sleep(attempt.id, attempt.attempt)
-    event = (ev.Kept if keep else ev.Checkpointed)(
+    event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else ev.Checkpointed)(
         at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=_saved_epoch(attempt, keep), path=path,
         seconds=seconds,
     )  # fmt: skip
+    if resumes_only and isinstance(event, ev.Checkpointed):
+        event = replace(event, resumes_only=True)
     if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt)):
         return True
     return any(  # it may be in the log although the server did not answer

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -14,16 +16,18 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from haltune._utils import updates
 from haltune._utils.checks import number, timed
 from haltune._utils.randomness import capture, restore, state_from_json
 from haltune._utils.signals import interrupts
+from haltune._utils.updates import Updated
 from haltune.above import above
 from haltune.display import numeral, one_line, plural, several_of
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, free_memory, is_shortage
 from haltune.hints import KnowsAttributes, explain_misreading, with_hints
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
-from haltune.log.folds import EPOCH, FOLD, FoldCurve, curves, estimate, of_fold, trained
+from haltune.log.folds import EPOCH, FOLD, SETTLED, FoldCurve, curves, estimate, of_fold, trained
 from haltune.log.problem import ENDLESS, length_argument, position_argument, rounded
 from haltune.ranks import follows, this
 
@@ -34,6 +38,16 @@ from .session import Session
 T = TypeVar("T")
 _BETWEEN = ".fold"  # suffix of a checkpoint between two folds, which has no model but the process's random state
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, tuple[int, int]]] = WeakKeyDictionary()  # -> trial and fold
+
+
+@dataclass
+class _Model:
+    """What a plain loop trains."""
+
+    weights: Updated  # that its last report followed, or its first one
+    handles: bool  # an error was being handled
+    reports: int
+    former: _Model | None  # trained before
 
 
 class Trial(Port, KnowsAttributes):
@@ -65,6 +79,7 @@ class Trial(Port, KnowsAttributes):
     """
 
     _fold: Fold | None = None  # the one that trains now
+    _trains: _Model | None = None  # the model of the last report, if its loop is a plain one and that is known
     _folds_over = False  # all folds that this process is to train have ended
 
     if not TYPE_CHECKING:
@@ -162,7 +177,10 @@ class Trial(Port, KnowsAttributes):
         position = None if position is None else number(self.unit, position, positive=True)
         if (known := self._recalled(value, position)) is not None:
             return known
-        position = self._next() if position is None else position
+        lap = self._session.monotonic() - self._lap
+        made = self._reports_of_new_model(position)
+        if position is None:
+            position = self._next() + max(0, made - 1) if self.unit == "epoch" else self._next()
         if self.horizon is not None and position > self.horizon:
             if position > self.horizon * (1.0 + 1e-9):
                 raise InvalidInput(
@@ -171,7 +189,7 @@ class Trial(Port, KnowsAttributes):
                     f"{'epochs' if self.unit == 'epoch' else 'steps'}(). If a callback reports, do not report yourself."
                 )
             position = float(self.horizon)  # computed from batches, with a rounding error
-        took, validated = timed(seconds, validation, self._session.monotonic() - self._lap)
+        took, validated = timed(seconds, validation, lap)
         paid = None if cost is None else number("cost", cost, positive=None)
         return self.record(Report(value, position, took, validated, paid, metrics), judge)
 
@@ -201,6 +219,37 @@ class Trial(Port, KnowsAttributes):
             f"The study counts {several_of(self.unit)}, and the report does not say how many were trained. "
             f"Write trial.report(value, {position_argument(self.unit)})."
         )
+
+    def _reports_of_new_model(self, position: float | None) -> int:
+        """Start the curve again if its loop trains another model now; return the reports of this model then, or else 0.
+
+        position: of the present report; None: the next one. A retry after an error reports the same position again, or
+        several times the same model after another one that is gone, has the same shapes, or raised the error that is
+        handled now. One report for each of several models is no retry.
+        """
+        updated, handles, last = updates.take(), sys.exc_info()[0] is not None, self._trains
+        if updated is None:
+            return 0
+        if last is not None and updated.shares(last.weights):
+            last.reports += 1
+        else:
+            self._trains = _Model(updated, handles, 1, None if last is None else replace(last, former=None))
+        now = self._trains
+        assert now is not None
+        if (former := now.former) is None or not this().alone:
+            return 0
+        failed = now.handles and not former.handles
+        if position is None:
+            gone = failed or not former.weights.alive or former.weights.shapes == updated.shapes
+            again = failed if now.reports == former.reports == 1 else gone and 1 in (now.reports, former.reports)
+            again = again and now.reports < 3
+        else:
+            again = now.reports == 1 and position <= self.epoch
+        if not again:
+            return 0
+        now.former = None
+        self.restart(self._saved_start(False), "Its optimizer updates the weights of another model than before.")
+        return now.reports
 
     def _doubt_order(self, value: Any, epoch: Any) -> None:
         """Raises InvalidInput if, by their types, value and epoch of the first report are swapped."""
@@ -357,11 +406,14 @@ class Trial(Port, KnowsAttributes):
         if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         self._session.enter(self)
+        self._block = os.getpid()
+        updates.watch()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._signals.end()  # the trial ends as a whole before a signal does
         self._session.leave(self)
+        self._block = None
         forgiven = False
         try:
             forgiven = self._end(error)
@@ -464,10 +516,11 @@ class Fold(Trial):
     """
 
     def __init__(self, trial: Trial, index: int, count: int, best: bool) -> None:
-        t = trial
+        self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
         self.index, self.count = index, count
-        self._trial, self._best = trial, best  # best: the best value so far counts, not the last
+        self._block, self._begins = t._block, t._begins
+        self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)
         self._signals = trial._signals
@@ -492,6 +545,17 @@ class Fold(Trial):
     def counts_best(self) -> bool:
         """True if the best value of a fold counts, not its last."""
         return self._best
+
+    _folds_hint = ""  # it is one
+
+    @property
+    def _broken(self) -> Failure | None:
+        """An exception in a fold is the trial's."""
+        return self._trial._broken
+
+    @_broken.setter
+    def _broken(self, failure: Failure | None) -> None:
+        self._trial._broken = failure
 
     # its own place in the trial
 
@@ -562,14 +626,18 @@ class Fold(Trial):
             )
         super().starts(model, position, of, resume)
 
+    def warn(self, text: str, about: str | None = None, once: bool = False) -> None:
+        """Warn in the words of a program that holds a fold."""
+        super().warn(re.sub(r"\btrial\.(?!folds)(?=\w)", "fold.", text), about, once)
+
     def begins_loop(self, model: Any = None) -> bool:
         if self._left is not None or (model is not None and self.trained_another(model) and self.ended is None):
-            self._continues()
+            self._continues(model is not None)
         return self._first is None
 
-    def _continues(self) -> None:
-        """Start again from the last checkpoint, if more was reported."""
-        saved = self.history.trial(self.id).checkpoint_epoch
+    def _continues(self, loads: bool = True) -> None:
+        """Start again from the last checkpoint, if it is loaded and more was reported."""
+        saved = self._saved_start(loads)
         self.restart(max(0.0, self._own(saved)) if saved else 0.0)
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
@@ -583,6 +651,8 @@ class Fold(Trial):
         if not self._session.restart(trial, self._whole(position)):
             return
         self._first, trial._first, trial._unheard, trial._lap = None, None, None, self._session.monotonic()
+        self._begins = trial._begins = trial.epoch
+        self._broken = None
         self._look()
         self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice)
 
@@ -656,12 +726,15 @@ class Fold(Trial):
             trial._last_act = None
             act()
         trial.recall()  # another process may have trained it
+        if trial._broken is not None:
+            trial._end_as(Status.FAILED, trial._broken)
         self._look()
         if self._cut:
             return
         if (mine := self._curve()) is None:
             raise InvalidInput(
-                f"Fold {self.index} of trial {self.id} ended without one report. Call fold.report(value) after every "
+                f"Fold {self.index} of trial {self.id} ended without one report. Train it before the next one, within "
+                "for fold in trial.folds(k):, which list(trial.folds(k)) does not. Call fold.report(value) after every "
                 f"{self.unit}, or pass a new HaltuneCallback(fold) to the trainer."
             )
         if not self._at_end and self.index + 1 == self.count:
@@ -681,7 +754,8 @@ class Fold(Trial):
         mean = self._of_trial(Report(value, math.inf, 0.0, metrics=metrics))
         if np.array_equal(mean.value, found.values[-1], equal_nan=True):
             return
-        place = min(trial.epoch * (1.0 + 1e-8), self._length)  # a position of its own, at which nothing was trained
+        # a position of its own, at which nothing was trained
+        place = min(trial.epoch * (1.0 + 0.5 * SETTLED), self._length)
         trial.record(replace(mean, epoch=place, metrics={**mean.metrics, EPOCH: float(self.epoch)}), judge=False)
 
     def _following(self) -> Fold | None:
@@ -742,16 +816,25 @@ class Fold(Trial):
 
     # what it leaves to the trial
 
-    def save(self, write: Callable[[Path], object], suffix: str = ".ckpt", keep: bool | float = False) -> str:
+    def save(
+        self,
+        write: Callable[[Path], object],
+        suffix: str = ".ckpt",
+        keep: bool | float = False,
+        *,
+        resumes_only: bool = False,
+    ) -> str:
         self._need_report()
-        return self._by_trial(lambda: self._trial.save(write, suffix, keep))
+        return self._by_trial(lambda: self._trial.save(write, suffix, keep, resumes_only=resumes_only))
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         self._need_report()
         return self._trial.begin_save(suffix, keep)
 
-    def commit_save(self, temporary: Path, seconds: float = 0.0, keep: bool | float = False) -> str:
-        return self._by_trial(lambda: self._trial.commit_save(temporary, seconds, keep))
+    def commit_save(
+        self, temporary: Path, seconds: float = 0.0, keep: bool | float = False, resumes_only: bool = False
+    ) -> str:
+        return self._by_trial(lambda: self._trial.commit_save(temporary, seconds, keep, resumes_only))
 
     def checkpointed(self, path: str, seconds: float = 0.0) -> None:
         self._by_trial(lambda: self._trial.checkpointed(path, seconds))
@@ -820,6 +903,7 @@ def _check_folds(trial: Trial, count: Any, of: Any) -> None:
             f"The folds of trial {id} are over. For repeated cross-validation loop once, over trial.folds(repeats * "
             "k): fold.index % k is the fold, and fold.index // k the repeat."
         )
+    _warn_of_other_folds(trial, count)
     if not trial.epoch:
         return
     if FOLD not in trial.metrics:
@@ -842,3 +926,16 @@ def _is_between(checkpoint: str | None) -> bool:
 def _of_this_rank(checkpoint: str) -> Path:
     """Return the file of this rank's random state at a checkpoint between two folds."""
     return Path(this().own(f"{checkpoint}.rank")) if follows() else Path(checkpoint)
+
+
+def _warn_of_other_folds(trial: Trial, count: int) -> None:
+    """Warn once in a study if an earlier trial was trained otherwise: the values of its trials are compared."""
+    other = next((t for t in trial.history.trials if t.id < trial.id and len(t.epochs)), None)
+    known = 1 if other is None or FOLD not in other.metrics else round(trained(other.metrics) / other.epoch)
+    if other is not None and known != count:
+        trial.warn(
+            f"Trial {trial.id} trains over {plural(count, 'fold')}, and trial {other.id} trained over {known}. A study "
+            f"compares the values of its trials, so use trial.folds({known}), or start another study.",
+            "number of folds",
+            once=True,
+        )

@@ -113,7 +113,7 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         shown[1] += 0.1 * (shown[1] - shown[0])
     heads = [
         {"x": k, "y": 1.0, "yref": "paper", "yanchor": "top", "text": counts[step], "showarrow": False,
-         "font": {"color": MUTED, "size": 12}}
+         "font": {"color": MUTED, "size": 13}}
         for k, step in enumerate(steps)
     ]  # fmt: skip
     none = "No trial has reached a rung yet"
@@ -123,9 +123,9 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         "data": data,
         "layout": layout(
             "Rungs", f"Trials that continued at each rung: {told}." if found else f"{none}.",
-            order=15, wide=True,
-            note=f"Each column is a rung: a number of {problem.units} at which trials are compared. The best trial is "
-            "on the left; the label counts how many continued. Each line is a trial that continued."
+            order=15, wide=len(steps) > 5,
+            note=f"Each column is a rung, a number of {problem.units} at which trials are compared, the best on the "
+            "left. The label counts how many continued."
             + f" {plural(later, 'trial was', 'trials were')} first compared at a later rung." * (later > 0),
             annotations=heads if data else [nothing(none)],
             xaxis=axis(problem.units, range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),

@@ -16,7 +16,7 @@ from haltune.models.final_values import FEWEST_TRIALS
 from haltune.space.domains import Choice, Constant, Float, Int
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest, shown_trials
-from ..metric_model import Importance, MetricModel
+from ..metric_model import Importance, Map, MetricModel, Slice
 
 # isort: off
 from .drawing import (
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SLICES = 6  # parameters
 _TOO_FEW = f"This needs at least {FEWEST_TRIALS} trials with different values"
+_NOT_KNOWN = "The trials do not show this yet: the 90% intervals are wider than the differences"
+_KNOWN = 0.25  # the least share of a map's cells that are known; below it the sheet is almost empty
 _PARAMETERS = 5  # each two of them are a pair: ten pairs
 _LEVELS = 12  # values of each parameter; ten pairs must take at most half a second
 _DOTS = 200  # the most trials shown if there are several pairs
@@ -88,7 +90,7 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
             f"{found.names[0]} matters most: {found.mean[0]:.0%} of the differences between configurations.",
             order=30,
             note="The share of the differences between configurations that involves this parameter (total effects, "
-            f"Gaussian process fitted to {plural(model.trials, 'trial')}). Lines are 80% intervals.",
+            f"{plural(model.trials, 'trial')}). Lines are 80% intervals.",
             height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
             xaxis=axis(range=[0.0, 1.0], **SHARES), yaxis=axis(type="category", automargin=True),
         ) | {"margin": {"l": 140, "r": 24, "t": 20, "b": 40}},
@@ -98,7 +100,7 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
 def slices(study: Source) -> go.Figure:
     """Draw the expected metric along each of the six most important parameters, averaged over the others.
 
-    Bands are 90% intervals.
+    Bands are 90% intervals. A parameter is left out if a constant fits within its band.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
@@ -117,21 +119,22 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
     shown = first_view([row.value for row in valued(facts)], facts.problem.goal.sign)
     data: list[Trace] = []
     axes: dict[str, Any] = {}
-    for k, name in enumerate(names if model else ()):
+    found = {name: model.slice(name) for name in names} if model else {}
+    names = tuple(name for name in found if not _is_flat(found[name]))
+    for k, name in enumerate(names):
         n = "" if k == 0 else str(k + 1)
-        assert model is not None
-        data += [{**t, **on(n), "showlegend": False} for t in _slice(facts, model, name, metric)]
+        data += [{**t, **on(n), "showlegend": False} for t in _slice(facts, found[name], name, metric)]
         axes[f"xaxis{n}"] = axis(plotly_text(name), anchor=f"y{n}", **scale_of(facts.problem.space, name))
         axes[f"yaxis{n}"] = axis(metric if k == 0 else "", anchor=f"x{n}", range=shown)
     return {
         "data": data,
         "layout": layout(
             "Slices", f"The expected {facts.problem.goal.metric} along {', '.join(names) or 'no parameter yet'}.",
-            order=60, wide=True,
+            order=60, wide=len(names) > 2,
             note="The expected value of a full training along one parameter, averaged over the others, with its 90% "
-            "interval. Where the band is wide, the estimate is uncertain. Dots are trials; an open dot is a stopped "
-            f"trial at its last value.{_floor(model)}",
-            annotations=[] if data else [nothing(_TOO_FEW)], **axes,
+            "interval. A parameter is left out if a constant fits within its band. Dots are trials; an open dot is a "
+            f"stopped trial at its last value.{_floor(model)}",
+            annotations=[] if data else [nothing(_NOT_KNOWN if model else _TOO_FEW)], **axes,
         ),
     }  # fmt: skip
 
@@ -143,8 +146,12 @@ def _floor(model: MetricModel | None) -> str:
     return f" Values worse than {short(model.floor, 3)} count as {short(model.floor, 3)}."
 
 
-def _slice(facts: Digest, model: MetricModel, name: str, metric: str) -> list[Trace]:
-    found = model.slice(name)
+def _is_flat(found: Slice) -> bool:
+    """Return whether a constant fits within the whole band, so that the effect of the parameter is not known."""
+    return bool(np.nanmax(found.low) <= np.nanmin(found.high))
+
+
+def _slice(facts: Digest, found: Slice, name: str, metric: str) -> list[Trace]:
     xs, low, mean, high = list(found.values), found.low.tolist(), found.mean.tolist(), found.high.tolist()
     dots = trial_dots(facts, name, None, metric)
     if any(isinstance(v, (str, bool)) or v is None for v in xs):
@@ -221,7 +228,11 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         alone = model is not None and len(known) < 2
         return empty(title, "The space has only one parameter" if alone else _TOO_FEW, order=35)
     rows = [{name for name in known if _place(row, name) is not None} for row in valued(facts)]
-    buttons = [_pair(facts, model, *pair) for pair in pairs if any(has >= {*pair} for has in rows)]
+    having = [pair for pair in pairs if any(has >= {*pair} for has in rows)]
+    maps = {pair: model.contour(*pair, _LEVELS) for pair in having}
+    buttons = [_pair(facts, maps[pair], *pair) for pair in having if maps[pair].known.mean() >= _KNOWN]
+    if having and not buttons:
+        return empty(title, _NOT_KNOWN, order=35)
     if not buttons:
         none = f"No trial with a value has both {' and '.join(pairs[0])}"
         return empty(title, plotly_text(none), order=35)
@@ -240,9 +251,9 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "data": [heat, trial_dots(facts, across, along, metric)],
         "layout": layout(
             title, laid["meta.alt"], order=35, showlegend=False,
-            note=f"The expected {goal.metric} of a full training over two parameters, averaged over the others; blue "
-            f"is better.{' The most important pair is first.' * (len(buttons) > 1)} A cell is empty if one of the "
-            f"parameters has no value there, or if its 90% interval covers the whole range of the map.{_floor(model)}",
+            note=f"The expected {goal.metric} of a full training, averaged over the other parameters; blue is better."
+            f"{' The most important pair is first.' * (len(buttons) > 1)} An empty cell is not known, or has no "
+            f"value.{_floor(model)}",
             xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
             yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
             updatemenus=[menu] if len(buttons) > 1 else [],
@@ -254,9 +265,9 @@ def _label(across: str, along: str) -> str:
     return plotly_text(f"{across} and {along}")
 
 
-def _pair(facts: Digest, model: MetricModel, across: str, along: str) -> dict[str, Any]:
+def _pair(facts: Digest, found: Map, across: str, along: str) -> dict[str, Any]:
     """Return the button that shows a pair of parameters: its map, its dots and its axes."""
-    found, rows = model.contour(across, along, _LEVELS), valued(facts)
+    rows = valued(facts)
     shown = np.where(found.known, found.mean, np.nan).tolist()
     ends = zip(found.low.tolist(), found.high.tolist(), strict=True)
     changed: dict[str, Any] = {
@@ -331,7 +342,7 @@ def parallel_spec(facts: Digest) -> Spec:
         "layout": layout(
             "Parameters",
             f"Parallel coordinates of {plural(len(rows), 'trial')}: {', '.join(names)} and {goal.metric}.",
-            order=40, wide=True,
+            order=40, wide=len(names) > 4,
             note="Each line is a trial, the best in colour. To filter the page, drag along an axis or press arrow keys "
             f"on it.{f' The first {_AXES} parameters are shown.' * (len(varying) > len(names))}",
             annotations=[] if rows and names else [nothing("No trial has a value yet" if names else "No parameter")],

@@ -14,7 +14,7 @@ from haltune._utils.process import named
 from haltune.display import amount, counted, duration, plural, settings, several_of, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
-from haltune.log.folds import places
+from haltune.log.folds import FOLD, places
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Spent
 from haltune.study.view import StudyView
@@ -40,7 +40,7 @@ _MOST_STEPS = 2000  # the most steps drawn
 def progress(study: StudyView) -> go.Figure:
     """Draw the best value so far against trained epochs; buttons switch to time or cost.
 
-    At each point it is the value that the study would have reported as the best at that time.
+    A large dot is a trial that became the study's best. The line is the best value of these so far, so it never falls.
 
     Args:
         study: A Study, or a study opened for reading. It is read up to its newest event.
@@ -97,7 +97,8 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         [[view.at(c) for c in group] for group in ([story.ends[row.record.id] for row in came], costs, taken)]
         for view in views
     ]
-    ys = [s.value for s in [*steps, *steps[-1:]]]
+    heights = np.array([goal.sign * s.value for s in [*steps, *steps[-1:]]])
+    ys = (goal.sign * np.maximum.accumulate(heights)).tolist()  # the first complete trial may be worse than its leader
     line = {
         "type": "scatter", "mode": "lines", "name": "best so far", "showlegend": False, "x": xs[0][1], "y": ys,
         "line": {"color": INK, "width": 2, "shape": "hv"}, "hoverinfo": "skip",
@@ -136,9 +137,8 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         "data": [results, line, dots] if steps else [],
         "layout": layout(
             "Best so far", told, order=20, showlegend=False,
-            note="The line is the best value at that time. As soon as a trial is complete, only complete trials count. "
-            "A large dot marks a new leader. Small dots are final values of trials, open if a trial was not trained in "
-            "full.",
+            note="The line is the best value of a leader so far. A large dot marks a new leader: a complete trial, as "
+            "soon as there is one. Small dots are final values, open if a trial was not trained in full.",
             logs=bool(steps) and min(ys) > 0,
             xaxis=axis(views[0].title, rangemode="tozero"),
             yaxis=axis(metric, range=first_view([*ys, *map(_value, came)], goal.sign)),
@@ -357,13 +357,15 @@ def metrics_spec(facts: Digest) -> Spec:
     of = f"of the best {_TRIALS} trials and of running ones" if some else "of all trials"
     more = len(names) - _PANELS
     left = f"; `haltune export` has {plural(more, 'more metric')}" if more > 0 else ""
+    over_folds = any(FOLD in row.record.metrics for row in rows)
+    folds = " Metrics named fold_ have the values of each single fold, one fold after the other." if over_folds else ""
     shown = f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}"
     told = f"{shown if names else _NO_METRIC}."
     return {
         "data": data,
         "layout": layout(
             "Other metrics", told, order=18, wide=True, height=280, showlegend=False,
-            note=f"Other metrics that were reported, {of}{left}. Each line is a trial." if names else "",
+            note=f"Other metrics that were reported, {of}{left}. Each line is a trial.{folds}" if names else "",
             annotations=[] if names else [nothing(_NO_METRIC)], updatemenus=[menu] if linear else [], **axes,
         ),
     }  # fmt: skip
@@ -567,7 +569,8 @@ def timeline_spec(story: Story) -> Spec:
         "data": data,
         "layout": layout(
             "Workers", f"{plural(len(workers), 'worker')}{f' in {duration(span)}' * (span >= 0.05)}{shared}.", order=80,
-            wide=True, note=f"Each bar is an attempt at a trial{shared and f'. Shares of the time{shared}'}.{more}",
+            wide=len(workers) > 3,
+            note=f"Each bar is an attempt at a trial{shared and f'. Shares of the time{shared}'}.{more}",
             height=96 + 26 * max(1, len(workers)), tall=True, barmode="overlay", bargap=0.3,
             annotations=[] if stretches else [nothing("No trial has started yet")],
             xaxis=axis(f"{word} since the first trial", range=[0.0, (span or 1.0) / unit * 1.01]),

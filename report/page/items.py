@@ -122,7 +122,8 @@ class ToldSearch:
 
     def slow(self) -> Items:
         """Return the items with predictions of models. They are made again when a trial starts or ends."""
-        return dict(self._keep("models", learnt_from(self.facts), self._models))
+        made = self._keep("models", learnt_from(self.facts), self._models)
+        return {key: item for key, item in made.items() if not key.startswith("figure/") or item["data"]}
 
     def _models(self) -> Items:
         facts, source, story, plain = self.facts, self.source, self.story, self.facts.problem.plain

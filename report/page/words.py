@@ -193,12 +193,12 @@ def table(facts: Digest, rows: Sequence[str]) -> str:
     """Return the heading, the filters and the table. The rows are made by `row`."""
     options = "".join(f'<option value="{kind}">{words[1]}</option>' for kind, words in OUTCOMES.items())
     return (
-        f'<section class="trials">\n<h2 id="trials">{heading(facts)}</h2>\n'
+        f'<section class="trials brief">\n<h2 id="trials">{heading(facts)}</h2>\n'
         '<div class="filters">'
         '<input type="search" placeholder="Filter: words, or trial&lt;9" '
         'aria-label="Filter trials by words or conditions">'
         f'<select aria-label="Filter trials by outcome"><option value="">every outcome</option>{options}</select>'
-        '<button type="button" data-table="reasons" aria-pressed="true" hidden>Reasons</button>'
+        '<button type="button" data-table="reasons" aria-pressed="false" hidden>Reasons</button>'
         '<button type="button" data-table="save" hidden>Save as CSV</button>'
         '<output></output></div>\n<p class="hint" role="status"></p>'
         f'<div class="wide-table"><table>\n<thead><tr id="heads">{heads(facts)}</tr></thead>\n<tbody>\n'

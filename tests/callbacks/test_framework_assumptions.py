@@ -34,9 +34,9 @@ def lightning():
     from lightning.pytorch.plugins.environments import SLURMEnvironment
     from torch.utils.data import DataLoader
 
-    from haltune.callbacks.lightning import VALIDATION, FreshMetrics, checkpoint, checks, internals
+    from haltune.callbacks.lightning import VALIDATION, FreshMetrics, checkpoint, checks, internals, shards
 
-    seen = SimpleNamespace(steps=[], fresh=[], loads={}, order=[], sharded=checks._SHARDED)
+    seen = SimpleNamespace(steps=[], fresh=[], loads={}, order=[], sharded=shards._STRATEGIES)
     events = []
     say = events.append
 

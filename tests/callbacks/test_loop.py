@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,7 +19,7 @@ from callback_fakes import STOP, Clock, FakeTrial
 from paused_studies import pausing_study
 from scripted import ENDS, scripted_study
 
-from haltune import Float, Study, Trial
+from haltune import Float, Minimize, Study, Trial
 from haltune.callbacks import check_resume
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning, InvalidInput
@@ -96,6 +97,67 @@ def test_a_state_that_another_number_of_ranks_saved_says_how_many_to_start():
     Path(trial.checkpoint, "1.random").write_text("{}")
     with pytest.raises(InvalidInput, match=r"paused on 2 ranks and cannot resume on 1.*--nproc_per_node 2"):
         train_together(trial)
+
+
+def gated(gates, done, fails_at=None):
+    """A `save` whose function writes the number of the epoch when the gate of this epoch opens."""
+
+    def save(path):
+        epoch = len(done) + 1
+        done.append(epoch)
+
+        def write():
+            assert gates[epoch].wait(30)
+            if epoch == fails_at:
+                raise OSError(28, "No space left on device")
+            path.write_text(str(epoch))
+
+        return write
+
+    return save
+
+
+def train_behind(trial, save, gates):
+    """Open the gate of an epoch in the next one: a training that waited for its file would never get there."""
+    for epoch in (loop := TrainingLoop(trial, save=save, background=True)):
+        if epoch - 1 in gates:
+            gates[epoch - 1].set()
+        loop.report(1 / epoch)
+        if epoch == trial.horizon or epoch == trial.pause_at:
+            gates[epoch].set()
+
+
+def best_of(at=(), epochs=3, **options):
+    return pausing_study(at=at, epochs=epochs, keep=1, verbose=0, metric=Minimize("loss", of="best"), **options)
+
+
+def test_a_training_continues_while_the_model_of_its_best_epoch_is_written():
+    study, done, gates = best_of(), [], {epoch: threading.Event() for epoch in (1, 2, 3)}
+    with study.ask() as trial:
+        train_behind(trial, gated(gates, done), gates)
+    assert (done, Path(study.best.checkpoint).read_text(), study.best.value) == ([1, 2, 3], "3", 1 / 3)
+    assert len(list(Path(study.best.checkpoint).parent.iterdir())) == 1
+
+
+def test_a_model_that_could_not_be_written_behind_the_training_leaves_the_one_before():
+    study, done, gates = best_of(), [], {epoch: threading.Event() for epoch in (1, 2, 3)}
+    with study.ask() as trial, pytest.warns(HaltuneWarning, match=r"is not kept: .*No space left on device"):
+        train_behind(trial, gated(gates, done, fails_at=3), gates)
+    record = study.trials[0]
+    assert (record.status, Path(record.kept).read_text()) == ("completed", "2")
+    assert len(list(Path(record.kept).parent.iterdir())) == 1
+
+
+def test_a_pause_waits_for_the_model_behind_it_and_is_written_at_once():
+    study, done, gates = best_of(at=(2,)), [], {epoch: threading.Event() for epoch in (1, 2, 3)}
+    gates[2].set()
+    gates[3].set()
+    with study.ask() as trial:
+        train_behind(trial, gated(gates, done), gates)
+    record = study.trials[0]
+    assert (record.status, record.checkpoint_epoch, done[:2]) == ("paused", 2, [1, 2])
+    assert Path(record.checkpoint).read_text() == "3"  # the third call of `save`
+    assert Path(record.kept).read_text() == "2"
 
 
 def test_ranks_without_a_process_group_cannot_save_together(in_a_process):

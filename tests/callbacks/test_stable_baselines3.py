@@ -51,8 +51,15 @@ class Counting:
 
 
 @pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-@pytest.mark.parametrize("evaluated", [True, False])
-@pytest.mark.parametrize("kind", ["PPO", "DQN"])
+@pytest.mark.parametrize(
+    ("kind", "evaluated"),
+    [
+        ("PPO", True),
+        ("DQN", False),
+        pytest.param("PPO", False, marks=pytest.mark.slow),
+        pytest.param("DQN", True, marks=pytest.mark.slow),
+    ],
+)
 def test_the_steps_of_a_report_were_learnt_from(kind: str, evaluated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     counting = Counting(monkeypatch, kind)
     study = Study(SPACE, Maximize("mean_reward"), max_steps=256, policy=RandomSearch(), budget="1 trial", verbose=0)
@@ -108,7 +115,7 @@ def normalized(kind: str, trial: Any, seed: int, *others: Any) -> tuple[Any, Any
 
 
 @pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
-@pytest.mark.parametrize("kind", ["PPO", "A2C"])
+@pytest.mark.parametrize("kind", ["PPO", pytest.param("A2C", marks=pytest.mark.slow)])
 def test_a_resumed_training_equals_one_that_never_paused(kind: str, tmp_path: Path) -> None:
     found = []
     for at in ((), (64.0, 192.0)):

@@ -255,7 +255,9 @@ with trial:
         pytest.param(
             "{state!r}", 10, "paused after step 10, it reports exactly the same 30 steps", 0, marks=pytest.mark.slow
         ),
-        ("{state:.2f}", 10, "a pause changes the training: the value of step 20 is", 1),
+        pytest.param(
+            "{state:.2f}", 10, "a pause changes the training: the value of step 20 is", 1, marks=pytest.mark.slow
+        ),
         ("{state!r}", 40, "the program reports only at the end, at step 40", 0),
     ],
 )

@@ -1,4 +1,4 @@
-"""haltune's Tuner for Keras Tuner, in processes of its own; callbacks/keras/test_callback.py runs the quick checks."""
+"""haltune's Tuner for Keras Tuner, in processes of its own."""
 
 import importlib.util
 from pathlib import Path

@@ -77,7 +77,7 @@ CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.
     ("workers", "own", "found"),
     [
         (2, {}, str(max(1, CPUS // 2))),
-        (1, {}, "None"),
+        pytest.param(1, {}, "None", marks=pytest.mark.slow),
         pytest.param(2, {"OMP_NUM_THREADS": "7"}, "7", marks=pytest.mark.slow),
         pytest.param(2, {"MKL_NUM_THREADS": "7"}, "None", marks=pytest.mark.slow),
     ],

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from curves import accuracy
-from everyone import LEADERS, each_class, everyone
+from everyone import QUICK, each_class, everyone
 from worlds import (
     EPOCHS,
     LAWFUL,
@@ -74,7 +74,7 @@ def test_every_decision_comes_out_again_when_its_log_prefix_is_replayed(name: st
     assert differences(searched(name), LAWFUL[name]()) == []
 
 
-@pytest.mark.parametrize("names", [LEADERS, pytest.param(list(LAWFUL), marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize("names", [QUICK, pytest.param(list(LAWFUL), marks=pytest.mark.slow)], ids=len)
 def test_another_process_makes_the_same_decisions(names: list[str], tmp_path: Path) -> None:
     logs = {name: [to_json(e) for e in searched(name).events()] for name in names}
     (tmp_path / "logs").write_text(json.dumps(logs))
@@ -529,7 +529,7 @@ def ended_by_itself(study: Study, last: int) -> Study:
 
 
 @each_class
-@pytest.mark.parametrize("last", [pytest.param(1, marks=pytest.mark.slow), 2, 4])
+@pytest.mark.parametrize("last", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_more_trials_train_to_their_end_where_trainings_end_by_themselves(name: str, last: int) -> None:
     study = ended_by_itself(small_study(LAWFUL[name](), trials=9), last)
     whole = searched(name, trials=9)

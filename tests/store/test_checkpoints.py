@@ -65,6 +65,20 @@ def test_a_state_that_was_not_written_says_what_to_write(world: World, save: Any
     assert files(world) == ["trial-0/attempt-1-epoch-1.ckpt"]
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_checkpoint_as_large_as_the_one_before_is_refused_before_it_is_written(tmp_path: Path, keep: bool) -> None:
+    world, written = World(checkpoints=tmp_path, disk_quota=1500), []
+    trial = world.ask()
+    for value in (0.5, 0.4):
+        trial.report(value)
+        if not written:
+            trial.save(lambda path: written.append(path.write_text("x" * 900)), keep=keep)
+        else:
+            with pytest.raises(NoRoom, match=r"1\.8 KB.*disk_quota is 1\.5 KB"):
+                trial.save(lambda path: written.append(path), keep=keep)
+    assert (len(written), len(files(world))) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("unit", "position", "named"),
     [

@@ -198,8 +198,10 @@ def searched(policy: Any, **options: Any) -> Study:
 
 @pytest.mark.parametrize(
     "policy",
-    [Halting(RandomSearch(), SOLVER, audit=0.5), BOBOS(initial=3, stopping=SOLVER, audit=0.5)],
-    ids=["halting", "bobos"],
+    [
+        pytest.param(Halting(RandomSearch(), SOLVER, audit=0.5), id="halting"),
+        pytest.param(BOBOS(initial=3, stopping=SOLVER, audit=0.5), id="bobos", marks=pytest.mark.slow),
+    ],
 )
 def test_a_search_is_counted_as_its_curves_show(policy: Any, tmp_path: Any) -> None:
     study = searched(policy, store=str(tmp_path / "audited.db"))

@@ -90,6 +90,26 @@ def test_a_resumed_trial_that_fails_in_a_loop_starts_again_from_its_checkpoint(w
     assert world.curve()[:3] == [0.5, PAUSE, 0.2]
 
 
+@pytest.mark.parametrize(("loads", "start"), [(True, 1), (False, 0)])
+def test_a_retry_starts_at_the_state_that_it_has_saved_only_if_it_reads_its_path(
+    world: World, loads: bool, start: int
+) -> None:
+    trial, yielded = world.ask(), []
+    with pytest.warns(HaltuneWarning, match="trains again after epoch 1" if loads else "trains again from its start"):
+        for attempt in range(2):
+            if attempt and loads:
+                assert trial.checkpoint is not None
+            for epoch in trial.epochs():
+                yielded.append(epoch)
+                if epoch == 3:
+                    break
+                trial.report(0.3)
+                if epoch == 1:
+                    trial.save(lambda path: path.write_text("state"))
+    assert yielded == [1, 2, 3, *range(start + 1, 4)]
+    assert world.study.spent.epochs == 4 - start
+
+
 def test_a_checkpoint_names_its_trial_by_its_path(world: World, tmp_path: Path) -> None:
     first, second = world.ask(), world.ask()
     first.report(0.5)
@@ -188,3 +208,39 @@ def test_after_a_full_training_that_starts_again_a_loop_trains_it(world: World) 
     with pytest.warns(HaltuneWarning, match="trains again from its start"):
         trial.restart()
     assert next(trial.epochs()) == 1
+
+
+@pytest.mark.parametrize("same_model", [True, False])
+def test_a_program_that_handles_the_error_of_a_fit_and_fits_again_starts_the_curve_again(
+    world: World, same_model: bool
+) -> None:
+    net = type("Net", (), {})()
+    with world.ask() as trial:
+        trial.starts(net, 0)
+        trial.record(Report(0.5, 1.0, 1.0))
+        trial.breaks(RuntimeError("the GPU is gone"))
+        with pytest.warns(HaltuneWarning, match="trains again from its start.*RuntimeError: the GPU is gone") as said:
+            trial.starts(net if same_model else type(net)(), 0)
+        trial.record(Report(0.2, 1.0, 1.0))
+    assert len(said) == 1
+    assert ("the weights of its model" in str(said[0].message)) is same_model
+    record = world.study.trials[0]
+    assert (record.attempt, record.values.tolist(), record.status.value) == (2, [0.2], "completed")
+
+
+def test_a_trial_whose_fit_ended_with_an_error_and_did_not_start_again_has_failed(world: World) -> None:
+    with world.ask() as trial:
+        trial.record(Report(0.5, 1.0, 1.0))
+        trial.breaks(RuntimeError("the GPU is gone"))
+        assert trial.ended is None
+    outside = world.ask()
+    outside.breaks(ValueError("a bug"))
+    assert [e.error for e in world.events(Ended)] == ["RuntimeError: the GPU is gone", "ValueError: a bug"]
+
+
+def test_a_fold_whose_fit_ended_with_an_error_fails_its_trial(world: World) -> None:
+    with world.ask() as trial:
+        for fold in trial.folds(2):
+            fold.record(Report(0.5, 1.0, 1.0))
+            fold.breaks(RuntimeError("the GPU is gone"))
+    assert [e.error for e in world.events(Ended)] == ["RuntimeError: the GPU is gone"]

@@ -110,13 +110,13 @@ class FakeTrial(Port):
         weakref.finalize(self, shutil.rmtree, folder)
         return Path(folder) / ("part" + suffix)
 
-    def commit_save(self, temporary, seconds=0.0, keep=False):
+    def commit_save(self, temporary, seconds=0.0, keep=False, resumes_only=False):
         self.room_for(0)
         self.saved.append(self.epoch)
         self.checkpoint = str(temporary.rename(temporary.with_name("state.ckpt")))
         return self.checkpoint
 
-    def save(self, write, suffix=".ckpt", keep=False):
+    def save(self, write, suffix=".ckpt", keep=False, *, resumes_only=False):
         self.room_for(0)
         self.checkpoint = write
         return "saved" + suffix
@@ -136,6 +136,9 @@ class FakeTrial(Port):
 
     def fail(self, error):
         self.endings.append(error)
+
+    def breaks(self, error):
+        self.fail(error)
 
     def interrupt(self):
         self.endings.append("interrupted")

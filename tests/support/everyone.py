@@ -13,7 +13,13 @@ def leaders() -> list[str]:
 
 
 LEADERS = leaders()
-_ALIKE = ("ei-per-cost", "ei-cooled")  # classes of their own that differ from EI in what they divide by
+_ALIKE = (  # classes of their own, whose kind another one is
+    "ei-per-cost",  # EI, which divides by something else
+    "ei-cooled",
+    "halving",  # a bracket of Hyperband
+    "infinite-hyperband",
+    "ladder",  # multifidelity without its model
+)
 _DEAR = (
     "rollout",
     "bobos",
@@ -21,11 +27,11 @@ _DEAR = (
     "ei",
     "halting-autobct",
 )  # the laws that cost little are asked of them quickly, too
-_QUICK = [name for name in LEADERS if name not in (*_ALIKE, *_DEAR)]
+QUICK = [name for name in LEADERS if name not in (*_ALIKE, *_DEAR)]
 everyone = pytest.mark.parametrize("name", list(LAWFUL))
 each_class = pytest.mark.parametrize(  # that is not dear quickly; all and their variants in the slow tests
-    "name", [n if n in _QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LAWFUL]
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LAWFUL]
 )
 each_of_one_goal = pytest.mark.parametrize(  # the same, where several goals are tested by themselves
-    "name", [n if n in _QUICK else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES]
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES]
 )

@@ -1,5 +1,9 @@
-"""Number of examples of a property, by the Hypothesis profile (see conftest.py)."""
+"""Number of examples of a property, by the Hypothesis profile (see conftest.py), and tables of cases."""
 
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 USUAL = 100  # examples of a property that names no number
@@ -10,3 +14,9 @@ FEW = 2  # as many as are asked for are tried, whatever the profile
 def many(count: int) -> int:
     """`count`, fewer in the profile that repeats and more in the one that looks for new examples."""
     return max(min(count, FEW), round(count * settings.default.max_examples / USUAL))
+
+
+def rows(cases: Mapping[str, Sequence[Any]], slow: Collection[str]) -> list[Any]:
+    """Return the cases of a table as parameters. slow: those of a kind that a quick one of the table tests, too."""
+    assert set(slow) < cases.keys(), set(slow) - cases.keys()
+    return [pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name in slow)) for name, case in cases.items()]

@@ -15,7 +15,7 @@ import os
 import random
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +53,11 @@ class Case:
     def within(self):
         """Whether a pause cuts an epoch."""
         return self.unit != "epoch" or any(at % 1 for at in self.at)
+
+
+def slowly(cases, *names):
+    """Return the cases with some marked as slow: those of a kind that a quick one tests, too."""
+    return cases | {name: replace(cases[name], marks=(*cases[name].marks, pytest.mark.slow)) for name in names}
 
 
 TIMES = re.compile("^haltune|runtime$|per_second$")

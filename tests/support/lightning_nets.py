@@ -7,7 +7,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from fits import Case
+from fits import Case, slowly
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging, TQDMProgressBar
 from paused_studies import pausing_study
 from torch.optim import SGD, Adam
@@ -386,6 +386,7 @@ GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason
 ON_GPU = {"SGD with momentum": Case()} | {
     name: CASES[name] for name in ("OneCycleLR", "bf16-mixed", "weights averaged by Lightning")
 }
+ON_GPU |= {"16-mixed": Case({"precision": "16-mixed"})}
 for name, case in ON_GPU.items():
     CASES[f"on a CUDA device, {name}"] = replace(
         case, options=case.options | {"accelerator": "gpu", "devices": 1}, marks=GPU
@@ -406,3 +407,28 @@ for name, (length, at, options) in JUDGED.items():
     # the last step is validated for the ranking, with numbers drawn
     apart = frozenset({"logged", "next random numbers"} if length % options.get("val_check_interval", 10) else ())
     CASES[f"loss of training, {name}"] = Case(LOGGING | steps | options, at, length, "step", GOAL, apart=apart)
+CASES = slowly(
+    CASES,
+    "OneCycleLR",
+    "worker processes",
+    "a loader's own generator",
+    "a user's stateful callback",
+    "changes outside the checkpoint",
+    "a found rate and batch size",
+    "bf16-mixed",
+    "two optimizers",
+    "a training metric",
+    "a stream without length",
+    "within one epoch",
+    "within, twice in an epoch but the first",
+    "within, a loader of the module",
+    "within, gradient accumulation",
+    "within, early stopping",
+    "within, a user's callback without a state",
+    "within, gradients accumulated by hand",
+    "within, a sampler's own generators",
+    "within, ReduceLROnPlateau by epochs",
+    "within, loaders made anew each epoch",
+    *(f"loss of training, {name}" for name in JUDGED if name not in ("by steps", "at the end of an epoch")),
+    "loss of training, within one epoch",
+)

@@ -4,7 +4,7 @@ from itertools import cycle
 
 import numpy as np
 import torch
-from fits import Case
+from fits import Case, slowly
 from transformers import Trainer, TrainingArguments
 
 from haltune import Minimize
@@ -124,3 +124,10 @@ JUDGED = {  # by the loss of training: unit, length, positions of pauses, option
 for name, (unit, length, at, options) in JUDGED.items():
     steps = {"max_steps": length} if unit == "step" else {}
     CASES[f"loss of training, {name}"] = Case(OFTEN | steps | options, at, length, unit, GOAL)
+CASES = slowly(
+    CASES,
+    "bf16",
+    "evaluation by steps",
+    "by steps, gradient accumulation",
+    *(f"loss of training, {name}" for name in JUDGED if name not in ("by steps", "within epochs")),
+)

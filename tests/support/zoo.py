@@ -52,7 +52,7 @@ import numpy as np
 
 from haltune import HaltuneWarning, Maximize, Minimize, Space, Study, Trial, Verdict
 from haltune.log.decisions import Action, Finish, Start, continue_
-from haltune.log.events import Reported, Status
+from haltune.log.events import Reported, Resumed, Status
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.policies import Resume
@@ -182,6 +182,7 @@ class Watch:
         self.begins: dict[tuple[int, int], float] = {}  # trial, attempt -> position
         self.reported: dict[tuple[int, int], list[tuple[float, int]]] = {}  # -> position, updates
         self.made: dict[tuple[int, int], int] = {}  # -> updates
+        self.again: dict[int, int] = {}  # trial -> attempts that its program gave up
         self.weights: dict[int, str] = {}  # trial -> digest of what was updated last
         self._updated: dict[int, tuple[Any, Callable[[], list[bytes]]]] = {}  # since the last report
         self._before: dict[int, tuple[Any, Callable[[], list[bytes]]]] = {}  # between the last two reports
@@ -201,6 +202,12 @@ class Watch:
         self.reported.setdefault((event.trial, event.attempt), []).append((event.epoch, self.updates))
         if self._updated:
             self._before, self._updated = self._updated, {}
+
+    def start_again(self, event: Resumed) -> None:
+        """Begin an attempt at a trial whose program gave up the one before, from its start."""
+        self.updates, self._updated = 0, {}
+        self.begins[event.trial, event.attempt] = 0.0
+        self.again[event.trial] = self.again.get(event.trial, 0) + 1
 
     def leave(self) -> None:
         self.barrier()
@@ -229,6 +236,8 @@ class WatchedStore(MemoryStore):
         for event in events:
             if isinstance(event, Reported) and not event.copied:
                 self.watch.report(event)
+            if isinstance(event, Resumed) and event.given_up:
+                self.watch.start_again(event)
         return position
 
 
@@ -440,6 +449,7 @@ def resumed(runs: Runs) -> None:
         assert len([line for line in paused.logged if re.search(declared.declines, line)]) == 1, paused.lines
     else:
         planned = [1 + sum(at < t.epoch for at in declared.pauses) for t in straight.trials]  # a trial may end early
+        planned = [n + paused.watch.again.get(t.id, 0) for n, t in zip(planned, straight.trials, strict=True)]
         assert attempts == planned, f"attempts: {attempts} for {planned}; {paused.lines}"
     assert paused.curves == straight.curves, f"{paused.curves} for {straight.curves}"
     assert paused.weights == straight.weights, "curves agree, weights do not"

@@ -13,11 +13,19 @@ import torch
 from torch import Tensor
 
 
+def _whole(number: int) -> Tensor:
+    return torch.tensor(number, dtype=torch.int32)  # a plain number would become a tensor at each use
+
+
+_FIFTEEN, _SIXTEEN, _LOW = _whole(15), _whole(16), _whole(0xFFFFFF)
+_ONE, _OTHER, _STRIDE, _ASKED = _whole(0x7FEB352D), _whole(-0x7B935975), _whole(0x1E3779B1), _whole(0x3C6EF372)
+
+
 def _mixed(x: Tensor) -> Tensor:
     """A hash of 32-bit integers."""
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * -0x7B935975
-    return x ^ (x >> 16)
+    x = (x ^ (x >> _SIXTEEN)) * _ONE
+    x = (x ^ (x >> _FIFTEEN)) * _OTHER
+    return x ^ (x >> _SIXTEEN)
 
 
 @dataclass
@@ -31,9 +39,9 @@ class Draws:
     def uniform(self, *shape: int) -> Tensor:
         """(slots, *shape) in [0, 1)."""
         self.asked += 1
-        keys = _mixed(_mixed(self.seeds + 0x3C6EF372 * self.asked) + self.steps)
-        counts = torch.arange(math.prod(shape), dtype=torch.int32, device=keys.device) * 0x1E3779B1
-        bits = _mixed(keys[:, None] + counts) & 0xFFFFFF
+        keys = _mixed(_mixed(self.seeds + _ASKED * self.asked) + self.steps)
+        counts = torch.arange(math.prod(shape), dtype=torch.int32, device=keys.device) * _STRIDE
+        bits = _mixed(keys[:, None] + counts) & _LOW
         return (bits * (1.0 / (1 << 24))).reshape(len(keys), *shape)
 
     def normal(self, *shape: int) -> Tensor:

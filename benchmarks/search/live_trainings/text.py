@@ -90,17 +90,19 @@ class Transformer(Characters):
 
     family = "transformer"
     length = (80, 300)
+    batches = (3, 8)
+    window = 16
     rates = {"sgd": (1e-2, 30.0), "nesterov": (1e-2, 30.0), "adam": (1e-4, 0.1), "rmsprop": (1e-4, 0.1)}  # noqa: RUF012
 
     def shape(self, rng: Generator) -> None:
-        self.width, self.layers, self.inner = int(rng.choice([16, 24, 32])), int(rng.integers(1, 3)), 48
+        self.width, self.layers, self.inner = int(rng.choice([16, 24, 32])), int(rng.integers(1, 3)), 40
         self.causal = torch.full((self.window, self.window), -math.inf, device=self.device).triu(1)
 
     def knobs(self) -> Sequence[Knob | Pick]:
         w = self.width
         return (
             Knob("width", 6, w, "logint", usual=(w * 0.6, w), chance=0.5),
-            Knob("inner", 6, self.inner, "logint", usual=(24, 48), chance=0.4),
+            Knob("inner", 6, self.inner, "logint", usual=(20, 40), chance=0.4),
             Knob("dropout", 0.0, 0.6, usual=(0.0, 0.1), chance=0.5),
             Knob("smoothing", 0.0, 0.3, usual=(0.0, 0.0), chance=0.25),
             Knob("temper", 0.1, 10.0, "log", usual=(1.0, 1.0), chance=0.3),  # multiplies the logits

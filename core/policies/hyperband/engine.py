@@ -110,6 +110,8 @@ class Halving(ABC):
             if event.anew:
                 entry.saved, entry.kept = 0.0, OUT
             entry.had, entry.value = entry.saved, entry.kept
+            if event.given_up:
+                self._give_up(event.trial, entry)
             if event.by_policy:
                 self._enter_next(event.trial)
         elif not isinstance(event, ev.AttemptEvent) or event.attempt != entry.attempt:
@@ -141,6 +143,10 @@ class Halving(ABC):
 
     @abstractmethod
     def _over(self, e: ev.Ended | ev.Expired, entry: RungEntry) -> None: ...
+
+    @abstractmethod
+    def _give_up(self, trial: int, entry: RungEntry) -> None:
+        """Withdraw a trial from the rungs that it reached in an attempt which its program gave up."""
 
     @property
     def no_more(self) -> bool:
@@ -450,6 +456,15 @@ class Synchronous(Halving):
             bracket.arrive(e.trial, OUT)
         self._settle(bracket)
 
+    def _give_up(self, trial: int, entry: RungEntry) -> None:
+        bracket = self._holding(trial)
+        if bracket is None or trial not in bracket.members or entry.result is None or entry.had >= bracket.at.resource:
+            return  # a rung that is complete stays so
+        bracket.arrived -= 1
+        if entry.result != OUT:
+            bracket.ranked.remove(entry.key(trial))
+        entry.result = None
+
     def _settle(self, bracket: BracketState) -> BracketState | None:
         """Put the following state in a bracket's place if its rung is complete; return the state."""
         after = bracket.settled({})
@@ -519,6 +534,16 @@ class RungState:
         self.count += 1
         if key is not None:
             insort(self.idle if idle else self.arrived, key)
+
+    def withdraw(self, trial: int) -> None:
+        """Forget a trial, which has a finite value here."""
+        self.count -= any(key[1] == trial for key in (*self.arrived, *self.idle))
+        for keys in (self.arrived, self.idle, self.waiting):
+            keys[:] = [key for key in keys if key[1] != trial]
+
+    def value(self, trial: int) -> float:
+        """Return the value with which a trial arrived; OUT if it did not."""
+        return next((-key[0] for key in (*self.arrived, *self.idle) if key[1] == trial), OUT)
 
     def rank(self, key: Key) -> int:
         """Return how many trials are promoted before a key."""
@@ -720,6 +745,16 @@ class Asynchronous(Halving):
     def _coming(self) -> set[tuple[Bracket, int]]:
         """Return the rungs that some trial trains towards."""
         return {(entry.bracket, entry.rung) for entry in self.trials.values() if entry.result is None}
+
+    def _give_up(self, trial: int, entry: RungEntry) -> None:
+        assert isinstance(entry, LadderEntry)
+        rungs = self.rungs[entry.bracket]
+        reached = [at for at in range(entry.rung + 1) if entry.bracket.rungs[at].resource > entry.had]
+        for at in reached:
+            rungs[at].withdraw(trial)
+        if reached:
+            entry.rung, entry.result, entry.idle = reached[0], None, False
+            entry.before = rungs[entry.rung - 1].value(trial) if entry.rung else OUT
 
     def _idle(self, entry: LadderEntry, rung: int, result: float) -> bool:
         """Return True if a trial that arrives at a rung is no better than at the one before and does not lead."""

@@ -1,6 +1,6 @@
 // A figure: its title, its legend, its buttons and its panels; or parallel coordinates.
 
-const FULL = 420, SMALL = 240; // pixels high
+const FULL = 320, HALF = 222, SMALL = 210; // pixels high
 
 class Figure {
   constructor(page, id) {
@@ -106,7 +106,7 @@ class Figure {
       this.panels[i].keys = key.split(" ");
     });
     this.body.classList.toggle("many", keys.length > 1); this.body.classList.toggle("four", keys.length === 4);
-    const height = this.layout.height || (keys.length > 1 ? SMALL : this.meta.wide ? FULL : 300);
+    const height = this.layout.height || (keys.length > 1 ? SMALL : this.meta.wide ? FULL : HALF);
     const widths = this.panels.map((panel) => Math.max(200, panel.element.clientWidth));
     const own = this.meta.heights || {};
     this.panels.forEach((panel, i) => panel.draw(widths[i], own[panel.keys[0]] || Math.min(height, this.meta.tall ? 4000 : Math.max(220, widths[i] * 0.8))));
@@ -127,6 +127,7 @@ class Figure {
       groups.set(name, t);
     }
     if (groups.size > 1 && this.layout.showlegend !== false) for (const [name, t] of groups) this.entry(name, t);
+    if (this.id !== "curves" && this.panels.some((p) => p.outside)) made("span", { class: "hint" }, this.bar, "triangle: outside the axis");
     made("span", { class: "gap" }, this.bar);
     const menus = this.spec.layout.updatemenus;
     if (menus && menus.length && menus[0].type === "dropdown") {
@@ -140,7 +141,7 @@ class Figure {
   save() { // as shown: title, legend and panels
     const box = (element) => element.getBoundingClientRect(), { left, top } = box(this.body), sheets = [...this.body.querySelectorAll(".panel > svg[role=img]")];
     const width = Math.ceil(box(this.body).width), high = Math.ceil(box(this.body).height), root = getComputedStyle(document.body);
-    const out = made("svg", { xmlns: NS, "font-family": root.fontFamily.replace(/"/g, "'"), "font-size": 12 }), ground = made("rect", { width, fill: hex(root.backgroundColor) }, out);
+    const out = made("svg", { xmlns: NS, "font-family": root.fontFamily.replace(/"/g, "'"), "font-size": 13 }), ground = made("rect", { width, fill: hex(root.backgroundColor) }, out);
     made("text", { x: 12, y: 24, "font-size": 17, "font-weight": 650, fill: hex(root.color) }, out, this.head.textContent);
     let x = 12, y = 46;
     for (const entry of this.bar.querySelectorAll(".key-entry[aria-pressed=true]")) {
@@ -206,7 +207,7 @@ class Parallel extends Sheet {
     this.svg.addEventListener("keydown", (event) => this.key(event));
   }
   draw(t, width) {
-    const height = FULL - 40, top = 44, bottom = height - 14, left = 30, right = width - 56;
+    const height = this.figure.meta.wide ? FULL : HALF + 10, top = 44, bottom = height - 14, left = 30, right = width - 56;
     const held = this.svg.contains(document.activeElement) ? document.activeElement.getAttribute("data-axis") : null;
     Object.assign(this, { t, top, bottom });
     this.clear(width, height);

@@ -7,6 +7,9 @@ function symbol(name, x, y, r) {
   const kind = name.replace("-open", "");
   if (kind === "square") return `M${x - r} ${y - r}h${2 * r}v${2 * r}h${-2 * r}z`;
   if (kind === "diamond") return `M${x} ${y - 1.3 * r}l${1.3 * r} ${1.3 * r}l${-1.3 * r} ${1.3 * r}l${-1.3 * r} ${-1.3 * r}z`;
+  if (kind === "triangle-up") return `M${x - 1.1 * r} ${y + r}h${2.2 * r}l${-1.1 * r} ${-2 * r}z`;
+  if (kind === "triangle-left") return `M${x + r} ${y - 1.1 * r}v${2.2 * r}l${-2 * r} ${-1.1 * r}z`;
+  if (kind === "triangle-right") return `M${x - r} ${y - 1.1 * r}v${2.2 * r}l${2 * r} ${-1.1 * r}z`;
   if (kind === "triangle-down") return `M${x - 1.1 * r} ${y - r}h${2.2 * r}l${-1.1 * r} ${2 * r}z`;
   if (kind === "line-ns") return `M${x} ${y - r}v${2 * r}`;
   const cross = `M${x - r} ${y - r}l${2 * r} ${2 * r}M${x + r} ${y - r}l${-2 * r} ${2 * r}`;
@@ -21,6 +24,7 @@ const hollow = (name) => /open|x-thin|line-/.test(name || "");
 class Marks extends Sheet {
   contents() {
     let batch = null;
+    this.outside = false;
     const scale = [this.x, this.y].map((axis) => [axis.from, axis.to, ...axis.range, axis.log, axis.categories]).join();
     const flush = () => { if (batch) this.path(batch.d, batch.line, batch.opacity); batch = null; };
     const shapes = this.figure.layout.shapes || [];
@@ -29,7 +33,8 @@ class Marks extends Sheet {
       if (t.type === "heatmap") { flush(); this.heat(t); continue; }
       if (t.type === "contour") { flush(); this.contour(t); continue; }
       if (t.type === "bar") { flush(); this.bars(t); continue; }
-      const mode = t.mode || "lines", { xs, ys, d } = this.placed(t, scale);
+      const mode = t.mode || "lines", placed = this.placed(t, scale), { d } = placed;
+      const { xs, ys, ways } = mode.includes("markers") && !this.zoomed ? this.inside(placed.xs, placed.ys) : { ...placed, ways: [] };
       if (t.hoverinfo !== "skip") this.kept.push({ t, xs, ys });
       if (mode.includes("lines")) {
         const line = t.line || {}, key = JSON.stringify([line, t.opacity]);
@@ -38,7 +43,7 @@ class Marks extends Sheet {
         if (batch && batch.key === key) batch.d += d;
         else { flush(); batch = { d, line, key, opacity: t.opacity }; }
       }
-      if (mode.includes("markers")) { flush(); this.errors(t, xs, ys); this.markers(t, xs, ys); }
+      if (mode.includes("markers")) { flush(); this.errors(t, xs, ys); this.markers(t, xs, ys, ways); }
       if (mode.includes("text")) { flush(); this.texts(t, xs, ys); }
     }
     flush();
@@ -58,16 +63,28 @@ class Marks extends Sheet {
     path.style.stroke = ink(line.color || "#1c2530");
     if (opacity !== undefined) path.style.opacity = opacity;
   }
-  markers(t, xs, ys) {
-    const marker = t.marker || {}, lists = [marker.color, marker.size, marker.symbol].some(Array.isArray), groups = new Map();
+  inside(xs, ys) { // a mark outside the axes moves to their edge, and becomes a triangle that points outwards
+    const { left, right, top, bottom } = this.frame, found = { xs: xs.slice(), ys: ys.slice(), ways: [] };
+    xs.forEach((x, i) => {
+      const y = ys[i];
+      if (!Number.isFinite(x) || !Number.isFinite(y)) return;
+      const way = y > bottom + 8 ? "down" : y < top - 8 ? "up" : x < left - 8 ? "left" : x > right + 8 ? "right" : "";
+      if (!way) return;
+      found.ways[i] = way; this.outside = true;
+      found.xs[i] = Math.max(left, Math.min(right, x)); found.ys[i] = Math.max(top, Math.min(bottom, y));
+    });
+    return found;
+  }
+  markers(t, xs, ys, ways) {
+    const marker = t.marker || {}, lists = ways.length > 0 || [marker.color, marker.size, marker.symbol].some(Array.isArray), groups = new Map();
     xs.forEach((x, i) => {
       if (!Number.isFinite(x) || !Number.isFinite(ys[i])) return;
-      const name = each(marker.symbol, i) || "circle", size = each(marker.size, i) || 6;
+      const name = ways[i] ? `triangle-${ways[i]}` : each(marker.symbol, i) || "circle", size = each(marker.size, i) || 6;
       let colour = each(marker.color, i) ?? "#5f6b78";
       if (typeof colour === "number") colour = this.coloured(marker, colour);
       const key = lists ? `${name} ${colour}` : "";
       if (!groups.has(key)) groups.set(key, { name, colour, d: "" });
-      groups.get(key).d += symbol(name, x, ys[i], size / 2);
+      groups.get(key).d += symbol(name, x, ys[i], ways[i] ? 4 : size / 2);
     });
     for (const { name, colour, d } of groups.values()) {
       const path = made("path", { d, "stroke-width": (marker.line && marker.line.width) ?? (hollow(name) ? 1.6 : 0) }, this.plot);
@@ -168,7 +185,7 @@ class Marks extends Sheet {
     if (!Number.isFinite(x) || !Number.isFinite(y) || x < f.left - 9 || x > f.right + 9 || y < f.top - 9 || y > f.bottom + 9) return;
     const font = note.font || {}, anchor = { left: "start", right: "end" }[note.xanchor] || "middle";
     const text = made("text", { x: x + (note.xshift || 0), y: y - (note.yshift || 0) + (note.yanchor === "top" ? 14 : note.yanchor === "bottom" ? -2 : 5), "text-anchor": anchor, "font-weight": /<b>/.test(note.text) ? 650 : 400 }, this.plot, plainly(note.text));
-    text.style.fontSize = `${font.size || 12}px`; text.style.fill = ink(font.color || "#5f6b78");
+    text.style.fontSize = `${font.size || 13}px`; text.style.fill = ink(font.color || "#5f6b78");
   }
 }
 

@@ -30,7 +30,7 @@ class Panel extends Hand {
     this.axes();
     const empty = !this.drawn.length; // without marks, tick labels mean nothing
     const ys = empty ? [] : this.y.ticks(Math.max(2, height / (this.y.categories ? 18 : 48)));
-    const label = Math.min(150, ys.reduce((w, [, text]) => Math.max(w, 7 * text.length), 8));
+    const label = Math.min(150, ys.reduce((w, [, text]) => Math.max(w, 7.5 * text.length), 8));
     const named = (axis) => axis.layout.title && axis.layout.title.text;
     const many = this.figure.panels.length > 1;
     const left = label + 12, top = many || named(this.y) ? 26 : 12, bottom = height - (named(this.x) ? 44 : 26), right = width - 12;
@@ -43,7 +43,7 @@ class Panel extends Hand {
     for (const [u, text] of ys) {
       const y = this.y.at(u);
       made("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }, grid);
-      titled({ x: left - 8, y: y + 4, "text-anchor": "end" }, grid, text, label + 4, 7);
+      titled({ x: left - 8, y: y + 4, "text-anchor": "end" }, grid, text, label + 4, 7.5);
     }
     const room = Math.max(2, (right - left) / 70);
     for (const [u, text] of empty ? [] : this.x.ticks(room)) {

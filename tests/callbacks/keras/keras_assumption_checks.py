@@ -237,6 +237,7 @@ def test_tensorflows_context_has_the_seed_and_the_generator_of_seeds():
     assert first == again, "Without it: the order of arrays in a resumed training."
 
 
+@pytest.mark.slow  # to import TensorFlow takes longer than all checks here
 def test_a_dataset_of_tensorflow_has_its_seeds_and_inputs():
     tf = pytest.importorskip("tensorflow")
     made = tf.data.Dataset.range(9)
@@ -330,6 +331,7 @@ TUNER = {
 }
 
 
+@pytest.mark.slow  # Keras Tuner imports TensorFlow
 @pytest.mark.skipif(importlib.util.find_spec("keras_tuner") is None, reason="Keras Tuner is not installed")
 @pytest.mark.parametrize("assumption", TUNER)
 def test_keras_tuner(assumption):

@@ -20,7 +20,7 @@ def forget_answers(monkeypatch):
     monkeypatch.setattr(saving, "_ANSWERS", {})
 
 
-unloadable = pytest.mark.parametrize("make", [own_loss, pytest.param(subclass, marks=once)])
+unloadable = pytest.mark.parametrize("make", [own_loss, pytest.param(subclass, marks=(once, pytest.mark.slow))])
 
 
 def train(study, load, **options):

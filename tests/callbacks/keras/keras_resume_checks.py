@@ -6,7 +6,7 @@ import random
 import keras
 import numpy as np
 import pytest
-from fits import Case
+from fits import Case, slowly
 from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback
@@ -143,6 +143,7 @@ CASES = {
     "built by a function, for its loss": Case({"make": own_loss, "by_function": True}),
     "built by a function, for its class": Case({"make": subclass, "by_function": True}, marks=ONCE),
 }
+CASES = slowly(CASES, "normalized batches, compiled", "mixed precision", "built by a function, for its loss")
 
 
 def fit(trial):

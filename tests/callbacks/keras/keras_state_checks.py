@@ -67,7 +67,7 @@ def test_early_stopping_ends_a_resumed_training_where_it_would_have_ended():
     assert (found.status, found.epochs.tolist()) == ("completed", [1, 2, 3, 4])
 
 
-@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("behind", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_rate_that_falls_on_a_plateau_falls_in_the_same_epoch_wherever_the_callback_stands(behind):
     rates = []
 
@@ -243,7 +243,7 @@ class Freezes(keras.callbacks.Callback):
 
 
 @once  # a compiled step of other backends does not look at the flags again
-@pytest.mark.parametrize("by_function", [False, True])
+@pytest.mark.parametrize("by_function", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_layers_that_a_callback_freezes_stay_frozen(by_function):
     def train(trial):
         model = trial.load_model(lambda lr: frozen()) if by_function else trial.load_model() or frozen()
@@ -353,11 +353,11 @@ def arrays():
     ("make", "options"),
     [
         (Shuffled, {}),
-        pytest.param(loader, {}, marks=once),
+        pytest.param(loader, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {"steps_per_epoch": 2}, marks=once),
         (batches, {"steps_per_epoch": 2}),
-        (Endless, {"steps_per_epoch": 3}),
-        (arrays, {"steps_per_epoch": 2}),
+        pytest.param(Endless, {"steps_per_epoch": 3}, marks=pytest.mark.slow),
+        pytest.param(arrays, {"steps_per_epoch": 2}, marks=pytest.mark.slow),
         (arrays, {"steps_per_epoch": 3}),
     ],
 )
@@ -365,6 +365,7 @@ def test_the_place_in_the_data_continues(make, options):
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), data=make(), **options))
 
 
+@pytest.mark.slow  # to import TensorFlow takes longer than all checks here
 @pytest.mark.parametrize("seed", [3, None])
 def test_a_dataset_of_tensorflow_that_shuffles_from_a_seed_declines_the_pause(seed):
     tf = pytest.importorskip("tensorflow")
@@ -394,7 +395,7 @@ def averaged():
     return net(keras.optimizers.SGD(0.01, use_ema=True, ema_momentum=0.9))
 
 
-@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.parametrize("of", [pytest.param("last", marks=pytest.mark.slow), "best"])
 @pytest.mark.parametrize(
     ("make", "callbacks"),
     [
@@ -418,7 +419,7 @@ def test_the_kept_model_has_the_value_of_its_trial(make, callbacks, of):
     assert value_of(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
 
 
-@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_training_whose_averages_are_evaluated_continues(swaps):
     assert_equal(
         lambda trial: fit(trial, trial.load_model() or averaged(), keras.callbacks.SwapEMAWeights(swap_on_epoch=swaps))

@@ -98,7 +98,9 @@ def falling(epoch, rate):
     ("rate", "callbacks", "named"),
     [
         (0.01, (), None),
-        (keras.optimizers.schedules.CosineDecay(0.01, 4 * STEPS), (), "(CosineDecay)"),
+        pytest.param(
+            keras.optimizers.schedules.CosineDecay(0.01, 4 * STEPS), (), "(CosineDecay)", marks=pytest.mark.slow
+        ),
         (0.01, (keras.callbacks.LearningRateScheduler(falling),), "(LearningRateScheduler)"),
     ],
 )

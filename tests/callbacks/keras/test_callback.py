@@ -19,13 +19,9 @@ ON_ONE = (
     "keras_search_checks.py",
     "keras_interruption_checks.py",
 )
-TUNER = HERE.parents[1] / "keras_tuner"  # its quick checks run here: to import Keras takes longer than they do
-TUNED = [
-    str(TUNER / "space_checks.py"),
-    f"{TUNER / 'tuner_checks.py'}::test_losing_trials_are_stopped_and_callbacks_of_the_users_own_are_called",
-]
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
-    pytest.param("torch", (*EVERYWHERE, *ON_ONE, *TUNED, "-k not another_process"), id="torch"),
+    pytest.param("torch", (*EVERYWHERE, *ON_ONE, "-mnot slow", "-k not another_process"), id="torch"),
+    pytest.param("torch", (*EVERYWHERE, *ON_ONE, "-mslow"), id="torch, the rest", marks=pytest.mark.slow),
     pytest.param("torch", (COMPILED,), id="torch, compiled", marks=pytest.mark.slow),
     pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
     pytest.param("tensorflow", STATE, id="tensorflow, state", marks=pytest.mark.slow),
@@ -58,9 +54,8 @@ def check(in_a_process, tmp_path):
         for package in ("keras", backend):
             if importlib.util.find_spec(package) is None:
                 pytest.skip(f"{package} is not installed")
-        tuner = importlib.util.find_spec("keras_tuner") is not None
         arguments = [
-            *(c if c.startswith("-") else str(HERE / c) for c in checks if tuner or c not in TUNED),
+            *(c if c.startswith("-") else str(HERE / c) for c in checks),
             "-q",
             "--import-mode=importlib",
             "-p",

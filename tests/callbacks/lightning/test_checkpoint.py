@@ -1,6 +1,7 @@
 """Saving a Lightning training for a pause: when, what is in the file, and what happens when it fails."""
 
 import json
+import threading
 from contextlib import nullcontext
 
 import pytest
@@ -14,7 +15,7 @@ from lightning.fabric.plugins import TorchCheckpointIO  # noqa: E402
 from lightning.pytorch.plugins import AsyncCheckpointIO  # noqa: E402
 from lightning_nets import Net, Slow, make_trainer, search, seed, shuffled  # noqa: E402
 
-from haltune import Budget  # noqa: E402
+from haltune import Budget, Minimize  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
 
@@ -133,20 +134,58 @@ def test_an_asynchronous_writer_is_waited_for():
     assert isinstance(trainer.strategy.checkpoint_io, AsyncCheckpointIO)
 
 
-def test_a_sharded_strategy_says_that_a_trial_to_be_paused_is_not_supported(monkeypatch):
+class Gated(TorchCheckpointIO):
+    """Writes the file of an epoch when the next one has begun: a fit that waited for it would never get there."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.last, self.now, self.written = last, 0, []
+        self.begun = [threading.Event() for _ in range(last + 2)]
+
+    def save_checkpoint(self, checkpoint, path, storage_options=None):
+        assert self.begun[checkpoint["epoch"] + 1].wait(30)
+        self.written.append([checkpoint["epoch"], self.now])
+        super().save_checkpoint(checkpoint, path, storage_options)
+
+
+class Opens(pl.Callback):
+    def __init__(self, gated):
+        self.gated = gated
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.gated.now = trainer.current_epoch
+        self.gated.begun[trainer.current_epoch].set()
+        if trainer.current_epoch == self.gated.last:
+            self.gated.begun[-1].set()
+
+
+def test_a_fit_continues_while_the_model_of_its_best_epoch_is_written():
+    study = pausing_study(at=(), epochs=4, keep=1, verbose=0, metric=Minimize("val_loss", of="best"))
+    gated = Gated(3)
+    with study.ask() as trial:
+        ours = HaltuneCallback(trial, background=True)
+        trainer = make_trainer(Opens(gated), ours, epochs=4, plugins=[gated])
+        trainer.fit(Net(), shuffled(), shuffled())
+    kept = torch.load(study.best.checkpoint, weights_only=True)
+    assert (kept["epoch"] + 1, "optimizer_states" in kept) == (study.best.epoch, False)
+    assert gated.written
+    assert all(now == min(epoch + 1, 3) for epoch, now in gated.written)
+
+
+def test_deepspeed_says_that_a_trial_to_be_paused_is_not_supported(monkeypatch):
     from lightning.pytorch.strategies import SingleDeviceStrategy
 
-    class FSDPStrategy(SingleDeviceStrategy):
+    class DeepSpeedStrategy(SingleDeviceStrategy):
         pass
 
     trial = FakeTrial(max_epochs=4)
     trial.pause_at = 2
-    with pytest.raises(NotSupported, match=r"FSDPStrategy cannot be paused.*strategy='ddp'"):
-        fit(trial, strategy=FSDPStrategy("cpu"))
+    with pytest.raises(NotSupported, match=r"DeepSpeedStrategy cannot be paused.*Use ModelParallelStrategy\(\)"):
+        fit(trial, strategy=DeepSpeedStrategy("cpu"))
     stopped = FakeTrial(max_epochs=4, verdicts={2.0: STOP})  # stopping is
-    fit(stopped, strategy=FSDPStrategy("cpu"))
+    fit(stopped, strategy=DeepSpeedStrategy("cpu"))
     assert stopped.epochs == [1, 2]
     paused = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
     with pytest.warns(HaltuneWarning, match=r"cannot be paused.*keeps training"):
-        fit(paused, strategy=FSDPStrategy("cpu"))
+        fit(paused, strategy=DeepSpeedStrategy("cpu"))
     assert paused.epochs == [1, 2, 3, 4]

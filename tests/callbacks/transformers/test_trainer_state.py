@@ -10,6 +10,8 @@ from callback_studies import study
 from fits import drawn
 from paused_studies import pausing_study
 
+from examples import rows as rows_of
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -215,6 +217,10 @@ RESTORED = {
     "a log after the evaluation": ((2,), EVERY_TWO, {"logging_strategy": "epoch"}),
     "NEFTune off, dropout on": (*WITHIN, {"max_grad_norm": 0.1}),
 }
+ALIKE = (
+    "trainable flags", "attributes of a callback", "tensors and a generator of a callback", "a collator of NumPy",
+    "a collator that draws", "data that draw in workers", "a seed of the data", "NEFTune off, dropout on",
+)  # fmt: skip
 
 
 class Lengths:
@@ -222,7 +228,7 @@ class Lengths:
         return default_data_collator([{k: v for k, v in row.items() if k != "input_ids"} for row in batch])
 
 
-@pytest.mark.parametrize(("at", "evaluates", "options"), RESTORED.values(), ids=RESTORED)
+@pytest.mark.parametrize(("at", "evaluates", "options"), rows_of(RESTORED, ALIKE))
 def test_what_changes_later_steps_is_restored(at, evaluates, options, tmp_path):
     record, losses, said = trained(tmp_path, at, **evaluates | options)
     assert said == []
@@ -247,7 +253,10 @@ DECLINED = {
 }
 
 
-@pytest.mark.parametrize(("at", "evaluates", "options", "match"), DECLINED.values(), ids=DECLINED)
+@pytest.mark.parametrize(
+    ("at", "evaluates", "options", "match"),
+    rows_of(DECLINED, ("groups of the optimizer", "a collator that draws", "data that draw in workers")),
+)
 def test_what_cannot_be_restored_is_not_paused_and_said_once(at, evaluates, options, match, tmp_path):
     record, _, said = trained(tmp_path, at, **evaluates | options)
     assert record.attempt == 1

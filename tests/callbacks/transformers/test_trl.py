@@ -52,19 +52,13 @@ def trainer(kind, folder, *callbacks, **more):
     )  # fmt: skip
 
 
+@pytest.mark.slow  # what TRL imports takes longer than its trainings, and its trainers are of transformers
 @pytest.mark.parametrize(
     ("kind", "unit", "horizon", "at", "more"),
     [
         ("SFT", "epoch", 1, (1 / 3, 2 / 3), {"gradient_accumulation_steps": 2}),
-        pytest.param(
-            "SFT",
-            "token",
-            90,
-            (20, 60),
-            {"include_num_input_tokens_seen": True, "max_steps": 9},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("DPO", "step", 6, (2, 4), {}, marks=pytest.mark.slow),
+        ("SFT", "token", 90, (20, 60), {"include_num_input_tokens_seen": True, "max_steps": 9}),
+        ("DPO", "step", 6, (2, 4), {}),
     ],
 )
 def test_adapters_that_were_paused_within_an_epoch_train_on_as_if_they_had_not_been(kind, unit, horizon, at, more):

@@ -55,12 +55,7 @@ zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
     slow=True,
-    wrong={
-        "counted": "A metric named loss, beside that of compile, is refused with the advice to name it.",
-        "resumed": "A metric named loss, beside that of compile, is refused with the advice to name it.",
-        "own": "A metric named loss, beside that of compile, is refused with the advice to name it.",
-        "kept": "A metric named loss, beside that of compile, is refused with the advice to name it.",
-    },
+    refuses="'val_loss' would be 0 in each epoch",
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

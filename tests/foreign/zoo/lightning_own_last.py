@@ -51,9 +51,6 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    wrong={
-        "resumed": "The program's own last.ckpt holds no random state, and nothing says so.",
-    },
     says=[r"ModelCheckpoint\(monitor='val_loss'\) keeps the model of the best epoch"],
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),

@@ -60,9 +60,6 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    wrong={
-        "kept": "A state that a pause saves at the best epoch has an average of a later update.",
-    },
     says=[r"is not kept: its value is of other weights"],
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),

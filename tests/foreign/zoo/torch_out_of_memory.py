@@ -57,10 +57,7 @@ def trained(path):
 zoo = dict(
     needs=["torch"],
     slow=True,
-    wrong={
-        "counted": "A second loop counts on after the last trial.save(), which its new model did not load.",
-        "kept": "The file is of the last trial.save(), and the value is of the best epoch.",
-    },
+    says=[r"had reported epoch 1, and now trains again from its start"],
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

@@ -54,9 +54,10 @@ def train(study: Study, curve: Curve = misleading, after: Callable[[], None] = l
 
 
 @cache
-def searched(seed: int, curve: Curve = misleading, problem: Problem = PROBLEM) -> Study:
+def searched(seed: int, curve: Curve, unit: str) -> Study:
     """Return a search; read only."""
     budget = Budget(epochs=40 * EPOCHS)
+    problem = replace(PROBLEM, unit=unit)
     return train(Study(problem, MultiFidelity(candidates=100), seed=seed, budget=budget, verbose=0), curve)
 
 
@@ -67,7 +68,7 @@ def looks(study: Study) -> list[Resumed]:
 @pytest.mark.slow
 def test_a_search_does_not_stay_where_early_values_mislead_among_the_best() -> None:
     """Without second looks this search ends 0.18 below the best configuration that it has started."""
-    study = searched(1)
+    study = searched(1, misleading, "epoch")
     assert study.best is not None
     assert study.best.value > max(final(t.config) for t in study.trials) - 0.1
 
@@ -75,7 +76,7 @@ def test_a_search_does_not_stay_where_early_values_mislead_among_the_best() -> N
 @pytest.mark.parametrize("curve", [misleading, pytest.param(lucky, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("unit", ["epoch", pytest.param("step", marks=pytest.mark.slow)])
 def test_a_second_look_comes_after_a_while_without_a_better_last_value(curve: Curve, unit: str) -> None:
-    study = searched(0, curve, replace(PROBLEM, unit=unit))
+    study = searched(0, curve, unit)
     trained, best_at, best = 0, 0, -math.inf
     paused, count = set[int](), 0
     for e in study.events():
@@ -137,7 +138,7 @@ def test_a_configuration_that_the_user_enqueues_starts_first() -> None:
 
 
 def test_its_reason_names_the_rank_the_standstill_and_the_prediction() -> None:
-    look = looks(searched(0))[0]
+    look = looks(searched(0, misleading, "epoch"))[0]
     facts, e = look.reason, look.evidence
     assert re.match(r"\d+(st|nd|rd|th) of \d+ after (1 epoch|\d+ epochs), not promoted; ", facts)
     assert f"of {e['paused']} paused trials" in facts

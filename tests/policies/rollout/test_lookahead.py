@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from examples import many
 from haltune.gp import Kernel, condition_on
 from haltune.policies.costs import PlanningBudget
-from haltune.policies.rollout import JointNormal, hermite, rollout, sobol_normals
+from haltune.policies.rollout import JointNormal, ascended, hermite, rollout, sobol_normals
 
 KERNEL = Kernel("matern52", 1.0, np.array([0.3, 0.4]))
 
@@ -107,6 +107,26 @@ def test_three_steps_agree_with_nested_quadrature(left, infeasible):
     found = rollout(world.belief(), world.means(left), 3, nodes, infeasible=infeasible)
     brute = [world.brute(i, 3, left, 32 if infeasible == "terminate" else 16, infeasible) for i in range(4)]
     np.testing.assert_allclose(found, brute, atol=1e-2)
+
+
+@pytest.mark.parametrize("left", [5.0, pytest.param(np.inf, marks=pytest.mark.slow)])
+def test_four_steps_agree_with_nested_quadrature(left):
+    world = World(1)
+    found = rollout(world.belief(), world.means(left), 4, sobol_normals(2048, 3, np.random.default_rng(0)), [0])
+    np.testing.assert_allclose(found, [world.brute(0, 4, left, 12)], atol=0.015)
+
+
+def test_the_ascent_reaches_the_top_within_the_cube_and_moves_only_what_is_free():
+    top = np.array([0.3, 1.4, 0.5])
+
+    def of(points):
+        return -((points - top) ** 2 * [1.0, 2.0, 5.0]).sum(axis=1)
+
+    starts = np.array([[0.9, 0.2, 0.1], [0.0, 1.0, 0.7]])
+    found = ascended(of, starts, np.array([0, 1]))
+    np.testing.assert_allclose(found[:, :2], [[0.3, 1.0]] * 2, atol=1e-3)  # the best in the cube is on its face
+    np.testing.assert_array_equal(found[:, 2], starts[:, 2])
+    assert len(ascended(of, starts, np.array([], dtype=int))) == 0
 
 
 @pytest.mark.parametrize("horizon", [2, pytest.param(3, marks=pytest.mark.slow)])

@@ -3,12 +3,14 @@
 import ast
 import csv
 import json
+import math
 import re
 import socket
 import sys
 import threading
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from notebooks import notebook
 from told import a_search, tell_trial, told
@@ -181,6 +183,7 @@ def touched(browser, tmp_path):
     context.close()
 
 
+@pytest.mark.slow
 def test_a_touch_shows_the_reason_and_a_second_one_opens_the_row(touched):
     page = touched(a_search)
     figure = page.locator("figure[data-figure=curves]")
@@ -209,6 +212,7 @@ def test_a_row_opens_its_receipt_and_says_whether_it_is_open(opened):
     assert "RuntimeError: boom" in receipt.inner_text()
 
 
+@pytest.mark.slow
 def test_a_legend_entry_hides_its_curves_and_shows_them_again(opened):
     page = opened(a_search)
     drawn = "document.querySelectorAll('figure[data-figure=curves] .panel > svg > g path').length"
@@ -597,6 +601,7 @@ def test_an_address_leads_to_what_was_on_the_screen(opened, browser):
     assert third.locator(".trials tbody tr").count() == 60
 
 
+@pytest.mark.slow
 def test_the_rows_that_are_shown_are_saved_as_csv(opened):
     space = Space({f"p{k}": Float(0.0, 1.0) for k in range(8)} | {"=cmd()": Choice(["=1+1", 'a,b\n"c"', "-2"])})
     history = told(Problem(space, Maximize("acc", (0, 1)), 10))
@@ -660,6 +665,7 @@ def test_a_configuration_is_copied_whole_as_python_and_as_json(opened):
     assert row.get_attribute("aria-expanded") == "true"  # the button is no click on the row
 
 
+@pytest.mark.slow
 def test_a_configuration_that_python_and_json_write_alike_has_one_button_also_without_a_clipboard(opened):
     page = opened(a_search)
     page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")  # as over http
@@ -725,6 +731,7 @@ def test_a_condition_on_no_column_is_answered_with_the_nearest_name(opened):
     assert len(rows(page)) == 20
 
 
+@pytest.mark.slow
 def test_a_condition_may_name_a_parameter_without_a_column_of_its_own(opened):
     space = Space({f"p{k}": Float(0.0, 1.0) for k in range(9)})
     history = told(Problem(space, Maximize("acc", (0, 1)), 10))
@@ -755,3 +762,63 @@ def test_the_page_of_several_studies_draws_and_copies(browser, tmp_path):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()
     assert said == []
+
+
+def twenty():
+    """Twenty trials of the default search; the first ones are far below the others."""
+    space = {"lr": Float(1e-4, 1e-1, log=True), "width": Int(8, 128, log=True)}
+    study = Study(space, Maximize("acc"), max_epochs=30, budget="20 trials", seed=0, verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                low = 2.0 if trial.id < 2 else 0.1
+                reached = 0.9 - low * abs(math.log10(trial.config["lr"]) + 2) - 0.5 / epoch
+                if trial.report(reached, epoch, seconds=1.0).stops:
+                    break
+    return study
+
+
+SIZES = """() => [...document.querySelectorAll("main *")].filter((e) =>
+  [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) && e.getBoundingClientRect().width).map(
+  (e) => parseFloat(getComputedStyle(e).fontSize))"""
+
+
+def test_twenty_trials_fit_on_three_screens_in_letters_that_can_be_read(opened):
+    page = opened(twenty)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 3000
+    assert min(page.evaluate(SIZES)) >= 13
+    assert not page.locator("tr.why").first.is_visible()
+    page.get_by_role("button", name="Reasons").click()
+    assert page.locator("tr.why").first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_screen_shows_all_without_scrolling_sideways(opened, scheme):
+    page = opened(twenty, width=390, scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert min(page.evaluate(SIZES)) >= 13
+
+
+def test_a_trial_outside_the_axes_is_marked_at_their_edge(opened):
+    page = opened(twenty)
+    card = page.locator("figure[data-figure=progress]")
+    card.scroll_into_view_if_needed()
+    assert "triangle: outside the axis" in card.inner_text()
+    frame = card.locator(".panel > svg[role=img]").bounding_box()
+    assert all(
+        frame["y"] <= box["y"] and box["y"] + box["height"] <= frame["y"] + frame["height"] + 1
+        for path in card.locator(".panel g[clip-path] path").all()[1:]
+        if (box := path.bounding_box()) and box["width"] < 12
+    )
+
+
+def test_what_the_trials_do_not_show_is_left_out(opened):
+    """Values at random: no parameter has an effect, so there is no map and no slice."""
+    history = told(Problem(Space({"lr": Float(0.0, 1.0), "width": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 1))
+    chance = np.random.default_rng(0)
+    for _ in range(20):
+        config = {"lr": float(chance.random()), "width": float(chance.random())}
+        tell_trial(history, [float(chance.random())], Status.COMPLETED, config)
+    page = opened(lambda: history)
+    assert page.locator("figure[data-figure=importance]").count() == 1
+    assert page.locator("figure[data-figure=contour], figure[data-figure=slices]").count() == 0

@@ -1,0 +1,479 @@
+"""The loop for a model that is spread over several ranks: FSDP, FSDP2 (`fully_shard`), tensor parallelism.
+
+`ShardedLoop` saves and loads the model and its optimizer itself. A checkpoint is a folder of PyTorch's distributed
+checkpoint (DCP). Every rank writes its part, and rank 0 commits the folder when all parts are on the disk. If a rank is
+killed while it writes, the trial's earlier checkpoint remains.
+
+    .metadata, __0_0.distcp, __1_0.distcp   the model, its optimizer and other modules
+    haltune.json                            the trial, its configuration and position, the number of ranks
+    0.random, 1.random                      each rank's random state
+    0.parts, 1.parts                        each rank's schedule, loss scale, ..., and values that are not spread but
+                                            differ between ranks, such as the running means of BatchNorm
+
+A trial resumes on the same number of ranks digit for digit. On another number, weights, optimizer and schedule
+continue, but random numbers and the order of the data differ, and haltune warns.
+
+`consolidate` makes one ordinary file from the folder, in a single process.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from haltune._utils import disk
+from haltune._utils.disk import StrPath
+from haltune._utils.randomness import restore, state_from_json
+from haltune.display import one_line, plural
+from haltune.errors import InvalidInput, NotSupported
+from haltune.ranks import Group, torch_ranks
+from haltune.study import Trial
+
+from .behind import copied
+from .changes import fingerprint
+from .loop import TrainingLoop, together, warn_of_ranks
+
+__all__ = ["ShardedLoop", "consolidate"]
+
+_MARK = "haltune.json"  # whose state the folder has
+_PARTS = "{}.parts"  # each rank's own states
+_MODEL, _OPTIMIZER = "model", "optimizer"  # their names in the folder
+DIFFER = "haltune_differ"  # key in a checkpoint of Lightning: each rank's buffers that differ between ranks
+_OF_LIGHTNING, _OF_ACCELERATE = "meta.pt", "pytorch_model_fsdp_0"  # what a folder of theirs has
+
+
+class ShardedLoop(TrainingLoop):
+    """Loop over the epochs of one training whose model is spread over the ranks. It reports, saves and loads.
+
+    Make the model and its optimizer as usual, then the loop. When the loop starts, it loads `trial.checkpoint`, if
+    there is one. Report the same value on every rank; if values differ, that of rank 0 counts. It also works in a
+    single process.
+
+    Args:
+        trial: The trial, from `study.ask()` or `for trial in study`.
+        model: The model after `fully_shard`, `FullyShardedDataParallel` or `parallelize_module`.
+        optimizer: Its optimizer, or a list of them. Default: none.
+        also: Further objects with a state, by name: {"schedule": schedule, "average": averaged_model}. Modules are
+            spread like the model; other objects have one state on each rank, of numbers, texts and tensors.
+            Default: none.
+        background: Whether the training continues while the model of its best epoch is written. Every rank holds a copy
+            of its part of the model in the memory of the CPU then. Default: False.
+        verbose: Print a line for every report. Default: False.
+        now: A monotonic clock, seconds. Default: time.monotonic.
+
+    Raises:
+        InvalidInput: If an object has no state, or if the checkpoint has states of other names.
+        NotSupported: If torch.distributed is not initialised on several ranks, or if the folder or the weights are
+            those of another trial.
+
+    Example:
+        ::
+
+            import torch
+
+            from haltune import Budget, Float, Minimize, Problem, Space, Study
+            from haltune.callbacks.sharded import ShardedLoop
+            from haltune.policies import RandomSearch
+
+            problem = Problem(Space({"lr": Float(0.01, 0.1)}), Minimize("loss"), max_epochs=2)
+            for trial in Study(problem, RandomSearch(), budget=Budget(trials=2)):
+                with trial:
+                    net = torch.nn.Linear(3, 1)
+                    sgd = torch.optim.SGD(net.parameters(), trial.config["lr"])
+                    for epoch in (loop := ShardedLoop(trial, net, sgd)):
+                        loss = net(torch.randn(16, 3)).pow(2).mean()
+                        loss.backward()
+                        sgd.step()
+                        sgd.zero_grad()
+                        loop.report(loss.item())
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        model: Any,
+        optimizer: Any = (),
+        *,
+        also: Mapping[str, Any] | None = None,
+        background: bool = False,
+        verbose: bool = False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(trial, verbose, save=self._write_state, suffix=".sharded", together=True, now=now)
+        if background:
+            self._copies = self._copied_state
+        self._model = model
+        self._optimizers = list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
+        self._modules: dict[str, Any] = {_MODEL: model}
+        self._others: dict[str, Any] = {}
+        for name, value in (also or {}).items():
+            _need_state(name, value)
+            (self._modules if hasattr(value, "named_parameters") else self._others)[name] = value
+        if taken := {_MODEL, _OPTIMIZER} & (also or {}).keys():
+            raise InvalidInput(f"also={{{taken.pop()!r}: ...}}: this name is taken. Use another one.")
+        self._reporter.resume_hint = "ShardedLoop loads trial.checkpoint itself, so load nothing before it"
+        self._light = False  # only the modules are saved, for the user
+        self._start: int | None = None  # fingerprint of rank 0's weights with which it starts
+
+    def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
+        """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
+        over = super().report(value, metrics, tokens=tokens)
+        torch_ranks().first(self._sign)
+        return over
+
+    def _sign(self) -> None:
+        if (weights := fingerprint(self._model)) != self._start:
+            self.trial.sign(weights)
+
+    def _trained_model(self) -> Any:
+        return self._model
+
+    def _of(self, model: Any) -> int | None:
+        def question() -> int | None:
+            self._start = fingerprint(model)
+            return self.trial.signer(self._start)
+
+        return torch_ranks().once(question)
+
+    # saving
+
+    def _save_together(self, keep: bool = False) -> None:
+        self._light = keep
+        try:
+            super()._save_together(keep)
+        finally:
+            self._light = False
+
+    def _write_state(self, folder: Path) -> None:
+        together(lambda: folder.mkdir(exist_ok=True))  # before the ranks wait for each other in DCP
+        self._writes(folder, self._state(optimizers=not self._light))()
+
+    def _copied_state(self, folder: Path) -> Callable[[], None]:
+        """Copy the modules, and return what writes the copies: in a thread, so over a group of its own."""
+        self._light = True
+        try:
+            return self._writes(folder, _cloned(self._state(optimizers=False)), _group_of_threads())
+        finally:
+            self._light = False
+
+    def _writes(self, folder: Path, state: dict[str, Any], group: Any = None) -> Callable[[], None]:
+        """Return the function that writes this rank's part of a state. group: of the ranks; default: torch's."""
+        import torch
+        import torch.distributed.checkpoint as dcp
+
+        ranks = torch_ranks()
+        mark, file = self._mark(ranks), folder / ranks.own(_PARTS)
+        own = {"differ": differing(state, ranks), "also": {n: part.state_dict() for n, part in self._others.items()}}
+        if own["differ"]:
+            self._reporter.advise(
+                f"The ranks have different values of {next(iter(own['differ']))}, which is not sharded. A resumed "
+                "trial continues with each rank's own; the model of study.best.checkpoint has those of rank 0.",
+                "differ",
+            )
+        own = copied(own)  # which changes while a thread writes
+
+        def write() -> None:
+            dcp.save(state, checkpoint_id=folder, process_group=group)
+            if ranks.rank == 0:
+                (folder / _MARK).write_text(json.dumps(mark), encoding="utf-8")
+            torch.save(own, file)
+            _load_parts(file)  # a state that cannot be loaded again must not cost the pause
+
+        return write
+
+    def _mark(self, ranks: Group) -> dict[str, Any]:
+        trial = self.trial
+        return {
+            "trial": trial.id, "attempt": trial.attempt, "config": json.loads(json.dumps(trial.config, default=str)),
+            "unit": trial.unit, "position": float(trial.epoch), "ranks": ranks.size,
+            "parts": sorted([*self._modules, *self._others]), "flags": self._flags(), "whole": not self._light,
+        }  # fmt: skip
+
+    def _flags(self) -> dict[str, list[bool]]:
+        return {name: [p.requires_grad for p in module.parameters()] for name, module in self._modules.items()}
+
+    def _state(self, optimizers: bool = True) -> dict[str, Any]:
+        """Return the parts of this rank, by DCP's names. They share memory with the model."""
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+
+        found: dict[str, Any] = {name: get_model_state_dict(module) for name, module in self._modules.items()}
+        if optimizers and self._optimizers:
+            found[_OPTIMIZER] = get_optimizer_state_dict(self._model, self._optimizers)
+        return found
+
+    def _check_parts(self, folder: Path) -> None:
+        super()._check_parts(folder)
+        check_parts(folder)
+
+    # loading
+
+    def _restore(self) -> None:
+        if (checkpoint := self.trial.checkpoint) is None:
+            return
+        folder, ranks = Path(checkpoint), torch_ranks()
+        mark = ranks.once(lambda: read_mark(folder))
+        self.trial.starts(of=mark["trial"], resume=self._reporter.resume_hint)
+        ranks.once(lambda: self._check(folder, mark))
+        same = mark["ranks"] == ranks.size
+        own = _load_parts(folder / (ranks.own(_PARTS) if same else _PARTS.format(0)))
+        self._load(folder, mark, own["differ"])
+        for name, part in self._others.items():
+            part.load_state_dict(own["also"][name])
+        if not same:
+            warn_of_ranks(self.trial, mark["ranks"], ranks.size)
+        if self._random(folder).is_file():
+            restore(state_from_json(self._random(folder).read_bytes()))
+
+    def _check(self, folder: Path, mark: dict[str, Any]) -> None:
+        """Raise InvalidInput if the folder is not complete, or has the states of other parts."""
+        own = sorted([*self._modules, *self._others])
+        check_parts(folder)
+        if mark["parts"] != own:
+            raise InvalidInput(
+                f"The checkpoint of trial {self.trial.id} has the states of {', '.join(mark['parts'])}, but this "
+                f"loop has {', '.join(own)}. Use the same also= in each attempt."
+            )
+        for name, module in self._modules.items():
+            if len(mark["flags"][name]) != sum(1 for _ in module.parameters()):
+                raise InvalidInput(
+                    f"The checkpoint of trial {self.trial.id} is of another {name}: it has "
+                    f"{plural(len(mark['flags'][name]), 'parameter')}. Build the same one in each attempt."
+                )
+
+    def _load(self, folder: Path, mark: dict[str, Any], own: Mapping[str, Any]) -> None:
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
+
+        # DCP loads the state of a parameter's optimizer if the parameter is trainable at that moment. A parameter that
+        # was frozen later has a state, and one that is not trained yet has none.
+        with _trainable(self._model, _with_state(folder) if self._optimizers else None):
+            state = self._state()
+            dcp.load(state, checkpoint_id=folder)
+            for name, value in _plain_values(state):
+                if name in own:
+                    value.copy_(own[name])
+            for name, module in self._modules.items():
+                set_model_state_dict(module, state[name])
+            if self._optimizers:
+                set_optimizer_state_dict(self._model, self._optimizers, state[_OPTIMIZER])
+        for name, module in self._modules.items():
+            for parameter, requires in zip(module.parameters(), mark["flags"][name], strict=True):
+                if parameter.requires_grad != requires:
+                    parameter.requires_grad_(requires)
+
+
+def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
+    """Write the model of a sharded checkpoint to one ordinary file, and return its path.
+
+    It runs in a single process, without a process group and without a GPU, and needs memory for the weights alone.
+    Load the file with torch.load(path) into a model that is not sharded.
+
+    Args:
+        checkpoint: A folder of `ShardedLoop`, Lightning or Accelerate, such as `study.best.checkpoint`. PyTorch reads
+            it as a pickle: use only your own.
+        path: The file. It has `model.state_dict()`, and the modules of also= by their names. From a folder of
+            Lightning it is a checkpoint for `Net.load_from_checkpoint(path)`, without the optimizer.
+
+    Raises:
+        InvalidInput: If it is no sharded checkpoint, if a part is missing, or if the file cannot be written.
+
+    Example:
+        ::
+
+            from haltune.callbacks.sharded import consolidate
+
+            net.load_state_dict(torch.load(consolidate(study.best.checkpoint, "best.pt")))
+    """
+    import torch
+
+    folder, target = Path(checkpoint), Path(path).absolute()
+    disk.need_folder(target)
+    if (folder / _OF_LIGHTNING).is_file():
+        rest = torch.load(folder / _OF_LIGHTNING, map_location="cpu", weights_only=False)
+        weights = _read_part(folder, "state_dict") or _read_part(folder, _MODEL)  # of FSDPStrategy
+        first: dict[str, Any] = next(iter(rest.pop(DIFFER, [])), {})
+        weights |= {name: value for name, value in first.items() if name in weights}
+        found: dict[str, Any] = dict(rest) | {"state_dict": weights}
+    elif (folder / _OF_ACCELERATE).is_dir():
+        found = _read_part(folder / _OF_ACCELERATE, _MODEL)
+    else:
+        found = _read_part(folder, _MODEL)
+        for name in read_mark(folder)["parts"] if (folder / _MARK).is_file() else ():
+            if name != _MODEL and (part := _read_part(folder, name)):
+                found[name] = part
+        if not found:
+            raise InvalidInput(f"{folder} has no weights of a model. Use a folder of ShardedLoop.")
+    draft = target.with_name(f".{target.name}.part")
+    try:
+        torch.save(found, draft)
+        disk.force(draft)
+        draft.replace(target)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {target}: {error.strerror or error}. Use another file") from error
+    finally:
+        disk.delete(draft)
+    return target
+
+
+def read_mark(folder: Path) -> dict[str, Any]:
+    """Return what a folder says of its trial. Raises InvalidInput if it cannot be read."""
+    try:
+        mark: dict[str, Any] = json.loads((folder / _MARK).read_text(encoding="utf-8"))
+        return mark | {name: mark[name] for name in ("trial", "ranks", "parts", "flags")}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise _unreadable(folder, error) from error
+
+
+def check_parts(folder: Path) -> None:
+    """Raise InvalidInput if DCP's list of files cannot be read, or if a file that it names is missing."""
+    metadata = _metadata(folder)
+    files = {info.relative_path for info in (metadata.storage_data or {}).values()}
+    if missing := sorted(name for name in files if not (folder / name).is_file()):
+        raise _unreadable(folder, FileNotFoundError(f"{missing[0]} is missing"))
+
+
+def _metadata(folder: Path) -> Any:
+    from torch.distributed.checkpoint import FileSystemReader
+
+    try:
+        return FileSystemReader(folder).read_metadata()
+    except Exception as error:  # of a pickle that is cut short
+        raise _unreadable(folder, error) from error
+
+
+def _unreadable(folder: Path, error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"{folder} is no complete sharded checkpoint ({one_line(error)}). If it was one, restore it from a copy, or "
+        "fail the trial, trial.fail(error), so that the search continues without it."
+    )
+
+
+def _read_part(folder: Path, part: str) -> dict[str, Any]:
+    """Return a state dict of a folder, on the CPU, without the other parts."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    check_parts(folder)
+    metadata = _metadata(folder)
+    names: dict[str, str] = {}  # DCP's -> that in the state dict
+    for key, path in metadata.planner_data.items():
+        if path[0] == part and key in metadata.state_dict_metadata:
+            names[key] = ".".join(map(str, path[1:]))
+    state: dict[str, Any] = {}
+    for key in names:
+        found = metadata.state_dict_metadata[key]
+        sized = hasattr(found, "size")
+        state[key] = torch.empty(found.size, dtype=found.properties.dtype) if sized else None
+    alone = {"no_dist": True} if not torch_ranks().alone else {}
+    dcp.load(state, checkpoint_id=folder, **alone)
+    if (first := folder / _PARTS.format(0)).is_file():
+        state |= {name: value for name, value in _load_parts(first)["differ"].items() if name in state}
+    return {name: state[key] for key, name in names.items()}
+
+
+def _with_state(folder: Path) -> set[str] | None:
+    """Return the parameters whose optimizer has a state in a folder; None if there is no state."""
+    paths = _metadata(folder).planner_data.values()
+    return {path[2] for path in paths if tuple(path[:2]) == (_OPTIMIZER, "state")} or None
+
+
+def _plain_values(state: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (DCP's name, tensor) of the tensors that are not spread over ranks."""
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            yield from _plain_values(value, f"{within}{name}.")
+        elif type(value).__name__ in ("Tensor", "Parameter", "Buffer"):  # not DTensor or ShardedTensor
+            yield f"{within}{name}", value
+
+
+def differing(state: Mapping[str, Any], ranks: Group) -> dict[str, Any]:
+    """Return copies of the tensors that are not spread, but differ between ranks: DCP writes those of one rank."""
+    import torch
+
+    if ranks.alone:
+        return {}
+
+    def sums(value: Any) -> list[float]:
+        numbers = value.detach().flatten()
+        return [float(part.sum(dtype=torch.float64)) for part in (numbers, numbers[::2])]
+
+    plain = {name: value for name, value in _plain_values(state) if not value.is_complex()}
+    each = ranks.gather({name: repr(sums(value)) for name, value in plain.items()})
+    if any(other.keys() != each[0].keys() for other in each):  # one rank has the whole state
+        return {}
+    return {n: v.detach().cpu().clone() for n, v in plain.items() if len({other[n] for other in each}) > 1}
+
+
+def _cloned(value: Any) -> Any:
+    """Return a copy of this rank's parts of a state."""
+    if isinstance(value, Mapping):
+        return {key: _cloned(inner) for key, inner in value.items()}
+    return value.detach().clone().cpu() if hasattr(value, "detach") else copy.deepcopy(value)
+
+
+_groups: dict[Any, Any] = {}  # torch's default group -> the group of the threads that write
+
+
+def _group_of_threads() -> Any:
+    """Return a group of all ranks over gloo, whose messages do not mix with those of the training; None for one."""
+    import torch.distributed as dist
+
+    if torch_ranks().alone:
+        return None
+    world = dist.group.WORLD
+    if world not in _groups:
+        _groups.clear()
+        _groups[world] = dist.new_group(backend="gloo")
+    return _groups[world]
+
+
+@contextmanager
+def _trainable(model: Any, names: set[str] | None) -> Iterator[None]:
+    """Let just these parameters be trainable within the block. None: leave them as they are."""
+    changed = []
+    for name, parameter in model.named_parameters() if names is not None else ():
+        wanted = _plain(name) in (names or ())
+        if parameter.requires_grad != wanted:
+            changed.append(parameter)
+            parameter.requires_grad_(wanted)
+    try:
+        yield
+    finally:
+        for parameter in changed:
+            parameter.requires_grad_(not parameter.requires_grad)
+
+
+def _plain(name: str) -> str:
+    """Return DCP's name of a parameter: without the prefixes of FSDP, DDP, compile and activation checkpointing."""
+    for prefix in ("_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module."):
+        name = name.replace(prefix, "")
+    return name.removeprefix("module.")
+
+
+def _load_parts(file: Path) -> dict[str, dict[str, Any]]:
+    """Return the states of this rank's own parts. Raises NotSupported if torch does not load them by default."""
+    import torch
+
+    try:
+        found: dict[str, dict[str, Any]] = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise _unreadable(file.parent, error) from error
+    except Exception as error:
+        raise NotSupported(
+            "a state of also= has other things than numbers, texts and tensors, and torch does not load it by default "
+            f"({one_line(error)})"
+        ) from error
+    return found
+
+
+def _need_state(name: str, value: Any) -> None:
+    if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+        raise InvalidInput(
+            f"also={{{name!r}: ...}}: {type(value).__name__} has no state_dict() and load_state_dict(). Give it both, "
+            "or keep its state in one that has."
+        )

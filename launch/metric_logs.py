@@ -1,0 +1,568 @@
+"""Metrics of a program that haltune did not write, from the files that it writes anyway; read while it trains.
+
+    Followed: bytes appended to one file -> lines or records -> a row each, {column: number}
+    Curve:    rows of all files -> (position, metrics), in the order in which they count
+
+A file may appear late, be rotated, truncated or written anew; a line counts once it is complete. Rows that an earlier
+attempt left in the folder do not count again, and neither do rows that a rewritten file repeats.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import io
+import json
+import math
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from haltune.errors import InvalidInput
+from haltune.log.problem import Measures
+
+Row = dict[str, float]
+KINDS = ("csv", "jsonl", "tensorboard", "mlflow", "pattern")
+_STEPS = 50  # whose metrics may still arrive
+_EDGE = 256  # bytes at the start and before the end of what was read, which show whether a file was written anew
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Where a program writes its metrics.
+
+    One of csv, jsonl, tensorboard and mlflow is a path in the trial's folder, which may have * and **. Or
+    `pattern`: a regular expression, or several, whose groups (?P<NAME>...) are metrics, for the lines that the program
+    prints, or those of `file`.
+    """
+
+    csv: str | None = None
+    jsonl: str | None = None
+    tensorboard: str | None = None
+    mlflow: str | None = None
+    pattern: str | Sequence[str] | None = None
+    file: str | None = None
+    position: str | None = None  # the column with the epoch or step; None: rows are counted
+    first: int | None = None  # that column's number of the first epoch, 0 or 1; None: 1, and 0 is an error
+
+    def __post_init__(self) -> None:
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise InvalidInput(
+                f"Name one place of the metrics, {' or '.join(KINDS)}; got {', '.join(given) or 'none'}."
+            )
+        for name in (*KINDS[:-1], "file", "position"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value):
+                raise InvalidInput(f"{name} = {value!r}: use a text that is not empty.")
+        for name in (*KINDS[:-1], "file"):
+            in_folder(name, getattr(self, name))
+        if self.file is not None and self.pattern is None:
+            raise InvalidInput("file = ... is the text file that a pattern reads. Add pattern, or leave it out.")
+        if self.first not in (None, 0, 1) or isinstance(self.first, bool):
+            raise InvalidInput(f"first = {self.first!r}: use 0 or 1, the number of the first epoch in the column.")
+        if self.pattern is not None:
+            groups = [name for pattern in self.patterns for name in pattern.groupindex]
+            if not groups:
+                raise InvalidInput(
+                    f"pattern = {self.pattern!r} has no named group. Write one for each metric, (?P<val_acc>[\\d.]+)."
+                )
+            if self.position is not None and self.position not in groups:
+                raise InvalidInput(f"position = {self.position!r} is no group of the pattern: {', '.join(groups)}.")
+
+    @property
+    def patterns(self) -> list[re.Pattern[str]]:
+        given = [self.pattern] if isinstance(self.pattern, str) else self.pattern
+        if not isinstance(given, (list, tuple)) or not all(isinstance(text, str) for text in given):
+            raise InvalidInput(f"pattern = {self.pattern!r}: use a regular expression, or a list of them.")
+        try:
+            return [re.compile(text) for text in given]
+        except re.error as error:
+            raise InvalidInput(f"pattern = {self.pattern!r} is not a regular expression: {error}.") from error
+
+    @property
+    def kind(self) -> str:
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    @property
+    def path(self) -> str | None:
+        """The path in the trial's folder; None for what the program prints."""
+        found: str | None = self.file if self.kind == "pattern" else getattr(self, self.kind)
+        return found
+
+    @property
+    def by(self) -> str | None:
+        """The column of the position; TensorBoard and MLflow have one, the step."""
+        return self.position or ("step" if self.kind in ("tensorboard", "mlflow") else None)
+
+    @property
+    def words(self) -> str:
+        return "the lines that it prints" if self.path is None else self.path
+
+    def check(self, measures: Measures) -> None:
+        """Raise InvalidInput if a pattern has no group for a metric that the study needs."""
+        if self.kind == "pattern":
+            groups = {name for pattern in self.patterns for name in pattern.groupindex}
+            for name in (measures.first, *measures.goals):
+                if name not in groups:
+                    raise InvalidInput(
+                        f"The pattern has no group for the goal {name!r}. Write (?P<{name}>...), or name one of its "
+                        f"groups as the goal: {', '.join(sorted(groups))}."
+                    )
+        if self.kind == "tensorboard":
+            _tensorboard()
+
+
+def in_folder(name: str, path: str | None) -> None:
+    """Raise InvalidInput unless a path stays in the trial's folder."""
+    if path is not None and (os.path.isabs(path) or ".." in Path(path).parts or "\0" in path):
+        raise InvalidInput(
+            f"{name} = {path!r} is not in the trial's folder, so all trials would share it. Use a path relative to "
+            "that folder, and let the program write there: give it {folder}."
+        )
+
+
+# From bytes to rows
+
+
+class Followed:
+    """The rows of one file, as it grows."""
+
+    def __init__(self, path: Path, reader: Reader, past: bool = False, start: int = 0) -> None:
+        """past: rows that the file has now are from an earlier attempt. start: bytes at its start that are not read."""
+        self._path, self.reader, self._start = path, reader, start
+        self._offset = start
+        self._inode: int | None = None
+        self._head = self._tail = b""
+        self._seen: list[Row] = []  # rows of the file so far
+        self._repeats: list[Row] = []  # rows of the file before it was written anew, the next one last
+        if past:
+            self.read(whole=True)  # what is appended to an incomplete line starts a new one
+
+    def read(self, whole: bool = False) -> list[Row]:
+        """Return the new rows. whole: the program has ended, so a last line without an end is complete."""
+        rows, data = list[Row](), self._new_bytes(whole)
+        for row in (*self.reader.feed(data), *(self.reader.end() if whole else ())):
+            self._seen.append(row)
+            if self._repeats:
+                if _same(self._repeats.pop(), row):
+                    continue
+                self._repeats = []
+            rows.append(row)
+        return rows
+
+    def _new_bytes(self, surely: bool) -> bytes:
+        try:
+            if not surely and self._path.stat().st_size == self._offset and self._inode == self._path.stat().st_ino:
+                return b""  # a file that was written anew with as many bytes is read with its next row
+            with self._path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if self._inode is not None and (found.st_ino != self._inode or not self._is_continued(file, found)):
+                    self._anew()
+                self._inode = found.st_ino
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:  # it does not exist yet, or no longer
+            return b""
+        self._offset += len(data)
+        self._head = (self._head + data)[:_EDGE] if len(self._head) < _EDGE else self._head
+        self._tail = (self._tail + data)[-_EDGE:]
+        return data
+
+    def _is_continued(self, file: Any, found: os.stat_result) -> bool:
+        if found.st_size < self._offset:
+            return False
+        file.seek(self._start)
+        if file.read(len(self._head)) != self._head:
+            return False
+        file.seek(self._offset - len(self._tail))
+        return bool(file.read(len(self._tail)) == self._tail)
+
+    def _anew(self) -> None:
+        self.reader.reset()
+        self._offset, self._start, self._head, self._tail = 0, 0, b"", b""
+        self._repeats, self._seen = self._seen[::-1], []
+
+
+def _same(a: Row, b: Row) -> bool:
+    """Return whether rows have the same numbers in the columns that both have."""
+    common = a.keys() & b.keys()
+    return bool(common) and all(_equal(a[name], b[name]) for name in common)
+
+
+class Reader:
+    """Rows of a format, from the bytes of one file in pieces of any size."""
+
+    def feed(self, data: bytes) -> Iterable[Row]:
+        raise NotImplementedError
+
+    def end(self) -> Iterable[Row]:
+        """Return the rows of an incomplete last line."""
+        return ()
+
+    def reset(self) -> None:
+        """The file starts again."""
+        raise NotImplementedError
+
+
+class Lines(Reader):
+    """A format of one line for each row."""
+
+    ends = re.compile(rb"\n")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._rest, self._begun = b"", False
+
+    def feed(self, data: bytes) -> Iterable[Row]:
+        if not data:
+            return ()
+        *lines, self._rest = self.ends.split(self._rest + data)
+        return [row for line in lines if (row := self._row(line))]
+
+    def end(self) -> Iterable[Row]:
+        line, self._rest = self._rest, b""
+        return [row] if line and (row := self._row(line)) else ()
+
+    def _row(self, line: bytes) -> Row:
+        text = line.decode("utf-8", "replace").strip("\r\n")
+        if not self._begun:
+            text, self._begun = text.removeprefix("\ufeff"), True
+        return self.row(text)
+
+    def row(self, line: str) -> Row:
+        """Return the numbers of a line; none for a line that is no row."""
+        raise NotImplementedError
+
+
+class Csv(Lines):
+    """Comma-separated values, also by tabs, semicolons or spaces. A line with one of the `names` is a header."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = set(names)
+        self.columns = dict[str, None]()  # all that were seen
+        super().__init__()
+
+    def reset(self) -> None:
+        super().reset()
+        self._header: list[str] | None = None
+        self._delimiter = ","
+
+    def row(self, line: str) -> Row:
+        if not line.strip() or (line.lstrip().startswith("#") and self._header is not None):
+            return {}
+        if self._header is None:
+            line = line.lstrip("# ")
+            self._delimiter = next((mark for mark in ",\t;" if mark in line), " " if " " in line.strip() else ",")
+        cells = self._cells(line)
+        if self._header is None or self._names & set(cells):
+            self._header = cells
+            self.columns |= dict.fromkeys(filter(None, cells))
+            return {}
+        if len(cells) != len(self._header):  # a killed program left a part of a line
+            return {}
+        return {
+            name: value for name, cell in zip(self._header, cells, strict=True) if (value := number(cell)) is not None
+        }
+
+    def _cells(self, line: str) -> list[str]:
+        if self._delimiter == " ":
+            return line.split()
+        with suppress(csv.Error):
+            return [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=self._delimiter))]
+        return []
+
+
+class JsonLines(Lines):
+    """A JSON object in each line; numbers within others are named eval.loss."""
+
+    def row(self, line: str) -> Row:
+        if "{" not in line:
+            return {}
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            return {}
+        return dict(_flat(found)) if isinstance(found, dict) else {}
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        elif not isinstance(value, (bool, list)) and value is not None and (found := number(value)) is not None:
+            yield f"{above}{name}", found
+
+
+class Text(Lines):
+    """Lines for people, in which patterns find numbers. Progress bars end lines by a carriage return."""
+
+    ends = re.compile(rb"[\r\n]")
+    _colours = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+    def __init__(self, patterns: Sequence[re.Pattern[str]]) -> None:
+        self._patterns = patterns
+        super().__init__()
+
+    def row(self, line: str) -> Row:
+        line, row = self._colours.sub("", line), Row()
+        for pattern in self._patterns:
+            for found in pattern.finditer(line):
+                numbers = ((name, number(text)) for name, text in found.groupdict().items() if text is not None)
+                row |= {name: value for name, value in numbers if value is not None}
+        return row
+
+
+class MlflowMetric(Lines):
+    """A file of MLflow for one metric: the time, the value and the step in each line."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        super().__init__()
+
+    def row(self, line: str) -> Row:
+        parts = [number(part) for part in line.split()]
+        if len(parts) != 3 or parts[1] is None or parts[2] is None:
+            return {}
+        return {self._name: parts[1], "step": parts[2]}
+
+
+class Events(Reader):
+    """TensorBoard's events: records of a length, its checksum, the data and their checksum."""
+
+    def __init__(self) -> None:
+        self._event, self._array = _tensorboard()
+        self.reset()
+
+    def reset(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterable[Row]:
+        self._rest += data
+        while len(self._rest) >= 12:
+            (length,) = struct.unpack_from("<Q", self._rest)
+            if len(self._rest) < 16 + length:
+                return
+            record, self._rest = self._rest[12 : 12 + length], self._rest[16 + length :]
+            row: Row = {}
+            with suppress(Exception):  # a record of another version, or a damaged one
+                event = self._event.FromString(record)
+                row = self._scalars(event)
+            if row:
+                yield {**row, "step": float(event.step)}
+
+    def _scalars(self, event: Any) -> Row:
+        row: Row = {}
+        for value in event.summary.value:
+            kind = value.WhichOneof("value")
+            if kind == "simple_value":
+                row[value.tag] = float(value.simple_value)
+            elif kind == "tensor":
+                array = self._array(value.tensor)
+                if array.size == 1 and array.dtype.kind in "fiu":
+                    row[value.tag] = float(array.reshape(())[()])
+        return row
+
+
+def _tensorboard() -> tuple[Any, Any]:
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.util.tensor_util import make_ndarray
+    except ImportError:
+        raise InvalidInput("To read TensorBoard's events haltune needs its package: pip install tensorboard.") from None
+    return Event, make_ndarray
+
+
+def number(value: Any) -> float | None:
+    """Return a cell as a number, also nan and 95.2%; None if it is none."""
+    if isinstance(value, str):
+        value = value.strip().removesuffix("%")
+        if "_" in value:
+            return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+# The files of a trial
+
+
+class Log:
+    """The rows of all files of a trial that Metrics names.
+
+    Args:
+        metrics: Where they are.
+        names: Metrics that the study needs.
+        folder: The trial's folder. Rows that are there now are of an earlier attempt.
+        output: The file of what the program prints, with earlier attempts.
+    """
+
+    def __init__(self, metrics: Metrics, names: Iterable[str], folder: Path, output: Path) -> None:
+        self._metrics, self._folder = metrics, folder
+        self._names = {*names, *([metrics.by] if metrics.by else [])}
+        self._files: dict[Path, Followed] = {}
+        self.columns = dict[str, None]()  # seen so far
+        self._merges = metrics.kind in ("tensorboard", "mlflow") and metrics.by != "step"
+        self._steps: dict[float, Row] = {}
+        if metrics.path is None:
+            size = output.stat().st_size if output.exists() else 0
+            self._files[output] = Followed(output, Text(metrics.patterns), start=size)
+        else:
+            self._find(past=True)
+
+    def read(self, whole: bool = False) -> list[Row]:
+        """Return the new rows of all files. whole: the program has ended."""
+        if self._metrics.path is not None:
+            self._find()
+        rows = [row for followed in self._files.values() for row in followed.read(whole)]
+        for row in rows:
+            self.columns |= dict.fromkeys(row)
+        return [whole for row in rows if (whole := self._of_step(row))] if self._merges else rows
+
+    def _of_step(self, row: Row) -> Row | None:
+        """Return all metrics of a step, which TensorBoard and MLflow log one by one; None before its position."""
+        merged = self._steps.setdefault(row["step"], {})
+        merged |= row
+        while len(self._steps) > _STEPS:
+            self._steps.pop(next(iter(self._steps)))
+        return dict(merged) if self._metrics.by in merged else None
+
+    @property
+    def names(self) -> list[str]:
+        """The columns seen, also those without a number so far."""
+        headers = [name for followed in self._files.values() for name in getattr(followed.reader, "columns", ())]
+        return sorted({*self.columns, *headers})
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a file."""
+        return any(path.exists() for path in self._files)
+
+    def _find(self, past: bool = False) -> None:
+        kind, path = self._metrics.kind, str(self._metrics.path)
+        paths = matching(self._folder, path)
+        if kind == "tensorboard":
+            paths = _below(paths, "*tfevents*")
+        elif kind == "mlflow":
+            paths = [p for p in _below(paths, "*") if "metrics" in p.parts]
+        for found in paths:
+            if found not in self._files and found.is_file():
+                self._files[found] = Followed(found, self._reader(found), past)
+
+    def _reader(self, path: Path) -> Reader:
+        kind = self._metrics.kind
+        if kind == "mlflow":
+            parts = path.relative_to(self._folder).parts
+            return MlflowMetric("/".join(parts[len(parts) - parts[::-1].index("metrics") :]))
+        if kind == "csv":
+            return Csv(self._names)
+        if kind == "pattern":
+            return Text(self._metrics.patterns)
+        return JsonLines() if kind == "jsonl" else Events()
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """Return the paths of a pattern, the oldest first."""
+    found = [folder / name for name in glob.glob(pattern, root_dir=folder, recursive=True, include_hidden=True)]
+    return _by_age(found)
+
+
+def _below(paths: Iterable[Path], name: str) -> list[Path]:
+    """Return the files among the paths and those in their folders."""
+    files = [below for path in paths for below in ([path] if path.is_file() else path.rglob(name))]
+    return _by_age(file for file in files if file.match(name) and file.is_file())
+
+
+def _by_age(paths: Iterable[Path]) -> list[Path]:
+    ages = []
+    for path in paths:
+        with suppress(OSError):
+            ages.append((path.stat().st_mtime_ns, str(path), path))
+    return [path for _, _, path in sorted(ages)]
+
+
+# From rows to reports
+
+
+class Curve:
+    """The reports that rows make, in order: each position once, as soon as it has all metrics that the study needs.
+
+    Args:
+        metrics: Which column is the position.
+        measures: The metrics that reports need.
+        after: The position that the training continues from, in the study's unit; rows up to it do not count again.
+        origin: The first position that the trial has reported; 0 if none. A program that starts there, although it
+            was to continue, trains again from its start.
+        known: Constraint metrics that the trial has reported.
+    """
+
+    def __init__(
+        self, metrics: Metrics, measures: Measures, after: float = 0.0, origin: float = 0.0, known: Iterable[str] = ()
+    ) -> None:
+        self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
+        self._strict = metrics.first is None
+        self._needed = (measures.first, *measures.goals)
+        self._limited = set(measures.limited) - set(known)
+        self._after, self._origin = after, origin
+        self._last: float | None = None  # position of the last row that has one
+        self._pending: dict[float, Row] = {}  # by position
+        self._once: Row = {}  # constraints, which a program may log once
+        self._value: float | None = None  # the goal's, at the position reached
+        self.first: float | None = None  # position of the first row with the goal
+        self.reached = after  # the last position that was returned
+        self.again = False  # the training started from its start, although it was to continue
+        self.repeated: float | None = None  # a position with several values of the goal
+        self.lacking = 0  # positions since the last one with the goal
+
+    def add(self, row: Row) -> Iterator[tuple[float, Row]]:
+        """Yield the position and the metrics of a report that a row completes. Raises InvalidInput for a position 0."""
+        position, goal = self._place(row), row.get(self._needed[0])
+        if position is None:
+            return
+        if position <= 0.0:
+            if self._strict and self._by in row and goal is not None:
+                raise InvalidInput(
+                    f"The first row with {self._needed[0]} in the log has {self._by} 0. If the first epoch or step has "
+                    "the number 0, write first = 0 under [metrics]. If the row is from before the training, write "
+                    "first = 1."
+                )
+            return
+        if goal is not None and self.first is None:
+            self.first = position
+            if 0.0 < position <= self._origin <= self._after:
+                self.again, self.reached, self._pending = True, 0.0, {}
+        self._once |= {name: row[name] for name in self._limited & row.keys()}
+        if position <= self.reached:
+            if goal is not None and position == self.reached > self._after and not _equal(goal, self._value):
+                self.repeated = position
+            return
+        self.lacking += position not in self._pending
+        pending = self._pending.setdefault(position, {})
+        pending |= row
+        if not all(name in pending for name in self._needed) or not self._limited <= self._once.keys():
+            return
+        metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
+        self._once, self._limited = {}, set()
+        self._value, self.reached, self.lacking = metrics[self._needed[0]], position, 0
+        self._pending = {place: row for place, row in self._pending.items() if place > position}
+        yield position, metrics
+
+    def _place(self, row: Row) -> float | None:
+        """Return the position of a row; one without has that of the row before."""
+        if self._by is None:
+            return self.reached + 1.0
+        if self._by in row:
+            self._last = row[self._by] + self._shift if math.isfinite(row[self._by]) else None
+        return self._last
+
+
+def _equal(a: float, b: float | None) -> bool:
+    return a == b or (b is not None and math.isnan(a) and math.isnan(b))

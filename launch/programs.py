@@ -1,0 +1,588 @@
+"""Programs as the training: their command line for each trial, and those that are trained as they are.
+
+A program that calls `haltune.current_trial()` reports by itself (`scripts.Script`). Any other one is `Unedited`: the
+launcher reads its metrics from what it writes, and ends it by SIGTERM. Each training has a folder,
+CHECKPOINTS/trial-7/run-1, named by the attempt that started it; an attempt that resumes continues in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from haltune._utils.checks import python_number
+from haltune.display import numeral, one_line, plural, several_of
+from haltune.errors import HaltuneError, InvalidInput, NotSupported
+from haltune.log.decisions import Action, Verdict
+from haltune.log.problem import Problem, length_argument
+from haltune.space.domains import Constant
+from haltune.study import Study, Trial
+from haltune.study.attempt import Failure
+from haltune.study.loading import VARIABLE, leave_when
+
+from . import limits, supervisor
+from .crew import Child, Ending, Slot
+from .metric_logs import Curve, Log, Metrics, Row, in_folder, matching
+from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, TRIAL, ConfigFile, Texts
+
+_TAIL = 4000  # bytes of a program's output that are recorded if it fails
+_SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written
+_SCAN = 0.2  # seconds between looks for checkpoints
+_PATIENCE = 2.0  # seconds, at least, that a pause waits for a checkpoint without a number
+
+
+@dataclass(frozen=True)
+class Start:
+    """A program's start for one attempt."""
+
+    words: list[str]
+    environment: dict[str, str]
+    cwd: str | None
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that is started once for each trial."""
+
+    command: Sequence[str]  # words, with placeholders
+    metrics: Metrics | None = None  # None: it reports through current_trial()
+    config: ConfigFile = field(default_factory=ConfigFile)
+    env: Mapping[str, str] = field(default_factory=dict)  # with placeholders
+    cwd: str | None = None  # with placeholders; None: the launcher's
+    checkpoint: str | None = None  # pattern of its own checkpoints in the trial's folder, {epoch} is their position
+    saves_on_sigterm: bool = False  # it writes that checkpoint when it gets SIGTERM
+    grace: float = 10.0  # seconds from SIGTERM to SIGKILL
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.command, str) or not all(isinstance(word, str) for word in self.command):
+            raise InvalidInput(f"command={self.command!r}: use a list of words, such as ['python', 'train.py'].")
+        if isinstance(self.grace, bool) or not isinstance(self.grace, (int, float)) or not 0 <= self.grace < 1e6:
+            raise InvalidInput(f"grace = {self.grace!r}: use seconds, from 0.")
+        if not isinstance(self.saves_on_sigterm, bool):
+            raise InvalidInput(f"saves_on_sigterm = {self.saves_on_sigterm!r}: use true or false.")
+        if isinstance(self.workers, bool) or not isinstance(python_number(self.workers), int) or self.workers < 1:
+            raise InvalidInput(f"workers = {self.workers!r}: use a whole number from 1.")
+        if not isinstance(self.env, Mapping) or not all(isinstance(value, str) for value in self.env.values()):
+            raise InvalidInput(f'env = {self.env!r}: use a table of texts, such as {{ WANDB_MODE = "offline" }}.')
+        for name in ("cwd", "checkpoint"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value):
+                raise InvalidInput(f"{name} = {value!r}: use a text that is not empty.")
+        in_folder("checkpoint", self.checkpoint)
+        if self.checkpoint is None and self.saves_on_sigterm:
+            raise InvalidInput("saves_on_sigterm needs checkpoint, the pattern of the file that it writes.")
+
+    # checked before anything is trained
+
+    def check(self, problem: Problem) -> None:
+        """Raise InvalidInput for what cannot work in a study of this problem."""
+        texts = self._texts(problem)
+        used = set[str]().union(*(part.used for part in texts))
+        if self.checkpoint is not None:
+            _Checkpoints(Path(), self.checkpoint, problem.unit, None)  # its pattern
+            if CHECKPOINT not in used:
+                raise InvalidInput(
+                    "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
+                    "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out."
+                )
+        self.config.text({}, {})
+        if CONFIG in used:
+            self.config.text(dict.fromkeys(problem.space.parameters, 0), self.config.values)
+        if self.metrics is None:
+            return
+        if os.name != "posix":
+            raise NotSupported("[metrics] needs a POSIX system. Here let the program call haltune.current_trial().")
+        self.metrics.check(problem.measures)
+        if self.metrics.by is None and problem.unit != "epoch":
+            raise InvalidInput(
+                f"The study counts {several_of(problem.unit)}, so [metrics] needs position, the column with them."
+            )
+        if self.metrics.by is None and self.checkpoint is not None:
+            raise InvalidInput(
+                f"A program that resumes needs position under [metrics], the column with the {problem.unit}, so that "
+                "no row counts twice."
+            )
+        if CHECKPOINT in used and self.checkpoint is None:
+            raise InvalidInput(
+                "The command uses {checkpoint}. Name the program's checkpoints: under [program] write checkpoint, a "
+                "pattern in the trial's folder."
+            )
+        parameters = problem.space.parameters
+        varied = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
+        if not used.intersection(ALL) and varied:
+            raise InvalidInput(
+                f"The command does not use {', '.join(map(repr, varied))}, so trials would not differ in it. Add "
+                f"--{varied[0]} {{{varied[0]}}}, or one of {{options}}, {{overrides}} and {{config}}, which hold all."
+            )
+        if self.metrics.path is not None and self.cwd is None and FOLDER not in used:
+            raise InvalidInput(
+                f"The trial's folder, where {self.metrics.path} is read, is nowhere in the command. Add {{folder}} to "
+                'it, as the program\'s folder for output, or write cwd = "{folder}" under [program].'
+            )
+        first = self.command[0]
+        if "{" not in first and self.cwd is None and shutil.which(first) is None:
+            raise cannot_start(first, "No such file or directory")
+
+    def _own(self, problem: Problem) -> list[str]:
+        unit = problem.unit
+        lengths = dict.fromkeys((length_argument(unit), several_of(unit))) if problem.max_epochs is not None else {}
+        return [FOLDER, TRIAL, CONFIG, OPTIONS, OVERRIDES, CHECKPOINT, *lengths]
+
+    def _texts(self, problem: Problem) -> tuple[Texts, Texts, Texts]:
+        """Return the texts of the command, of the environment and working folder, and of the configuration file."""
+        names, own = list(problem.space.parameters), self._own(problem)
+        file = [name for name in own if name not in ALL]
+        around = [*self.env.values(), *([self.cwd] if self.cwd is not None else [])]
+        command = Texts(self.command, names, own)
+        config = Texts(self.config.texts() if CONFIG in command.used else (), names, file)
+        return command, Texts(around, names, [*file, CONFIG]), config
+
+    # a trial
+
+    def start(self, study: Study, trial: Trial) -> Start:
+        """Return how to start an attempt; makes its folder and its configuration file."""
+        problem = study.problem
+        command, around, config = self._texts(problem)
+        used = command.used | around.used | config.used
+        folder = folder_of(study, trial)
+        if self.metrics is not None or used & {FOLDER, CONFIG}:
+            folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"config.{self.config.kind}"
+        length = trial.max_epochs if problem.unit == "epoch" else trial.horizon
+        own = dict.fromkeys(self._own(problem), length) | {
+            FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: trial.checkpoint,
+        }  # fmt: skip
+        if CONFIG in command.used:
+            values = self.config.filled(config.values(trial.config, own))
+            path.write_text(self.config.text(trial.config, values), encoding="utf-8")
+        *env, cwd = [*map(str, around.values(trial.config, own)), *([] if self.cwd is not None else [None])]
+        environment = {**os.environ, **dict(zip(self.env, map(str, env), strict=True))}
+        if cwd is not None:
+            Path(cwd).mkdir(parents=True, exist_ok=True)
+        return Start(command.words(trial.config, own), environment, cwd, folder)
+
+
+def folder_of(study: Study, trial: Trial) -> Path:
+    """Return the folder of a training: of this attempt, or of the one that it continues."""
+    above = study.session.checkpoints.of(trial.id)
+    if trial.checkpoint is not None:
+        runs = {int(path.name[4:]): path for path in above.glob("run-*") if path.name[4:].isdecimal()}
+        if earlier := [number for number in runs if number <= trial.attempt]:
+            return runs[max(earlier)]
+    return above / f"run-{trial.attempt}"
+
+
+def cannot_start(program: str, why: str | None) -> InvalidInput:
+    how = f" Write python {program}." if program.endswith(".py") else ""
+    return InvalidInput(f"Cannot start {program!r}: {why}.{how}")
+
+
+class ScriptFailed(Exception):
+    """A program ended with an exit status other than 0."""
+
+
+def failed(trial: Trial, why: str, log: Path) -> Ending:
+    """Record that a program failed, with the last lines of its output."""
+    tail = _tail(log)
+    last = tail.splitlines()[-1] if tail else "it printed nothing"
+    return _recorded(trial, f"{why}: {last}", tail or None, tail)
+
+
+def _recorded(trial: Trial, error: str, traceback: str | None, tail: str) -> Ending:
+    trial.fail(Failure(error, traceback))
+    return Ending() if trial.tolerates(ScriptFailed(error)) else Ending(raised=tail or error)
+
+
+def _tail(log: Path) -> str:
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL))
+        return file.read().decode(errors="replace").strip()
+    return ""
+
+
+class Unedited(Child):
+    """A program as it is: its rows are reported, and verdicts carried out, from here."""
+
+    def __init__(self, study: Study, program: Program, slot: Slot, marker: Path) -> None:
+        assert program.metrics is not None
+        self._study, self._program, self._slot, self._metrics = study, program, slot, program.metrics
+        self._process: subprocess.Popen[bytes] | None = None
+        study.session.replica.leaving = leave_when(marker, study.session.holder)
+
+    def begin(self, trial: Trial, log: Path) -> None:
+        program, history = self._program, self._study.history
+        log.parent.mkdir(parents=True, exist_ok=True)
+        start = program.start(self._study, trial)
+        self._trial, self._output, self._folder = trial, log, start.folder
+        epochs = history.trial(trial.id).epochs
+        origin = float(epochs[0]) if trial.checkpoint is not None and len(epochs) else 0.0
+        measures = trial.measures
+        known = [name for name in measures.limited if name in trial.metrics]
+        self._curve = Curve(self._metrics, measures, float(trial.epoch), origin, known)
+        self._rows: deque[tuple[float, Row]] = deque()
+        self._checkpoints = None
+        if program.checkpoint is not None:
+            self._checkpoints = _Checkpoints(start.folder, program.checkpoint, trial.unit, self._metrics.first)
+        names = (measures.first, *measures.others)
+        self._log = Log(self._metrics, names, start.folder, log)
+        self._ends = False  # haltune asked it to end
+        self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
+        self._best: float | None = None  # position of the best epoch, whose model is to be kept
+        self._saved: float | None = None  # position of the last checkpoint that was recorded
+        self._last_row = time.monotonic()
+        self._pace = 0.0  # seconds of the last epoch
+        environment = {"PYTHONUNBUFFERED": "1", **start.environment, **self._slot.extra}
+        environment.pop(VARIABLE, None)
+        lock = start.folder.parent / "running"
+        words = [sys.executable, "-I", "-S", str(supervisor.__file__), f"{program.grace:g}", str(lock), *start.words]
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=start.cwd, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        self.session, self.began = self._process.pid, time.monotonic()
+
+    # while it trains
+
+    def poll(self) -> Ending | None:
+        if self._process is None:
+            return None
+        limits.kill_rest(self.session)
+        code = self._process.poll()
+        self._read(whole=code is not None)
+        if code is not None:
+            self._report(ended=code == 0 and not self._ends)
+            return self._ended(code)
+        self._report()
+        if not self._ends:
+            self._save()
+        return None
+
+    def _read(self, whole: bool) -> None:
+        """Read the new rows, and say what is wrong with them."""
+        rows = [report for row in self._log.read(whole) for report in self._curve.add(row)]
+        curve, trial = self._curve, self._trial
+        if curve.again:
+            curve.again = False
+            trial.restart(
+                advice="The program was to continue, and starts at its first row again: see how the command gives it "
+                "{checkpoint}."
+            )
+        self._rows += rows
+        if curve.repeated is not None:
+            trial.hint(
+                f"The log has several values of {trial.goal.metric!r} at {trial.unit} {curve.repeated:g}; the first "
+                f"counts. If a row is less than one {trial.unit}, name another column as position under [metrics].",
+                "several values",
+            )
+        if curve.lacking >= 3 and not trial.epoch:
+            trial.hint(
+                f"The program has reached its {self._metrics.by} {curve.lacking} without {trial.goal.metric!r}. "
+                f"{self._columns()}",
+                "no metric",
+            )
+
+    def _report(self, ended: bool = False) -> None:
+        """Report rows until one is to pause the trial, whose state is to be saved first.
+
+        ended: the program has ended by itself, so there is nothing to pause, and all that it trained counts.
+        """
+        trial, now = self._trial, time.monotonic()
+        share = (now - self._last_row) / max(1, len(self._rows))  # seconds
+        while self._rows and trial.ended is None and (ended or not self._ignores):
+            position, metrics = self._rows[0]
+            if trial.horizon is not None and position > trial.horizon * (1.0 + 1e-9):
+                trial.hint(
+                    f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. "
+                    f"Give the program its length: {{{length_argument(trial.unit)}}}.",
+                    "beyond",
+                )
+                self._rows.clear()
+                self._end()
+                return
+            if ended:
+                trial.decline_pause()
+            verdict = trial.report(metrics, position, share)  # a StoreError keeps the row
+            self._rows.popleft()
+            self._last_row, self._pace = now, share
+            if self._checkpoints is not None:
+                self._checkpoints.row(now)
+                if trial.ended is None and trial.keeps(best_epoch=True):
+                    self._best = float(trial.epoch)
+            if not ended and verdict.stops:
+                self._obey(verdict)
+
+    def _obey(self, verdict: Verdict) -> None:
+        """End the program after its verdict, or wait for the checkpoint with which the trial continues later."""
+        if self._trial.ended is None and verdict.resumable:
+            if self._checkpoints is not None:
+                self._pauses_at = float(self._trial.epoch)
+            else:
+                self._trial.hint(
+                    "[program] names no checkpoint, so a trial that pauses and is promoted later trains again from its "
+                    "start.",
+                    "nothing saved",
+                )
+        if self._pauses_at is None or self._program.saves_on_sigterm:
+            self._end()
+
+    @property
+    def _ignores(self) -> bool:
+        """True if further rows do not count, because the program is to end."""
+        return self._trial.verdict is not None and self._trial.verdict.stops
+
+    def _save(self) -> None:
+        """Record checkpoints that are there, and carry out a pause once its checkpoint is, or decline it."""
+        found, trial = self._checkpoints, self._trial
+        if found is None or trial.ended is not None:
+            return
+        found.look()
+        if self._best is not None and (path := found.at(self._best)) is not None:
+            self._study.session.checkpointed(trial, str(path), 0.0, keep=self._best)
+            self._best = None
+        position = float(trial.epoch)
+        if found.numbered and position and self._saved != position and (path := found.at(position)) is not None:
+            trial.checkpointed(str(path))
+            self._saved = position
+        if self._pauses_at is None:
+            return
+        if found.numbered:
+            if self._rows and self._saved != position:
+                # a program that has logged the next row has written the checkpoint before, and completely
+                found.look(at_once=True)
+                if (path := found.at(position, settled=0.0)) is not None:
+                    trial.checkpointed(str(path))
+                    self._saved = position
+            done, late = self._saved == self._pauses_at, bool(self._rows)
+        else:
+            path = found.latest()
+            done = path is not None and self._copy(path)
+            waited = time.monotonic() - self._last_row
+            late = bool(self._rows) or waited > max(_PATIENCE, 0.2 * self._pace)
+        if done or (late and not self._decline()):
+            self._end()
+
+    def _decline(self) -> bool:
+        """Let the trial continue instead of a pause. Return False if it must end: Ctrl-C, a budget."""
+        trial, verdict = self._trial, self._trial.verdict
+        at, self._pauses_at = self._pauses_at, None
+        if verdict is None or verdict.action is not Action.PAUSE:
+            return False
+        trial.decline_pause()
+        trial.hint(
+            f"Trial {trial.id} is not paused at {trial.unit} {numeral(at or 0.0)}, because its folder has no "
+            f"checkpoint of it, {self._program.checkpoint}; it keeps training.",
+            "no pause",
+        )
+        return True
+
+    def _copy(self, path: Path, keep: float | bool = False) -> bool:
+        """Copy a checkpoint that a later epoch would overwrite into the study's own; return whether that succeeded."""
+        before = _signature(path)
+        try:
+            self._trial.save(lambda to: _copied(path, to, before), "".join(path.suffixes[-1:]), keep)
+        except (OSError, InvalidInput, HaltuneError) as error:
+            if isinstance(error, HaltuneError) and not isinstance(error, InvalidInput):
+                raise
+            self._trial.hint(f"The checkpoint {path} could not be copied: {one_line(error)}", "copy")
+            return False
+        return True
+
+    def _end(self) -> None:
+        """Ask the program to end: SIGTERM, and SIGKILL after the grace."""
+        if not self._ends and self._process is not None and self._process.stdin is not None:
+            self._ends = True
+            self._ended_at = time.time()
+            self._process.stdin.close()
+
+    # the end
+
+    def _ended(self, code: int) -> Ending:
+        trial, found = self._trial, self._checkpoints
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        if trial.ended is not None:
+            return Ending()
+        if not self._ends and code < 0:
+            return Ending(died=limits.how_it_died(code))
+        if not self._ends and code > 0:
+            return failed(trial, limits.how_it_died(code), self._output)
+        if not self._ends and not trial.epoch:
+            why = f"ended without a value of {trial.goal.metric!r}. {self._columns()}"
+            tail = _tail(self._output)
+            return _recorded(
+                trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
+            )
+        if found is not None and self._ends and self._program.saves_on_sigterm and self._pauses_at is not None:
+            path = found.since(self._ended_at)
+            if path is None or not self._copy(path):
+                trial.hint(
+                    f"Trial {trial.id} wrote no checkpoint {self._program.checkpoint} when it got SIGTERM, so it "
+                    "trains again from its start if it is promoted.",
+                    "no checkpoint",
+                )
+        elif found is not None:
+            self._keep(found)
+        if not self._ends and trial.horizon is not None and trial.epoch < trial.horizon:
+            trial.hint(
+                f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}. If "
+                f"it does not stop early by itself, give it its length: {{{length_argument(trial.unit)}}}.",
+                "short",
+            )
+        by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
+        trial.finish("completed" if by_itself else None)
+        return Ending()
+
+    def _keep(self, found: _Checkpoints) -> None:
+        """Keep the final model of one of the best trials, if its checkpoint is there."""
+        found.look(at_once=True)
+        position = float(self._trial.epoch)
+        if found.numbered:
+            if self._best is not None and (path := found.at(self._best, settled=0.0)) is not None:
+                self._study.session.checkpointed(self._trial, str(path), 0.0, keep=self._best)
+            if self._saved != position and not self._ignores and (path := found.at(position, settled=0.0)) is not None:
+                self._trial.checkpointed(str(path))
+        elif not self._ignores and (path := found.latest(settled=0.0)) is not None and self._trial.keeps():
+            self._copy(path)
+
+    def _columns(self) -> str:
+        """Return what was found instead of the metric, in sentences."""
+        where, names = self._metrics.words, self._log.names
+        if names:
+            listed = ", ".join(map(repr, names))
+            return f"{where} has {listed}. Name one of them as the goal."
+        if self._metrics.path is None:
+            return f"No line that it printed matches the pattern; see {self._output}."
+        there = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*") if path.is_file())
+        what = ", ".join(there[:8]) or "nothing"
+        if self._log.found:
+            return f"{where} has no rows of numbers."
+        return f"There is no {where} in {self._folder}, which holds {what}."
+
+    def close(self, kill: bool = False) -> None:
+        process = self._process
+        if process is None:
+            return
+        if process.stdin is not None and not process.stdin.closed:
+            with suppress(OSError):
+                if kill:
+                    process.stdin.write(b"k")
+                process.stdin.close()
+        try:
+            process.wait(5.0 + (0.0 if kill else self._program.grace))
+        except subprocess.TimeoutExpired:
+            limits.kill(self.session)
+            process.wait()
+
+
+# Checkpoints of the program
+
+
+class _Checkpoints:
+    """The checkpoints that a program writes into its folder.
+
+    With a number in the pattern each is of one position. Without one the latest is of the last row, if the program has
+    written it after every row so far.
+    """
+
+    def __init__(self, folder: Path, pattern: str, unit: str, first: int | None) -> None:
+        name = f"{{{unit}}}"
+        places = re.findall(r"\{[^{}]*\}", pattern)
+        if any(place != name for place in places) or len(places) > 1:
+            raise InvalidInput(
+                f"checkpoint = {pattern!r}: write {name} for the number of the {unit}, once, and * for other parts."
+            )
+        self.numbered = bool(places)
+        self._folder, self._glob, self._shift = folder, pattern.replace(name, "*"), 1 if first == 0 else 0
+        head, _, tail = pattern.partition(name)
+        self._number = re.compile(f"{_regex(head)}0*([0-9]+){_regex(tail)}") if places else None
+        self._seen: dict[Path, tuple[Any, float]] = {}  # its state, and since when by time.monotonic
+        self._next_look = 0.0
+        self._changes = self._rows = 0
+        self._row_times: deque[float] = deque([time.monotonic()], maxlen=2)
+        for path in self._paths():  # of an earlier attempt
+            self._seen[path] = _signature(path), -float("inf")
+        self._old = {path: signature for path, (signature, _) in self._seen.items()}
+
+    def row(self, now: float) -> None:
+        """Note that a row was reported."""
+        self._rows += 1
+        self._row_times.append(now)
+
+    def look(self, at_once: bool = False) -> None:
+        """Look for new and changed checkpoints, unless the last look was a moment ago."""
+        now = time.monotonic()
+        if now < self._next_look and not at_once:
+            return
+        self._next_look = now + _SCAN
+        for path in self._paths():
+            signature = _signature(path)
+            if self._seen.get(path, (None, 0.0))[0] != signature:
+                fresh = path not in self._seen or now - self._seen[path][1] > _SETTLED
+                self._changes += fresh  # a file that is being written changes for a while
+                self._seen[path] = signature, now
+
+    def at(self, position: float, settled: float = _SETTLED) -> Path | None:
+        """Return the checkpoint of a position. settled: seconds without a change after which it is complete."""
+        for path in self._seen if self._number is not None else ():
+            assert self._number is not None
+            found = self._number.fullmatch(path.relative_to(self._folder).as_posix())
+            signature, since = self._seen[path]
+            fresh = self._old.get(path) != signature and time.monotonic() - since >= settled
+            if found and int(found[1]) + self._shift == position and fresh and path.exists():
+                return path
+        return None
+
+    def latest(self, settled: float = _SETTLED) -> Path | None:
+        """Return the checkpoint of the last row, complete, if the program writes one after every row."""
+        known = [(since, path) for path, (_, since) in self._seen.items() if path.exists()]
+        since, path = max(known, default=(0.0, None))
+        written = since > self._row_times[0] and self._changes >= self._rows
+        return path if written and time.monotonic() - since >= settled else None
+
+    def since(self, moment: float) -> Path | None:
+        """Return the newest checkpoint that was written since a moment, in seconds since 1970."""
+        known = [(path.stat().st_mtime, path) for path in self._paths()]
+        modified, path = max(known, default=(0.0, None))
+        fresh = path is not None and self._old.get(path) != _signature(path)
+        return path if fresh and modified >= moment - 1.0 else None
+
+    def _paths(self) -> list[Path]:
+        return matching(self._folder, self._glob)
+
+
+def _regex(glob: str) -> str:
+    parts = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+    return "".join(parts.get(part, re.escape(part)) for part in re.findall(r"\*\*/|\*|\?|[^*?]+", glob))
+
+
+def _signature(path: Path) -> Any:
+    """Return what changes when a file, or a file in a folder, is written."""
+    found = []
+    with suppress(OSError):
+        for part in sorted([path, *path.rglob("*")]) if path.is_dir() else [path]:
+            stat = part.stat()
+            found.append((str(part), stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return found
+
+
+def _copied(path: Path, to: Path, before: Any) -> None:
+    """Copy a file or folder. Raises InvalidInput if the program has written it meanwhile."""
+    if path.is_dir():
+        shutil.copytree(path, to, symlinks=True)
+    else:
+        shutil.copy2(path, to)
+    if _signature(path) != before:
+        raise InvalidInput("the program was writing it")

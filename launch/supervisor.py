@@ -1,0 +1,153 @@
+"""Parent process of a program that haltune did not write: python supervisor.py GRACE LOCK PROGRAM ARGUMENT...
+
+It ends the program, with everything that the program started, as soon as the launcher asks for it or is gone. Its input
+is a pipe from the launcher. At the end of the input the program gets SIGTERM, and SIGKILL after GRACE seconds; a byte
+there means SIGKILL at once. It exits as the program does. While it lives it holds a lock on the file LOCK, so that two
+attempts at one trial never train at the same time. It imports no haltune, so that it starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+_WAIT = 60.0  # seconds beyond GRACE that a start waits for the end of an earlier attempt, whose launcher was killed
+
+
+def main(grace: float, lock: str, command: list[str]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which the program would inherit
+    _acquire(lock, grace + _WAIT)
+    adopts = _adopt_orphans()
+    wakes, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    child = os.fork()
+    if child == 0:
+        _become(command)
+    kill_at: float | None = None  # by time.monotonic; None: the program may train
+    listens = True
+    while True:
+        if (status := _reaped(child)) is not None:
+            break
+        pause = None if kill_at is None else max(0.0, kill_at - time.monotonic())
+        ready, _, _ = select.select([wakes, *([0] if listens else [])], [], [], pause)
+        if wakes in ready:
+            os.read(wakes, 4096)
+        if 0 in ready and listens:
+            listens = bool(os.read(0, 1))
+            if not listens and kill_at is None:
+                kill_at = time.monotonic() + grace
+                _signal(child, signal.SIGTERM)
+            elif listens:
+                kill_at = 0.0
+        if kill_at is not None and time.monotonic() >= kill_at:
+            _signal(child, signal.SIGKILL)
+            kill_at = time.monotonic() + 0.2  # the disk may hold it a while
+    if adopts:
+        _kill_descendants()
+    _exit_as(status)
+
+
+def _acquire(lock: str, seconds: float) -> None:
+    """Hold the lock of this trial; after so many seconds go on without it."""
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError:
+            if time.monotonic() > until:
+                return
+        if select.select([0], [], [], 0.05)[0]:  # the launcher asks for the end, or is gone
+            sys.exit(143)
+
+
+def _become(command: list[str]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        print(f"Cannot start {command[0]!r}: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(126)
+
+
+def _adopt_orphans() -> bool:
+    """Become the parent of all orphans among the descendants, also in other sessions; on Linux only."""
+    try:
+        return bool(ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0)  # PR_SET_CHILD_SUBREAPER
+    except (OSError, AttributeError):
+        return False
+
+
+def _reaped(child: int) -> int | None:
+    """Reap all children that have ended; return the status of the program once it has."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == child:
+            return status
+        if pid == 0:
+            return None
+
+
+def _kill_descendants() -> None:
+    """Kill all that the program left, until nothing is left."""
+    until = time.monotonic() + 5.0
+    while time.monotonic() < until:
+        left = _children()
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
+        if not left:
+            return
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _children() -> list[int]:
+    """Return the processes whose parent is this one; grandchildren become children when theirs ends."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    if int(file.read().rpartition(")")[2].split()[1]) == os.getpid():
+                        found.append(int(name))
+            except (OSError, ValueError, IndexError):  # it has ended meanwhile
+                continue
+    return found
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _exit_as(status: int) -> None:
+    if os.WIFSIGNALED(status):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if os.WTERMSIG(status) != signal.SIGKILL:
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    sys.stdout.flush()
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -1,0 +1,168 @@
+"""Trainings that differ between devices: mixed precision, compiled models, out of memory, two workers on one device.
+
+Each runs on the CPU and, with `make gpu`, on a CUDA device.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paused_studies import pausing_study
+
+from haltune import Float, Minimize, Study
+from haltune.launch import run
+from haltune.policies import RandomSearch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from haltune.callbacks import check_resume  # noqa: E402
+from haltune.callbacks.loop import TrainingLoop, write_later  # noqa: E402
+
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
+DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
+
+
+def train(trial, device, precision=None, backend=None, background=False):
+    """Train with dropout on a device; every part that changes a later step is saved."""
+    torch.manual_seed(trial.attempt)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)).to(device)
+    model = torch.compile(net, backend=backend) if backend else net
+    adam = torch.optim.AdamW(net.parameters(), 1e-2)
+    scaler = torch.amp.GradScaler(device, init_scale=2.0**20, growth_interval=2, enabled=precision == torch.float16)
+    parts = {"net": net, "adam": adam, "scaler": scaler}
+    if trial.checkpoint:
+        for name, state in torch.load(trial.checkpoint, map_location=device).items():
+            parts[name].load_state_dict(state)
+
+    def save(path):
+        state = {name: part.state_dict() for name, part in parts.items()}
+        return write_later(state, path) if background else torch.save(state, path)
+
+    for _ in (loop := TrainingLoop(trial, save=save, background=background)):
+        for _ in range(3):
+            x = torch.randn(8, 3, device=device)
+            with torch.autocast(device, precision, enabled=precision is not None):
+                loss = torch.nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+            scaler.scale(loss).backward()
+            scaler.step(adam)
+            scaler.update()
+            adam.zero_grad()
+        loop.report(loss.item())
+    return {name: part.state_dict() for name, part in parts.items()}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", [None, torch.float16, torch.bfloat16], ids=str)
+def test_mixed_precision_with_a_loss_scale_resumes_digit_for_digit(device, precision):
+    assert check_resume(lambda trial: train(trial, device, precision))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "backend"), [("cpu", "aot_eager"), pytest.param("cuda", "inductor", marks=GPU)])
+def test_a_compiled_model_resumes_digit_for_digit(device, backend):
+    assert check_resume(lambda trial: train(trial, device, backend=backend))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_kept_model_of_a_device_is_a_copy_from_before_the_next_epoch(device):
+    study = pausing_study(at=(), keep=1, verbose=0, metric=Minimize("loss", of="best"))
+    with study.ask() as trial:
+        last = train(trial, device, background=True)
+    kept = torch.load(study.best.checkpoint)
+    assert all(tensor.is_cpu for tensor in kept["net"].values())
+    same = all(torch.equal(kept["net"][name], tensor.cpu()) for name, tensor in last["net"].items())
+    assert same == (study.best.epoch == trial.horizon)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_trial_that_runs_out_of_memory_fails_alone_and_frees_its_memory(device):
+    configs = [{"size": size} for size in (0.1, 0.9, 0.2)]
+    study = Study(
+        {"size": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=1, policy=RandomSearch(3), seed=0, verbose=0,
+        start=configs,
+    )  # fmt: skip
+    before = torch.cuda.memory_allocated() if device == "cuda" else 0
+    for trial in study:
+        with trial:
+            held = torch.empty(2**20, dtype=torch.uint8, device=device)
+            if trial.config["size"] > 0.5:
+                held = torch.empty(2**55, dtype=torch.uint8, device=device)
+            trial.report(float(held.numel() > 0))
+            del held
+    assert [str(t.status) for t in study.trials] == ["completed", "failed", "completed"]
+    assert study.trials[1].error.startswith("out of memory")
+    assert device == "cpu" or torch.cuda.memory_allocated() == before
+
+
+def on_the_device(trial):
+    """Train where the worker's device is."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    weight = torch.zeros(2, device=device, requires_grad=True)
+    for _ in trial.epochs():
+        loss = (weight - trial.config["lr"]).pow(2).sum()
+        loss.backward()
+        weight.data -= 0.1 * weight.grad
+        if trial.report(loss.item(), metrics={"device": float(device == "cuda")}).stops:
+            break
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "gpus"), [("cpu", None), pytest.param("cuda", [0], marks=GPU)])
+def test_two_workers_share_one_device(tmp_path, device, gpus):
+    store = tmp_path / "workers.db"
+    study = Study({"lr": Float(0.1, 1.0)}, Minimize("loss"), store, max_epochs=2, policy=RandomSearch(4), verbose=0)
+    assert run(study, on_the_device, workers=2, progress=False, gpus=gpus).over
+    assert [t.epochs.tolist() for t in study.trials] == [[1.0, 2.0]] * 4
+    used = {float(value) for t in study.trials for value in t.metrics["device"]}
+    assert used == {float(device == "cuda")} or device == "cpu"
+
+
+KERAS = """
+import sys
+import numpy as np
+import keras
+from haltune import Float, Study
+from haltune.callbacks import check_resume
+from haltune.callbacks.keras import HaltuneCallback
+
+x = np.linspace(-1, 1, 24, dtype="float32").reshape(8, 3)
+
+
+def train(trial):
+    keras.utils.set_random_seed(trial.attempt)
+
+    def make():
+        layers = keras.layers
+        net = keras.Sequential([keras.Input((3,)), layers.Dense(8), layers.Dropout(0.2), layers.Dense(1)])
+        net.compile(keras.optimizers.Adam(0.01), "mse")
+        return net
+
+    net = trial.load_model() or make()
+    epochs = {"epochs": trial.max_epochs, "initial_epoch": int(trial.epoch)}
+    callbacks = [HaltuneCallback(trial, monitor="val_loss")]
+    net.fit(x, x.sum(1), validation_data=(x, x.sum(1)), callbacks=callbacks, verbose=0, **epochs)
+    return net
+
+
+print(check_resume(train), "on", keras.src.backend.torch.core.get_device())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_keras_on_torch_resumes_digit_for_digit(device, tmp_path):
+    pytest.importorskip("keras", reason="Keras is not installed")
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+    program = Path(tmp_path, "program.py")
+    program.write_text(KERAS)
+    environment = {**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": os.pathsep.join(sys.path), **hidden}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(program)], env=environment, capture_output=True, text=True, timeout=240,
+        check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"on {device}" in done.stdout

@@ -1,0 +1,285 @@
+"""Trainings whose model is spread over ranks: in one process, and on two processes over gloo (or on two GPUs)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paused_studies import pausing_study
+from two_ranks import SUPPORT, run_ranks
+
+from haltune import Minimize
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from haltune.callbacks import check_resume  # noqa: E402
+from haltune.callbacks.sharded import ShardedLoop, consolidate  # noqa: E402
+
+X = torch.linspace(-1, 1, 24).reshape(8, 3)
+WAYS = ("fsdp2", "fsdp1", "tensors", "plain")
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def layers():
+    return torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
+
+
+def value(net):
+    net.eval()
+    with torch.no_grad():
+        found = (net(X) - X.sum(1, keepdim=True)).pow(2).mean().item()
+    net.train()
+    return found
+
+
+def train(trial, parts=("schedule", "average"), freezes=False, sgd=False, watch=lambda epoch: None):
+    torch.manual_seed(trial.attempt)
+    net = layers()
+    rate = trial.config.get("lr", 0.05)
+    optimizer = torch.optim.SGD(net.parameters(), rate) if sgd else torch.optim.AdamW(net.parameters(), rate)
+    every = {
+        "schedule": torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5),
+        "average": torch.optim.swa_utils.AveragedModel(net),
+    }
+    if freezes:
+        net[2].requires_grad_(False)
+    for epoch in (loop := ShardedLoop(trial, net, optimizer, also={name: every[name] for name in parts})):
+        watch(epoch)
+        if freezes and epoch == 2:
+            net[0].requires_grad_(False)
+            net[2].requires_grad_(True)
+        (net(X) - X.sum(1, keepdim=True)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        every["average"].update_parameters(net)
+        every["schedule"].step()
+        loop.report(value(net))
+    flags = [float(p.requires_grad) for p in net.parameters()]
+    return {"net": net.state_dict(), "average": every["average"].state_dict(), "flags": flags}
+
+
+@pytest.mark.parametrize("options", [{}, {"freezes": True}, {"sgd": True}], ids=str)
+def test_a_training_with_schedule_average_and_flags_resumes_as_if_it_had_not_paused(options):
+    assert check_resume(lambda trial: train(trial, **options))
+
+
+def paused(tmp_path, **options):
+    study = pausing_study(tmp_path / "sharded.db", at=(2,), keep=1, verbose=0, **options)
+    with study.ask() as trial:
+        train(trial)
+    return study
+
+
+def test_a_folder_names_its_trial_configuration_and_position(tmp_path):
+    trial = paused(tmp_path).ask()
+    mark = json.loads(Path(trial.checkpoint, "haltune.json").read_text())
+    assert (mark["trial"], mark["config"], mark["position"], mark["ranks"]) == (0, trial.config, 2.0, 1)
+
+
+def test_the_folder_of_another_trial_is_refused(tmp_path):
+    trial = paused(tmp_path).ask()
+    mark = Path(trial.checkpoint, "haltune.json")
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"trial": 7}))
+    with pytest.raises(NotSupported, match=r"trial 0 loaded a state of trial 7"):
+        train(trial)
+
+
+def test_a_model_with_the_weights_of_another_trial_is_refused(tmp_path):
+    study, net = pausing_study(at=(), trials=2, verbose=0), layers()
+    for trial in study:
+        with trial:
+            copy = layers()
+            copy.load_state_dict(net.state_dict())
+            optimizer = torch.optim.SGD(copy.parameters(), 0.1)
+            for _ in (loop := ShardedLoop(trial, copy, optimizer)):
+                copy(X).pow(2).mean().backward()
+                optimizer.step()
+                loop.report(value(copy))
+            net = copy
+    assert [len(t.values) for t in study.trials] == [4, 0]
+    assert "trial 1 loaded a state of trial 0" in study.trials[1].error
+
+
+@pytest.mark.parametrize("file", ["__0_0.distcp", ".metadata", "haltune.json"])
+def test_a_folder_that_lacks_a_part_says_so_before_it_trains(tmp_path, file):
+    trial = paused(tmp_path).ask()
+    Path(trial.checkpoint, file).unlink()
+    with pytest.raises(InvalidInput, match=r"no complete sharded checkpoint .*trial\.fail"):
+        train(trial)
+
+
+def test_a_loop_with_other_parts_names_both(tmp_path):
+    trial = paused(tmp_path).ask()
+    with pytest.raises(InvalidInput, match=r"states of average, model, schedule, but this loop has model, schedule"):
+        train(trial, parts=("schedule",))
+
+
+def test_a_part_without_a_state_is_refused_at_once(tmp_path):
+    with pytest.raises(InvalidInput, match=r"'place': \.\.\.\}: list has no state_dict"):
+        ShardedLoop(pausing_study().ask(), layers(), also={"place": [1]})
+    with pytest.raises(InvalidInput, match=r"'model': \.\.\.\}: this name is taken"):
+        ShardedLoop(pausing_study().ask(), layers(), also={"model": layers()})
+
+
+def test_a_state_that_torch_does_not_load_by_default_declines_the_pause():
+    class Counter:
+        def state_dict(self):
+            return {"of": Path("here")}
+
+        def load_state_dict(self, state):
+            raise AssertionError(state)
+
+    net, trial = layers(), pausing_study(verbose=0).ask()
+    loop = ShardedLoop(trial, net, torch.optim.SGD(net.parameters(), 0.1), also={"counter": Counter()})
+    with pytest.warns(HaltuneWarning, match=r"a state of also= has other things .*keeps training"):
+        for epoch in loop:
+            loop.report(1 / epoch)
+    assert (trial.epoch, trial.checkpoint) == (4, None)
+
+
+def test_a_part_that_does_not_reach_the_disk_leaves_the_earlier_checkpoint_and_no_rest(tmp_path, monkeypatch):
+    study, seen = pausing_study(tmp_path / "sharded.db", at=(2, 3), verbose=0), {}
+    with study.ask() as trial:
+        train(trial)
+    with pytest.warns(HaltuneWarning, match=r"Trial 0: .*No space left.*keeps training"), study.ask() as trial:
+        first = Path(trial.checkpoint)
+        monkeypatch.setattr("haltune.callbacks.loop.force", full_disk)
+        train(trial, watch=lambda epoch: seen.update({epoch: [trial.checkpoint, *os.listdir(first.parent)]}))
+    assert seen == {key: [str(first), first.name] for key in (3, 4)}
+
+
+def full_disk(path):
+    raise OSError(28, "No space left on device")
+
+
+def test_the_kept_model_is_one_ordinary_file_on_demand(tmp_path):
+    study = pausing_study(tmp_path / "best.db", at=(), metric=Minimize("val_loss", of="best"), keep=1, verbose=0)
+    for trial in study:
+        with trial:
+            train(trial)
+    file = consolidate(study.best.checkpoint, tmp_path / "best.pt")
+    found, net = torch.load(file), layers()
+    average = torch.optim.swa_utils.AveragedModel(layers())
+    average.load_state_dict(found.pop("average"))
+    net.load_state_dict(found)
+    assert value(net) == study.best.value
+    with pytest.raises(InvalidInput, match="cannot write"):
+        consolidate(study.best.checkpoint, tmp_path / "nowhere" / "best.pt")
+    with pytest.raises(InvalidInput, match="no complete sharded checkpoint"):
+        consolidate(tmp_path, tmp_path / "other.pt")
+
+
+def test_the_model_of_the_best_epoch_is_written_behind_the_training(tmp_path):
+    study = pausing_study(tmp_path / "best.db", at=(), metric=Minimize("val_loss", of="best"), keep=1, verbose=0)
+    with study.ask() as trial:
+        net = layers()
+        sgd = torch.optim.SGD(net.parameters(), 0.1)
+        for epoch in (loop := ShardedLoop(trial, net, sgd, background=True)):
+            if epoch > 1:  # the file has a copy from before
+                with torch.no_grad():
+                    net[0].weight.add_(1.0)
+            loop.report(value(net))
+    assert study.best.epoch == 1
+    net = layers()
+    net.load_state_dict(torch.load(consolidate(study.best.checkpoint, tmp_path / "best.pt")))
+    assert value(net) == study.best.value
+
+
+# two ranks
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def two_ranks(request, tmp_path_factory):
+    """What each rank of every program tells, and where."""
+    if request.param == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("there are no two CUDA devices")
+    folder = tmp_path_factory.mktemp("sharded")
+    start(folder, "ways", device=request.param)
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)], folder
+
+
+def start(folder, program, codes=(0, 0), device="cpu"):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = ["-W", "ignore", str(SUPPORT / "sharded_loops.py"), program, str(folder), device]
+    killed = codes != (0, 0)  # such a rank leaves its temporary files
+    (where := folder / f"ranks {killed}").mkdir()
+    run_ranks(command, where, codes, int(killed), seconds=500, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_two_ranks_resume_digit_for_digit(two_ranks, way):
+    told, _ = two_ranks
+    for rank in told:
+        (once, *straight), (attempts, *paused) = rank[f"{way} straight"], rank[f"{way} paused"]
+        assert (once, attempts, straight) == (1, 3, paused)
+    assert told[0][f"{way} paused"][-1] != told[1][f"{way} paused"][-1]  # each has its own part
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS[:3])
+def test_the_kept_model_of_two_ranks_has_the_value_of_its_trial(two_ranks, way, tmp_path):
+    told, _ = two_ranks
+    checkpoint, best = told[0][f"{way} kept"]
+    net = layers()
+    net.load_state_dict(torch.load(consolidate(checkpoint, tmp_path / "best.pt"), map_location="cpu"))
+    assert value(net) == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_accelerate_resumes_a_sharded_model_digit_for_digit(device, tmp_path):
+    pytest.importorskip("accelerate", reason="Accelerate is not installed")
+    if device == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("there are no two CUDA devices")
+    start(tmp_path, "accelerated", device=device)
+    for rank in range(2):
+        told = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert (told["straight"][0], told["paused"][0], told["straight"][1:]) == (1, 3, told["paused"][1:])
+    if device == "cuda":
+        net, (checkpoint, best) = layers(), told["best"]
+        net.load_state_dict(torch.load(consolidate(checkpoint, tmp_path / "best.pt"), map_location="cpu"))
+        assert value(net) == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_trial_of_two_ranks_resumes_on_one_with_its_weights_and_says_what_differs(tmp_path):
+    start(tmp_path, "another")
+    ended = json.loads((tmp_path / "0.json").read_text())
+    assert (ended["first"][0], ended["said"]) == (1, [])
+    alone(tmp_path)
+    begun = json.loads((tmp_path / "0.json").read_text())
+    assert begun["first"] == [3, ended["last"]]
+    (said,) = begun["said"]
+    assert "paused on 2 ranks and resumes on 1" in said
+
+
+def alone(folder):
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(os.getpid())}
+    command = [sys.executable, "-W", "ignore", str(SUPPORT / "sharded_loops.py"), "another", str(folder)]
+    paths = os.pathsep.join([str(SUPPORT), *sys.path])
+    done = subprocess.run(
+        command, env=os.environ | environment | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before(tmp_path):
+    start(tmp_path, "killed", codes=(1, -9))
+    (folder,) = tmp_path.glob("killed.checkpoints/*/trial-0")
+    assert [path.name.split("-")[3] for path in folder.iterdir()] == ["2"]
+    start(tmp_path, "killed")
+    killed = json.loads((tmp_path / "0.json").read_text())
+    (straight := tmp_path / "straight").mkdir()
+    start(straight, "straight")
+    assert killed == json.loads((straight / "0.json").read_text())

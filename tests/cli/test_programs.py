@@ -1,0 +1,376 @@
+"""haltune run over programs that nobody edited: their command line, their logs, their checkpoints, their end."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from processes import ends
+from trainings import wait_for
+from typer.testing import CliRunner
+
+from haltune import load_study
+from haltune.cli.app import app
+from haltune.errors import HaltuneWarning
+from haltune.log.events import Reported, Status
+
+STUDY = """
+[study]
+max_epochs = 4
+seed = 3
+[goal]
+maximize = "val_acc"
+[space]
+lr = { float = [1e-3, 1.0], log = true }
+depth = { int = [1, 4] }
+[policy]
+name = "RandomSearch"
+trials = 2
+"""
+CSV = """
+[metrics]
+csv = "log.csv"
+position = "epoch"
+"""
+HALVING = STUDY.replace('name = "RandomSearch"\ntrials = 2', 'name = "Hyperband"\neta = 2') + "[budget]\ntrials = 4\n"
+RESUMES = HALVING + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+
+# Programs as their authors write them. They import little, so that a test starts many in a second.
+TRAIN = """
+import argparse, json, os, sys
+p = argparse.ArgumentParser()
+p.add_argument("--lr", type=float); p.add_argument("--depth", type=int)
+p.add_argument("--out", default="."); p.add_argument("--epochs", type=int, default=4); p.add_argument("--resume")
+a = p.parse_args()
+state = {"epoch": 0, "lr": a.lr}
+if a.resume:
+    state = json.load(open(a.resume))
+    assert state["lr"] == a.lr  # its own
+path = a.out + "/log.csv"
+with open(path, "a") as log:
+    if not os.path.getsize(path):
+        log.write("epoch,loss,val_acc\\n")
+    while state["epoch"] < a.epochs:
+        state["epoch"] += 1
+        log.write(f"{state['epoch']},{a.lr},{a.lr * state['epoch'] + a.depth}\\n")
+        log.flush()
+        json.dump(state, open(f"{a.out}/at-{state['epoch']}.json", "w"))
+        if HOOK:
+            exec(HOOK)
+print("trained", state["epoch"])
+"""
+WORDS = ("--lr", "{lr}", "--depth", "{depth}", "--out", "{folder}")
+
+
+@pytest.fixture
+def search(tmp_path, monkeypatch, caplog):
+    """Run a study file with a program, both texts; return the exit code, and the output with what haltune logs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "1000")
+    caplog.set_level("INFO", "haltune")
+
+    def run(study, program=TRAIN, words=WORDS, hook="", options=()):
+        (tmp_path / "search.toml").write_text(study)
+        (tmp_path / "train.py").write_text(f"HOOK = {hook!r}\n{program}")
+        command = [sys.executable, "-I", "-S", "train.py", *words] if words is not None else []
+        done = CliRunner().invoke(app, ["run", "search.toml", *options, "--", *command])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return done.exit_code, done.output + caplog.text
+
+    return run
+
+
+def trials(folder):
+    return load_study(folder / "search.db").trials
+
+
+def right(trial):
+    """Whether a curve is that of one training of this configuration, from its first epoch."""
+    lr, depth = trial.config["lr"], trial.config["depth"]
+    whole = list(trial.epochs) == list(range(1, len(trial.epochs) + 1))
+    return whole and list(trial.values) == [lr * epoch + depth for epoch in trial.epochs]
+
+
+# -- a search ------------------------------------------------------------------------------------------------------
+
+
+def test_a_script_with_a_csv_log_is_searched_as_it_is(search, tmp_path):
+    code, said = search(STUDY + CSV)
+    assert code == 0, said
+    assert [(t.status, t.epoch, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 4, True)] * 2
+    assert list(trials(tmp_path)[0].metrics["loss"]) == [trials(tmp_path)[0].config["lr"]] * 4
+    assert {path.read_text() for path in tmp_path.glob("search.logs/*/trial-*.log")} == {"trained 4\n"}
+
+
+def test_it_pauses_at_its_own_checkpoint_and_resumes_there_and_no_row_counts_twice(search, tmp_path):
+    code, said = search(RESUMES, words=(*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.1)")
+    assert code == 0, said
+    found = trials(tmp_path)
+    assert all(map(right, found))
+    assert {t.status for t in found} >= {Status.PAUSED, Status.COMPLETED}
+    assert any(t.attempt > 1 and t.status is Status.COMPLETED for t in found)
+    study = load_study(tmp_path / "search.db")
+    reports = [(e.trial, e.epoch) for e in study.events() if isinstance(e, Reported)]
+    assert len(reports) == len(set(reports))
+    kept = json.loads(Path(study.best.checkpoint).read_text())
+    assert kept == {"epoch": 4, "lr": study.best.config["lr"]}
+
+
+def test_without_a_checkpoint_a_promoted_trial_trains_again_from_its_start_and_haltune_says_so(search, tmp_path):
+    code, said = search(HALVING + CSV, hook="import time; time.sleep(0.1)")
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
+    again = [t for t in trials(tmp_path) if t.attempt > 1]
+    assert again
+    assert {f"run-{n}" for n in range(1, again[0].attempt + 1)} >= {
+        p.name for p in tmp_path.glob(f"*/*/trial-{again[0].id}/*-*")
+    }
+
+
+def test_a_program_that_ignores_its_checkpoint_starts_its_curve_again(search, tmp_path):
+    ignores = TRAIN.replace("if a.resume:", "if False:")
+    with pytest.warns(HaltuneWarning, match="how the command gives it {checkpoint}"):
+        code, said = search(RESUMES, ignores, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.1)")
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
+
+
+def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(search, tmp_path):
+    study = RESUMES.replace("at-{epoch}.json", "none-{epoch}.json")
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.05)")
+    assert code == 0, said
+    assert said.count("no checkpoint of it, none-{epoch}.json") == 1
+    assert all(map(right, trials(tmp_path)))
+    assert {t.attempt for t in trials(tmp_path)} == {1}
+
+
+def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path):
+    at_the_end = TRAIN.replace(
+        'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
+        'import signal\n        save = lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), sys.exit())\n'
+        "        signal.signal(signal.SIGTERM, save)",
+    )
+    study = RESUMES.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\n"
+    code, said = search(study, at_the_end, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.2)")
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
+    assert any(t.attempt > 1 for t in trials(tmp_path))
+
+
+def test_two_workers_of_the_study_file_train_at_the_same_time(search, tmp_path):
+    meets = "import pathlib, time; pathlib.Path(a.out + '/here').touch()\n"
+    meets += "while len(list(pathlib.Path('.').glob('*.checkpoints/*/*/*/here'))) < 2: time.sleep(0.01)"
+    code, said = search(STUDY + CSV + "[program]\nworkers = 2\n", hook=meets)
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
+
+
+# -- the end of a program --------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_program_leaves_no_children_also_if_it_ignores_sigterm(search, tmp_path):
+    stubborn = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+for epoch in (1, 2, 3):
+    print(f"epoch {epoch} val_acc nan child {child.pid}", flush=True)
+time.sleep(600)
+"""
+    study = STUDY.replace("trials = 2", "trials = 1") + "[program]\ngrace = 0.1\n"
+    study += "[metrics]\npattern = 'epoch (?P<epoch>\\d+) val_acc (?P<val_acc>\\S+)'\nposition = 'epoch'\n"
+    code, said = search(study, stubborn, ("{options}",))
+    assert code == 0, said
+    assert "diverged" in said
+    (log,) = tmp_path.glob("search.logs/*/trial-0.log")
+    assert ends(int(re.search(r"child (\d+)", log.read_text())[1]))
+
+
+def test_a_program_that_fails_at_once_ends_the_search_with_what_it_printed(search, tmp_path):
+    code, said = search(STUDY + CSV, "raise SystemExit('no data at /data')")
+    assert code == 1
+    assert "no data at /data" in said
+    assert [t.error for t in trials(tmp_path)] == ["ended with exit status 1: no data at /data"]
+
+
+def test_a_later_failure_is_recorded_and_the_search_goes_on(search, tmp_path):
+    hook = "if os.path.exists('once'): sys.exit('out of luck')\nif state['epoch'] == a.epochs: open('once', 'w')"
+    code, said = search(STUDY + CSV, hook=hook)
+    assert code == 0, said
+    assert [t.status for t in trials(tmp_path)] == [Status.COMPLETED, Status.FAILED]
+    assert "out of luck" in trials(tmp_path)[1].error
+
+
+def test_a_program_that_trains_beyond_the_full_length_ends_there(search, tmp_path):
+    code, said = search(STUDY + CSV, words=(*WORDS, "--epochs", "900"), hook="import time; time.sleep(0.01)")
+    assert code == 0, said
+    assert "Give the program its length: {max_epochs}" in said
+    assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("study", "named"),
+    [
+        (STUDY.replace("val_acc", "acc") + CSV, ("log.csv has 'epoch', 'loss', 'val_acc'",)),
+        (STUDY + CSV.replace("log.csv", "logs/*.csv"), ("There is no logs/*.csv", "at-1.json", "log.csv")),
+        (STUDY + "[metrics]\npattern = 'acc=(?P<val_acc>.*)'\n", ("No line that it printed matches",)),
+    ],
+)
+def test_a_metric_that_never_comes_is_an_error_that_says_what_is_there(search, study, named):
+    code, said = search(study)
+    assert code == 1
+    assert [name for name in named if name not in said] == []
+
+
+def test_epochs_that_count_from_zero_are_asked_for_at_the_first_row(search, tmp_path):
+    from_zero = TRAIN.replace("{state['epoch']},{a.lr},", "{state['epoch'] - 1},{a.lr},")
+    code, said = search(STUDY + CSV, from_zero)
+    assert code == 2
+    assert "write first = 0 under [metrics]" in said
+    assert search(STUDY + CSV + "first = 0\n", from_zero)[0] == 0
+    assert all(map(right, trials(tmp_path)))
+
+
+# -- refused before anything is trained ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("study", "words", "named"),
+    [
+        (STUDY + CSV, ("--lr", "{lrr}"), ("Unknown placeholder {lrr}", "{lr}, {depth}, {folder}", "{{lrr}}")),
+        (STUDY + CSV, ("--lr", "{lr}", "--out", "{folder}"), ("does not use 'depth'", "--depth {depth}")),
+        (STUDY + CSV, ("--lr", "{lr}", "--depth", "{depth}"), ("nowhere in the command", "{folder}")),
+        (STUDY + CSV, (*WORDS, "--resume", "{checkpoint}"), ("Name the program's checkpoints",)),
+        (RESUMES, WORDS, ("does not use {checkpoint}",)),
+        (RESUMES.replace('position = "epoch"', ""), (*WORDS, "{checkpoint}"), ("needs position",)),
+        (RESUMES.replace("{epoch}", "{step}"), (*WORDS, "{checkpoint}"), ("write {epoch} for the number",)),
+        (STUDY + CSV.replace("log.csv", "/tmp/log.csv"), WORDS, ("line 14", "not in the trial's folder")),
+        (STUDY + CSV.replace("csv", "cvs", 1), WORDS, ("line 15: metrics.cvs", "'csv'")),
+        (STUDY + "[metrics]\nposition = 'epoch'\n", WORDS, ("Name one place of the metrics",)),
+        (STUDY + "[metrics]\npattern = 'acc ([0-9]+)'\n", ("{options}",), ("no named group",)),
+        (STUDY + "[metrics]\npattern = 'a(?P<acc>.)'\n", ("{options}",), ("no group for the goal 'val_acc'",)),
+        (STUDY + CSV, ("-x{options}", "{folder}"), ("cannot be a part of",)),
+        (STUDY + CSV + "[program]\nconfig = { base = 'none.yaml' }\n", ("{config}", "{folder}"), ("Cannot read",)),
+        (STUDY + CSV + "[program]\ngrace = -1\n", WORDS, ("program.grace",)),
+        (STUDY.replace("max_epochs", "max_steps") + CSV.replace("position = ", "#"), WORDS, ("counts steps",)),
+        (STUDY + CSV, None, ("No program is named",)),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_before_anything_is_trained(search, tmp_path, study, words, named):
+    code, said = search(study, words=words)
+    assert code == 2, said
+    assert [name for name in named if name not in said] == []
+    assert not (tmp_path / "search.db").exists()
+
+
+def test_a_program_that_is_not_there_is_refused_too(search, tmp_path):
+    command = shlex.join(["no-such-program", *WORDS])
+    code, said = search(f"{STUDY}{CSV}[program]\ncommand = {json.dumps(command)}\n", words=None)
+    assert code == 2
+    assert "Cannot start 'no-such-program'" in said
+    assert not (tmp_path / "search.db").exists()
+
+
+# -- how a configuration reaches a program ---------------------------------------------------------------------------
+
+PRINTS = """
+import json, os, sys
+print(json.dumps({"words": sys.argv[1:], "env": os.environ.get("SIZE"), "cwd": os.getcwd()}))
+print("val_acc=1")
+"""
+PATTERN = "[metrics]\npattern = 'val_acc=(?P<val_acc>.*)'\n"
+ODD = """
+name = { choice = ["a b; $(touch hacked)", "'\\"{lr}"] }
+degree = { int = [2, 3], when = { name = "'\\"{lr}" } }
+[[start]]
+lr = 0.25
+depth = 2
+name = "a b; $(touch hacked)"
+"""
+
+
+def printed(folder):
+    (log,) = folder.glob("search.logs/*/trial-0.log")
+    return json.loads(log.read_text().splitlines()[0])
+
+
+def test_values_are_whole_words_and_absent_ones_take_their_option_with_them(search, tmp_path):
+    study = STUDY.replace("[policy]", f"{ODD}[policy]").replace("trials = 2", "trials = 1") + PATTERN
+    study += '[program]\nenv = { SIZE = "{depth}x" }\ncwd = "{folder}"\n'
+    (tmp_path / "search.toml").write_text(study)
+    words = (
+        "--lr={lr}",
+        "{name}",
+        "-q",
+        "--degree",
+        "{degree}",
+        "{depth}",
+        '{"a": {trial}}',
+        "${lr}",
+        "{{lr}}",
+        "{epochs}",
+    )
+    command = shlex.join([sys.executable, "-I", "-S", str(tmp_path / "train.py"), *words])
+    code, said = search(f"{study}command = {json.dumps(command)}\n", PRINTS, None)
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    got = printed(tmp_path)
+    lr, name, depth = (trial.config[n] for n in ("lr", "name", "depth"))
+    assert got["words"] == [f"--lr={lr}", name, "-q", str(depth), '{"a": 0}', "${lr}", "{lr}", "4"]
+    assert got["env"] == f"{depth}x"
+    assert got["cwd"] == str(next(tmp_path.glob("search.checkpoints/*/trial-0/run-1")))
+
+
+@pytest.mark.parametrize("format", ["yaml", "json", "toml"])
+def test_a_configuration_file_overlays_a_base_with_nested_names(search, tmp_path, format):
+    yaml = pytest.importorskip("yaml")
+    base = {"model": {"depth": 9, "width": 64}, "opts": [{"lr": 9.0}], "seed": 7}
+    texts = {"yaml": yaml.safe_dump(base), "json": json.dumps(base)}
+    texts["toml"] = "seed = 7\n[model]\ndepth = 9\nwidth = 64\n[[opts]]\nlr = 9.0\n"
+    (tmp_path / f"base.{format}").write_text(texts[format])
+    study = (
+        STUDY.replace("lr =", '"opts.0.lr" =').replace("depth =", '"model.depth" =').replace("trials = 2", "trials = 1")
+    )
+    study += PATTERN + f'[program.config]\nbase = "base.{format}"\n'
+    study += 'values = { out = "{folder}", "trainer.max_epochs" = "{max_epochs}", fast = true }\n'
+    study = study.replace("[program.config]", "[program]\n[program.config]")
+    code, said = search(study, PRINTS, ("--config", "{config}"))
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    _, path = printed(tmp_path)["words"]
+    assert path.endswith(f"run-1/config.{format}")
+    read = {"yaml": yaml.safe_load, "json": json.loads, "toml": tomllib.loads}[format]
+    assert read(Path(path).read_text()) == {
+        "model": {"depth": trial.config["model.depth"], "width": 64}, "opts": [{"lr": trial.config["opts.0.lr"]}],
+        "seed": 7, "out": os.path.dirname(path), "trainer": {"max_epochs": 4}, "fast": True,
+    }  # fmt: skip
+
+
+# -- killed and interrupted ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_search_that_is_killed_or_interrupted_goes_on_and_no_program_is_left(search, tmp_path, number):
+    import subprocess
+
+    hook = "import time; print('pid', os.getpid(), flush=True); time.sleep(0 if os.path.exists('free') else 0.5)"
+    study = RESUMES.replace("[program]", "[program]\ngrace = 0.2")
+    (tmp_path / "search.toml").write_text(study)
+    (tmp_path / "train.py").write_text(f"HOOK = {hook!r}\n{TRAIN}")
+    words = [sys.executable, "-I", "-S", "train.py", *WORDS, "--resume", "{checkpoint}"]
+    first = subprocess.Popen([sys.executable, "-m", "haltune", "run", "search.toml", "--", *words], cwd=tmp_path)
+    wait_for(lambda: [p for p in tmp_path.glob("search.logs/*/trial-0.log") if "pid" in p.read_text()])
+    (log,) = tmp_path.glob("search.logs/*/trial-0.log")
+    first.send_signal(number)
+    assert first.wait(100) == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 4}[number]
+    assert ends(int(re.search(r"pid (\d+)", log.read_text())[1]))
+    (tmp_path / "free").touch()
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))

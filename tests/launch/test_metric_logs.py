@@ -1,0 +1,144 @@
+"""Logs of programs as they grow: the rows do not depend on how the bytes arrive, nor on what happens to the file."""
+
+import json
+import math
+import os
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haltune.launch.metric_logs import Csv, Curve, Events, Followed, JsonLines, Log, Metrics, MlflowMetric, Text
+from haltune.log.problem import Measures
+
+NUMBERS = st.floats(width=32) | st.integers(-1000, 1000)
+TABLES = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=12)
+ACC = Measures("acc")
+
+
+def pieces(data, cuts):
+    """Return the bytes in pieces, cut at these shares of their length."""
+    ends = sorted({int(share * len(data)) for share in cuts} | {len(data)})
+    return [data[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def rows_of(reader, parts):
+    return [row for part in parts for row in reader.feed(part)] + list(reader.end())
+
+
+def equal(a, b):
+    return repr(a) == repr(b)
+
+
+def record_of_events(step, name, value):
+    """Return a record of TensorBoard: Event.step 2, summary 5, its value 1 with tag 1 and simple_value 2."""
+    inner = b"\x0a" + bytes([len(name)]) + name.encode() + b"\x15" + struct.pack("<f", value)
+    summary = b"\x0a" + bytes([len(inner)]) + inner
+    event = b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary
+    return struct.pack("<Q", len(event)) + b"\0" * 4 + event + b"\0" * 4
+
+
+def written(kind, table):
+    """Return a reader, a log of a table in its format, and the rows that it holds."""
+    rows = [{"epoch": float(a), "acc": float(b)} for a, b in table]
+    if kind == "csv":
+        text = "\ufeff epoch , acc\r\n" + "".join(f"{a!r},{b!r}\n" for a, b in table)
+        return Csv({"acc"}), text.encode(), rows
+    if kind == "jsonl":
+        lines = (json.dumps({"epoch": a, "acc": b, "é": "text", "is": True}) for a, b in table)
+        return JsonLines(), ("warming up\n" + "\n".join(lines)).encode(), rows
+    if kind == "pattern":
+        text = "\r".join(f"\x1b[32mepoch {a!r}\x1b[0m: acc={b!r}%é" for a, b in table)
+        return Text(Metrics(pattern=r"epoch (?P<epoch>\S+): acc=(?P<acc>[^%]+)").patterns), text.encode(), rows
+    if kind == "mlflow":
+        text = "".join(f"1700000000000 {b!r} {a!r}\n" for a, b in table)
+        return MlflowMetric("acc"), text.encode(), [{"acc": row["acc"], "step": row["epoch"]} for row in rows]
+    pytest.importorskip("tensorboard")
+    steps = [(n + 1, struct.unpack("<f", struct.pack("<f", b))[0]) for n, (_, b) in enumerate(table)]
+    data = b"".join(record_of_events(step, "acc", value) for step, value in steps)
+    return Events(), data, [{"acc": value, "step": float(step)} for step, value in steps]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "pattern", "mlflow", "tensorboard"])
+@given(TABLES, st.lists(st.floats(0, 1), max_size=8))
+def test_rows_do_not_depend_on_the_pieces_in_which_bytes_arrive(kind, table, cuts):
+    reader, data, rows = written(kind, table)
+    got = rows_of(reader, pieces(data, cuts))
+    assert equal([{n: row[n] for n in want} for row, want in zip(got, rows, strict=True)], rows)
+
+
+@given(TABLES, st.lists(st.floats(0, 1), max_size=6), st.booleans())
+def test_a_file_that_is_written_anew_repeats_no_row(tmp_path_factory, table, cuts, in_place):
+    path = tmp_path_factory.mktemp("log") / "log.csv"
+    followed, got = Followed(path, Csv({"acc"})), []
+    lines = ["epoch,acc", *(f"{n},{b!r}" for n, (_, b) in enumerate(table))]
+    for share in [*sorted(cuts), 1.0]:
+        wide = f",loss{share}"  # a new column, for which the whole file is written again
+        text = "".join(
+            f"{line}{wide if n == 0 else ',0.5'}\n" for n, line in enumerate(lines[: 1 + int(share * len(table))])
+        )
+        if in_place:
+            path.write_text(text)
+        else:
+            path.with_suffix(".new").write_text(text)
+            os.replace(path.with_suffix(".new"), path)
+        got += followed.read()
+    assert equal([(row["epoch"], row["acc"]) for row in got], [(float(n), float(b)) for n, (_, b) in enumerate(table)])
+
+
+def test_a_rotated_file_counts_after_the_one_before(tmp_path):
+    path = tmp_path / "log.csv"
+    log = Log(Metrics(csv="*.csv"), ["acc"], tmp_path, tmp_path / "out")
+    curve = Curve(Metrics(csv="*.csv"), ACC)
+    path.write_text("acc\n0.1\n0.2\n")
+    got = [place for row in log.read() for place, _ in curve.add(row)]
+    path.write_text("acc\n0.3\n")
+    got += [place for row in log.read() for place, _ in curve.add(row)]
+    assert got == [1.0, 2.0, 3.0]
+
+
+def test_what_an_earlier_attempt_left_does_not_count_and_its_torn_line_spoils_none(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("epoch,acc\n1,0.1\n2,0.2\n3,0.")
+    log = Log(Metrics(csv="log.csv"), ["acc"], tmp_path, tmp_path / "out")
+    with path.open("a") as file:
+        file.write("2,0.25\n3,0.3\n")
+    assert [(row["epoch"], row["acc"]) for row in log.read()] == [(2, 0.25), (3, 0.3)]
+
+
+def test_files_that_come_late_are_found_and_a_header_may_change(tmp_path):
+    log = Log(Metrics(csv="logs/**/metrics.csv", position="epoch"), ["acc"], tmp_path, tmp_path / "out")
+    assert log.read() == []
+    (tmp_path / "logs" / "version_0").mkdir(parents=True)
+    (tmp_path / "logs" / "version_0" / "metrics.csv").write_text("epoch,loss\n1,2.0\nepoch,loss,acc\n1,,0.5\n2,1,nan")
+    rows = log.read()
+    assert rows == [{"epoch": 1.0, "loss": 2.0}, {"epoch": 1.0, "acc": 0.5}]
+    (last,) = log.read(whole=True)
+    assert math.isnan(last["acc"])
+    assert log.names == ["acc", "epoch", "loss"]
+
+
+def test_tensorboard_and_mlflow_log_a_position_in_epochs_as_one_more_metric(tmp_path):
+    (tmp_path / "mlruns" / "0" / "run" / "metrics" / "val").mkdir(parents=True)
+    metrics = Metrics(mlflow="mlruns", position="epoch", first=0)
+    log, curve = Log(metrics, ["val/acc"], tmp_path, tmp_path / "out"), Curve(metrics, Measures("val/acc"))
+    for step in (10, 20):
+        for name, value in (("val/acc", step / 100), ("epoch", step // 10 - 1)):
+            with (tmp_path / "mlruns" / "0" / "run" / "metrics" / name).open("a") as file:
+                file.write(f"1700000000000 {value} {step}\n")
+    got = [(place, row["val/acc"]) for row in log.read() for place, row in curve.add(row)]
+    assert got == [(1.0, 0.1), (2.0, 0.2)]
+
+
+@given(st.permutations(["acc", "f1", "size"]), st.integers(1, 5), st.integers(0, 4))
+def test_a_position_counts_once_it_has_every_goal_and_later_than_the_resume(names, epochs, after):
+    curve = Curve(Metrics(csv="x", position="epoch"), Measures("acc", ("f1",), ("size",)), float(after), known=())
+    got = []
+    for epoch in range(1, epochs + 1):
+        for name in names:
+            if name != "size" or epoch == after + 1:  # a constraint is logged once
+                got += curve.add({"epoch": float(epoch), name: epoch + 0.5})
+        got += curve.add({"epoch": float(epoch), "acc": epoch + 0.5, "f1": epoch + 0.5})  # twice
+    assert [place for place, _ in got] == [float(e) for e in range(after + 1, epochs + 1)]
+    assert all(row["acc"] == row["f1"] == place + 0.5 for place, row in got)

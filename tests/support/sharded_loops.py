@@ -1,0 +1,215 @@
+"""Programs whose model is spread over ranks, with ShardedLoop. Each writes what its rank saw to FOLDER/RANK.json.
+
+torchrun --nproc_per_node 2 sharded_loops.py PROGRAM FOLDER [DEVICE]; the tests start the ranks without torchrun.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from paused_studies import pausing_study
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from haltune.callbacks.accelerate import AcceleratedLoop
+from haltune.callbacks.sharded import ShardedLoop
+from haltune.errors import HaltuneWarning
+
+DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+
+
+def layers():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)).to(DEVICE)
+
+
+def fsdp2(mesh):
+    net = layers()
+    for layer in (net[0], net[2], net):
+        fully_shard(layer, mesh=mesh)
+    return net
+
+
+def fsdp1(mesh):
+    device = torch.device(DEVICE, torch.cuda.current_device()) if DEVICE == "cuda" else torch.device("cpu")
+    return FullyShardedDataParallel(layers(), device_id=device, use_orig_params=True, device_mesh=mesh)
+
+
+def tensors(mesh):
+    return parallelize_module(layers(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+
+def plain(mesh):
+    return layers()
+
+
+WAYS = {"fsdp2": fsdp2, "fsdp1": fsdp1, "tensors": tensors, "plain": plain}
+X = torch.linspace(-1, 1, 24).reshape(8, 3)
+
+
+def error(net):
+    """The mean over the ranks of the error without dropout."""
+    net.eval()
+    x = X.to(DEVICE)
+    with torch.no_grad():
+        loss = (net(x) - x.sum(1, keepdim=True)).pow(2).mean()
+    net.train()
+    dist.all_reduce(loss)
+    return loss.item() / dist.get_world_size()
+
+
+def begin(net, lr, freezes=False):
+    optimizer = torch.optim.AdamW(net.parameters(), lr)
+    also = {"schedule": torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)}
+    if freezes:
+        for parameter in list(net.parameters())[2:]:
+            parameter.requires_grad_(False)
+    return optimizer, also
+
+
+def step(net, optimizer, shared=False):
+    # ranks with tensor parallelism read the same batch
+    x = torch.randn(4, 3) if not shared else X[torch.randperm(8, generator=torch.Generator().manual_seed(1))[:4]]
+    x = x.to(DEVICE)
+    loss = (net(x) - x.sum(1, keepdim=True)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def train(trial, mesh, way, freezes=False):
+    """Train; return this rank's part of the weights."""
+    net = WAYS[way](mesh)
+    torch.manual_seed(trial.attempt * 7 + (0 if way == "tensors" else dist.get_rank()))
+    optimizer, also = begin(net, trial.config["lr"], freezes)
+    loop = ShardedLoop(trial, net, optimizer, also=also)
+    for epoch in loop:
+        if freezes and epoch == 4:
+            for n, parameter in enumerate(net.parameters()):
+                parameter.requires_grad_(n >= 2)
+        for _ in range(3):
+            step(net, optimizer, way == "tensors")
+        also["schedule"].step()
+        loop.report(error(net))
+    return [float(value) for part in net.parameters() for value in local(part)]
+
+
+def local(part):
+    part = part.detach()
+    return (part.to_local() if hasattr(part, "to_local") else part).flatten().tolist()
+
+
+def straight_and_paused(mesh, folder):
+    """Every way of spreading a model, trained straight and with two pauses."""
+    told = {}
+    for way in WAYS:
+        for name, at in (("straight", ()), ("paused", (2, 3))):
+            study = pausing_study(folder / f"{way} {name}.db", at=at, epochs=5, verbose=0, keep=1)
+            for trial in study:
+                with trial:
+                    weights = train(trial, mesh, way, freezes=way in ("tensors", "plain"))
+            (record,) = study.trials
+            told[f"{way} {name}"] = [record.attempt, record.epochs.tolist(), record.values.tolist(), weights]
+        told[f"{way} kept"] = [study.best.checkpoint, study.best.value]
+    return told
+
+
+def another_number(mesh, folder):
+    """One attempt, which the next one may continue on another number of ranks: what it starts and ends with."""
+    study, told = pausing_study(folder / "another.db", at=(2,), epochs=4, verbose=0, keep=1), {}
+    with warnings.catch_warnings(record=True) as caught, study.ask() as trial:
+        warnings.simplefilter("always", HaltuneWarning)
+        net = fsdp2(mesh)
+        optimizer, also = begin(net, trial.config["lr"])
+
+        def state():
+            whole = [parameter.full_tensor() for parameter in net.parameters()]
+            whole += [optimizer.state[p]["exp_avg"].full_tensor() for p in net.parameters() if p in optimizer.state]
+            values = [value.flatten().tolist() for value in whole]
+            return [values, optimizer.param_groups[0]["lr"], also["schedule"].last_epoch]
+
+        for epoch in (loop := ShardedLoop(trial, net, optimizer, also=also)):
+            told.setdefault("first", [epoch, state()])
+            step(net, optimizer)
+            also["schedule"].step()
+            loop.report(error(net))
+        told["last"] = state()
+    return told | {"said": [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]}
+
+
+def killed(mesh, folder):
+    """The second rank is killed while it writes its part of the second pause; the search is started again after it."""
+    study = pausing_study(folder / "killed.db", at=(2, 3), epochs=4, verbose=0, keep=0)
+    for trial in study:
+        with trial:
+            if trial.epoch == 2 and trial.attempt == 2 and dist.get_rank() == 1:
+                dcp.save = lambda *args, **named: os.kill(os.getpid(), signal.SIGKILL)
+            weights = train(trial, mesh, "fsdp2")
+    return weights
+
+
+def straight(mesh, folder):
+    """The same without pauses."""
+    with pausing_study(folder / "straight.db", at=(), epochs=4, verbose=0, keep=0).ask() as trial:
+        return train(trial, mesh, "fsdp2")
+
+
+def accelerated(mesh, folder):
+    """AcceleratedLoop, under FSDP2 on GPUs and under DDP on the CPU."""
+    from accelerate import Accelerator
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    told = {}
+    for name, at in (("straight", ()), ("paused", (2, 3))):
+        study = pausing_study(folder / f"{name}.db", at=at, epochs=4, verbose=0, keep=1)
+        for trial in study:
+            with trial:
+                plugin = None
+                if DEVICE == "cuda":
+                    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
+                accelerator = Accelerator(cpu=DEVICE == "cpu", fsdp_plugin=plugin)
+                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                net = layers()
+                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                rows = torch.utils.data.TensorDataset(X)
+                loader = torch.utils.data.DataLoader(rows, 2, shuffle=True)
+                net, adam, loader = accelerator.prepare(
+                    net, torch.optim.AdamW(net.parameters(), trial.config["lr"]), loader
+                )
+                for _ in (loop := AcceleratedLoop(trial, accelerator)):
+                    for (x,) in loader:
+                        accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
+                        adam.step()
+                        adam.zero_grad()
+                    loop.report(error(net))
+                weights = [float(value) for part in net.parameters() for value in local(part)]
+        (record,) = study.trials
+        told[name] = [record.attempt, record.values.tolist(), weights]
+    return told | {"best": [study.best.checkpoint, study.best.value]}
+
+
+PROGRAMS = {
+    "accelerated": accelerated,
+    "ways": straight_and_paused,
+    "another": another_number,
+    "killed": killed,
+    "straight": straight,
+}
+
+if __name__ == "__main__":
+    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
+    if DEVICE == "cuda":
+        torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
+    mesh, folder = init_device_mesh(DEVICE, (dist.get_world_size(),)), Path(sys.argv[2])
+    told = PROGRAMS[sys.argv[1]](mesh, folder)
+    (folder / f"{dist.get_rank()}.json").write_text(json.dumps(told))
+    dist.destroy_process_group()
