@@ -8,7 +8,7 @@ is less than that of its own rows by more than `_DOUBT` in the logarithm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from typing import Any
@@ -181,27 +181,6 @@ def _best_trials(rows: CurveTable) -> Indices:
     ranked = rows.trial[np.lexsort((rows.trial, score))]
     _, first = np.unique(ranked, return_index=True)
     return ranked[np.sort(first)[:_BEST_TRIALS]]
-
-
-_STEPS = (0.1, 0.03, 0.01)  # deviations of the steps of a climb in the unit cube
-_CLIMBERS, _EACH = 6, 16  # best points of a round, and new neighbours of each
-
-
-def climbed(
-    points: Array, value: Array, of: Callable[[Array], Array], space: Space, rng: Generator
-) -> tuple[Array, Array]:
-    """Return the points (n, d) and their values (n,) with those of a random climb from the best ones added.
-
-    Random candidates of a space of many dimensions are all far from its maximum. of: the values of points (m, d).
-    """
-    for step in _STEPS:
-        tops = points[np.argsort(-value, kind="stable")[:_CLIMBERS]]
-        base = np.repeat(tops, _EACH, axis=0)
-        moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, step, base.shape)
-        new = np.clip(moved, 0.0, 1.0)
-        new = new if _free(space) else space.snap(new)
-        points, value = np.vstack([points, new]), np.concatenate([value, of(new)])
-    return points, value
 
 
 def best_allowed(

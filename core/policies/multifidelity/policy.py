@@ -40,7 +40,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.models.curve_rows import CurveRows
 from haltune.models.scales import LogRegrets
-from haltune.models.search_model import SearchModel, best_allowed, candidates, climbed, uncrowded
+from haltune.models.search_model import SearchModel, best_allowed, candidates, uncrowded
 from haltune.models.stage_process import FIRST_SHARE, StageKernel, Stages, stage_epochs
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
@@ -50,7 +50,6 @@ from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, ch
 
 from .prior_studies import Lessons, earlier_in_words, earlier_studies_of
 
-CLIMB = True
 _RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of the next
 
 # tags of trials that train in full, whatever their rank
@@ -288,23 +287,15 @@ class MultiFidelity(Policy[LadderState]):
             return move
         points = candidates(history, rows, self.candidates, rng, None if lessons is None else lessons.best)
         points = points[uncrowded(points, history.points)]
-        process = state.model.process(kernel, history, rows)
-
-        def bound(at: Array) -> Array:
-            mean, deviation = process.ends(at)
-            return mean + self.deviations * deviation
-
-        value = bound(points)
-        if CLIMB:
-            points, value = climbed(points, value, bound, history.problem.space, rng)
+        mean, deviation = state.model.process(kernel, history, rows).ends(points)
+        value = mean + self.deviations * deviation
         if (found := best_allowed(history.problem.space, points, value, history.tried)) is None:
             if not all_tried(history) or (found := best_tried(history, points, value)) is None:
                 return move
             move = replace(move, tags={**move.tags, ALL_TRIED: True})
         best, config = found
         sign = history.problem.goal.sign
-        (mean,), (deviation,) = process.ends(points[best][None])
-        evidence = expected(scale, sign, float(mean), float(deviation), float(value[best])) | {
+        evidence = expected(scale, sign, float(mean[best]), float(deviation[best]), float(value[best])) | {
             "rows": len(rows), "first_rung": base, "compared_from": kernel.stages.epochs[base],
             "correlation": round(float(kernel.correlations[base]), 3),
         }  # fmt: skip
