@@ -23,7 +23,7 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all gpu lint docs figures notebooks bench claims dist newest lowest clean always style types with-frameworks without-frameworks
+.PHONY: help demo test test-all gpu lint docs figures gallery notebooks bench claims dist newest lowest clean always style types with-frameworks without-frameworks
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -66,6 +66,11 @@ docs:
 figures:
 	$(call environment,docs)
 	@for script in $(filter-out docs/figures/drawing.py,$(wildcard docs/figures/*.py)); do $(PY) $$script || exit 1; done
+
+# runs the programs of the gallery anew, and writes its page
+gallery:
+	$(call environment,dev)
+	$(PY) docs/site/gallery.py
 
 # runs the notebooks of the documentation anew, and keeps what their cells show
 notebooks:

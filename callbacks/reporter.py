@@ -722,8 +722,8 @@ def trains_another(trial: Port) -> NotSupported:
     """Return the error for a training of another model after a trial has ended."""
     if isinstance(trial, Fold):
         return NotSupported(
-            f"Fold {trial.index} of trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no "
-            "fold would count. Make HaltuneCallback(fold) for each fold, or fit without the callback."
+            f"Fold {trial.index} of trial {trial.id} has ended ({trial.ended}), and this fit trains another model, "
+            "which no fold would count. Make HaltuneCallback(fold) for each fold, or fit without the callback."
         )
     return NotSupported(
         f"Trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no trial would "

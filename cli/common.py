@@ -73,7 +73,7 @@ class NotStarted(StoreError):
 
     def __init__(self, where: str, file: StudyFile) -> None:
         self.file = file
-        command = shlex.join(["haltune", "run", "--study", where])
+        command = shlex.join(["haltune", "run", where])
         super().__init__(
             f"The search {file.name!r} of {where} has not started: it is not in {file.store} yet. Start it with "
             f"{command} -- python train.py"

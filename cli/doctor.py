@@ -13,20 +13,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from haltune._utils.process import named, surely_gone
 from haltune.display import plural
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
-from haltune.launch import run_script
+from haltune.launch.crew import Options
 from haltune.launch.limits import devices_of
+from haltune.launch.programs import Program
+from haltune.launch.scripts import run_program
 from haltune.log.events import OVER, Created, Event, Reported, Status
 from haltune.log.history import History
 from haltune.log.problem import Budget, Problem
@@ -211,7 +213,7 @@ def _imported(name: str) -> Finding:
     return Finding("frameworks", False, f"{name}{version} cannot be used: {last}", advice)
 
 
-def rehearse(problem: Problem, command: Sequence[str], folder: Path, epochs: int, **options: Any) -> Iterator[Finding]:
+def rehearse(problem: Problem, program: Program, folder: Path, epochs: int) -> Iterator[Finding]:
     """Yield findings on a program. The log of each training stays in `folder`.
 
     A budget of one epoch ends the training as Ctrl-C does: the trial is saved and given back. With a larger budget it
@@ -223,18 +225,18 @@ def rehearse(problem: Problem, command: Sequence[str], folder: Path, epochs: int
     try:
         first = 1.0
         if problem.unit != "epoch":
-            first = _trained(problem, command, folder / "paused", 1, options).history.trial(0).epoch or 1.0
+            first = _trained(problem, program, folder / "paused", 1).history.trial(0).epoch or 1.0
             if problem.max_epochs is not None and first >= problem.max_epochs:
                 yield Finding("resume", None, f"the program reports only at the end, at {problem.at(first)}, so it "
                               "is never paused")  # fmt: skip
                 return
         last = min(epochs * first, problem.max_epochs or math.inf)
-        straight = _trained(problem, command, folder / "straight", last, options).history.trial(0)
-        trained = f"{command[0]} trained {problem.amount(straight.epoch)} with {dict(straight.config)}"
+        straight = _trained(problem, program, folder / "straight", last).history.trial(0)
+        trained = f"{program.command[0]} trained {problem.amount(straight.epoch)} with {dict(straight.config)}"
         yield Finding("resume", True, trained)
         if problem.unit == "epoch":
-            _trained(problem, command, folder / "paused", 1, options)
-        study = _trained(problem, command, folder / "paused", last, options)
+            _trained(problem, program, folder / "paused", 1)
+        study = _trained(problem, program, folder / "paused", last)
     except HaltuneError as error:
         last_line = str(error).strip().rpartition("\n")[2]
         yield Finding("resume", False, f"the program failed: {last_line}", f"its output is in {folder}")
@@ -246,12 +248,12 @@ def rehearse(problem: Problem, command: Sequence[str], folder: Path, epochs: int
             "end the training when trial.report(...).stops, or pass HaltuneCallback(trial)",
         )  # fmt: skip
     elif paused.checkpoint_epoch < first:
-        yield Finding(
-            "resume", False, "nothing was saved at the pause, so the trial started from scratch",
-            "save with trial.save(write), or pass HaltuneCallback(trial); resume from trial.checkpoint",
-        )  # fmt: skip
+        save = "save with trial.save(write), or pass HaltuneCallback(trial); resume from trial.checkpoint"
+        if program.metrics is not None:
+            save = "name its checkpoint under [program], and give it {checkpoint}"
+        yield Finding("resume", False, "nothing was saved at the pause, so the trial started from scratch", save)
     elif differs := _differs(straight, paused):
-        again = _trained(problem, command, folder / "again", last, options).history.trial(0)
+        again = _trained(problem, program, folder / "again", last).history.trial(0)
         if by_itself := _differs(straight, again):
             differ = f"two trainings without a pause differ, so a pause cannot be judged: {by_itself}"
             yield Finding("resume", False, differ, "seed all random numbers")
@@ -266,12 +268,12 @@ def rehearse(problem: Problem, command: Sequence[str], folder: Path, epochs: int
         yield Finding("resume", True, same)
 
 
-def _trained(problem: Problem, command: Sequence[str], folder: Path, end: float, options: dict[str, Any]) -> Study:
+def _trained(problem: Problem, program: Program, folder: Path, end: float) -> Study:
     """Train one trial with the program up to an epoch, from its last checkpoint."""
     folder.mkdir(exist_ok=True)
     budget = Budget(epochs=end)
     study = Study(problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=0, budget=budget, verbose=0)
-    run_script(study, command, progress=False, **options)
+    run_program(study, program, Options.of(1, "auto", progress=False))
     return study
 
 
@@ -339,7 +341,7 @@ def _findings(
     yield from frameworks()
     problem = history.problem if problem is None and history is not None else problem
     if command and problem is not None:
-        yield from _rehearsed(problem, command, epochs)
+        yield from _rehearsed(problem, file.program_of(command) if file else Program(command), epochs)
 
 
 def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Finding, None, History | None]:
@@ -358,13 +360,13 @@ def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Findin
     return history
 
 
-def _rehearsed(problem: Problem, command: list[str], epochs: int) -> Iterator[Finding]:
+def _rehearsed(problem: Problem, program: Program, epochs: int) -> Iterator[Finding]:
     if problem.space.constraints:
         yield Finding("resume", None, f"the program cannot be rehearsed: {_LACKS}")
         return
     folder, found = Path(tempfile.mkdtemp(prefix="haltune-doctor-")), list[Finding]()
     try:
-        found += rehearse(problem, command, folder, epochs)
+        found += rehearse(problem, program, folder, epochs)
     finally:
         if all(finding.well is not False for finding in found):
             shutil.rmtree(folder, ignore_errors=True)  # after a failure its logs may help

@@ -1,7 +1,7 @@
 """An ordinary PyTorch script on scikit-learn's digits, which a search can start without changes.
 
 python examples/train_script.py                                             alone, with its defaults
-haltune run --study examples/digits.toml -- python examples/train_script.py      as the trials of a search
+haltune run examples/digits.toml -- python examples/train_script.py      as the trials of a search
 """
 
 import torch

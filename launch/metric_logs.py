@@ -17,6 +17,7 @@ import math
 import os
 import re
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -412,6 +413,7 @@ class Log:
         self.columns = dict[str, None]()  # seen so far
         self._merges = metrics.kind in ("tensorboard", "mlflow") and metrics.by != "step"
         self._steps: dict[float, Row] = {}
+        self._next_look = 0.0  # for new files, by time.monotonic
         if metrics.path is None:
             size = output.stat().st_size if output.exists() else 0
             self._files[output] = Followed(output, Text(metrics.patterns), start=size)
@@ -420,8 +422,10 @@ class Log:
 
     def read(self, whole: bool = False) -> list[Row]:
         """Return the new rows of all files. whole: the program has ended."""
-        if self._metrics.path is not None:
+        if self._metrics.path is not None and (whole or time.monotonic() >= self._next_look):
+            began = time.monotonic()
             self._find()
+            self._next_look = began + 20.0 * (time.monotonic() - began)  # a look takes 5% of the time at most
         rows = [row for followed in self._files.values() for row in followed.read(whole)]
         for row in rows:
             self.columns |= dict.fromkeys(row)

@@ -175,7 +175,7 @@ class ConfigFile:
     def texts(self) -> list[str]:
         """Return the texts of the further entries, in order, which may have placeholders."""
         found: list[str] = []
-        _each_text(dict(self.values), lambda text: found.append(text) or text)
+        _each_text(dict(self.values), found.append)
         return found
 
     def filled(self, texts: Iterable[Any]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class ConfigFile:
         return _written(data, self.kind)
 
 
-def _each_text(value: Any, change: Callable[[str], Any]) -> Any:
+def _each_text(value: Any, change: Callable[[str], object]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
@@ -227,7 +227,7 @@ def _set(data: Any, name: str, value: Any, where: str) -> None:
 
 def _yaml() -> Any:
     try:
-        import yaml
+        import yaml  # type: ignore[import-untyped]
     except ImportError:
         raise InvalidInput('A YAML file needs PyYAML: pip install pyyaml. Or write format = "json".') from None
     return yaml

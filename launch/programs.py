@@ -30,11 +30,12 @@ from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
 from haltune.study.loading import VARIABLE, leave_when
 
-from . import limits, supervisor
+from . import limits
 from .crew import Child, Ending, Slot
 from .metric_logs import Curve, Log, Metrics, Row, in_folder, matching
 from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, TRIAL, ConfigFile, Texts
 
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
 _TAIL = 4000  # bytes of a program's output that are recorded if it fails
 _SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written
 _SCAN = 0.2  # seconds between looks for checkpoints
@@ -246,7 +247,7 @@ class Unedited(Child):
         environment = {"PYTHONUNBUFFERED": "1", **start.environment, **self._slot.extra}
         environment.pop(VARIABLE, None)
         lock = start.folder.parent / "running"
-        words = [sys.executable, "-I", "-S", str(supervisor.__file__), f"{program.grace:g}", str(lock), *start.words]
+        words = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(lock), *start.words]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=start.cwd, env=environment,
@@ -426,6 +427,9 @@ class Unedited(Child):
                 trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
             )
         if found is not None and self._ends and self._program.saves_on_sigterm and self._pauses_at is not None:
+            while self._rows:  # trained before it saved its state
+                position, metrics = self._rows.popleft()
+                trial.report(metrics, position, judge=False)
             path = found.since(self._ended_at)
             if path is None or not self._copy(path):
                 trial.hint(
@@ -460,6 +464,9 @@ class Unedited(Child):
     def _columns(self) -> str:
         """Return what was found instead of the metric, in sentences."""
         where, names = self._metrics.words, self._log.names
+        by, goal = self._metrics.by, self._trial.goal.metric
+        if goal in names and by is not None and by not in names:
+            return f"{where} has no {by!r}, the position under [metrics]. It has {', '.join(map(repr, names))}."
         if names:
             listed = ", ".join(map(repr, names))
             return f"{where} has {listed}. Name one of them as the goal."

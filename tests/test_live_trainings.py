@@ -1,5 +1,6 @@
 """Live trainings (benchmarks/search/live.py): a slot trains as if it were alone, and resumes as if it never paused."""
 
+import importlib.util
 import math
 import sys
 
@@ -29,6 +30,22 @@ def short(family: str, searched: str = "lr") -> Instance:
         if instance.steps <= 12 and searched in instance.domains:
             return instance
     raise AssertionError(f"all instances of {family} need a data folder or many steps")
+
+
+def test_an_instance_for_the_page_needs_its_flag(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")  # as the script sets it, so that it is undone
+    spec = importlib.util.spec_from_file_location("live_of_benchmarks", ROOT / "benchmarks/search/live.py")
+    assert spec is not None
+    assert spec.loader is not None
+    live = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(live)
+    monkeypatch.setattr(sys, "argv", ["live.py", "--families", "ranking", "--instances", "98-100"])
+    with pytest.raises(SystemExit):
+        live.main()
+    assert "Pass --fresh" in capsys.readouterr().err
 
 
 def tiny() -> Instance:

@@ -147,16 +147,20 @@ def test_what_the_pages_import_has_its_entry(read: dict[str, Read]) -> None:
 
 
 FIGURES = ROOT / "docs" / "figures"
-EXPERIMENTS = ROOT / "docs" / "experiments"
+EXPERIMENTS, GALLERY = ROOT / "docs" / "experiments", ROOT / "docs" / "gallery"
 
 
 def test_each_figure_is_small_and_drawn_by_a_script_for_a_page() -> None:
     drawn = {path.stem for path in FIGURES.glob("*.svg")}
-    assert _shown([page for page in PAGES if page.parent != EXPERIMENTS]) == drawn
+    assert _shown([page for page in PAGES if page.parent not in (EXPERIMENTS, GALLERY)]) == drawn
     assert {path.stem for path in FIGURES.glob("*.py")} == {*drawn, "drawing"}
     measured = {path.stem for path in (EXPERIMENTS / "figures").glob("*.svg")}
     assert _shown(list(EXPERIMENTS.glob("*.md"))) == measured
-    sizes = [path.stat().st_size for folder in (FIGURES, EXPERIMENTS / "figures") for path in folder.glob("*.svg")]
+    runs = {path.stem for path in (GALLERY / "figures").glob("*.svg")}
+    assert _shown(list(GALLERY.glob("*.md"))) == runs
+    assert runs <= {path.stem for path in (ROOT / "tests" / "foreign" / "zoo").glob("*.py")}
+    folders = (FIGURES, EXPERIMENTS / "figures", GALLERY / "figures")
+    sizes = [path.stat().st_size for folder in folders for path in folder.glob("*.svg")]
     assert max(sizes) < 60_000
 
 

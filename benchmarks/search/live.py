@@ -12,11 +12,14 @@ schedule, length, space, noise and goal. Settings are chosen on instances 0 to 9
 budgets count operations, in mean trainings of random configurations.
 
 The table: normalised regret, 0 at the best value that any search of the instance found, 1 at the median of random
-search's full trainings; errors are over instances. If the best epoch counts, each evaluation may become the incumbent,
-otherwise complete trainings only. An incumbent is chosen by the value that the search saw, and counts with its value
-over all examples kept aside. --look prints what the curves of random configurations are like.
+search's full trainings (of every method whose name starts with "random"); errors are over instances. If the best epoch
+counts, each evaluation may become the incumbent, otherwise complete trainings only. An incumbent is chosen by the value
+that the search saw, and counts with its value over all examples kept aside. --look prints what the curves of random
+configurations are like.
 
-Data: spambase.csv, mnist_10k.npz and the tables of scikit-learn.
+Data: spambase.csv, mnist_10k.npz, the tables of scikit-learn, and as text the sources of Python's own standard library:
+text instances differ between versions of Python. Needs PyTorch and scikit-learn; a peer whose package is not installed
+is left out, with a line.
 """
 
 import os
@@ -148,7 +151,8 @@ def main() -> None:
         begun = time.perf_counter()
         jobs = [pool.apply_async(one, (*job, args)) for job in missing(args)]
         for done, job in enumerate(jobs, 1):
-            print(f"{time.perf_counter() - begun:6.0f} s  {done}/{len(jobs)}  {job.get()}", flush=True)
+            text = job.get()
+            print(f"{time.perf_counter() - begun:6.0f} s  {done}/{len(jobs)}  {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -227,7 +227,7 @@ def _read(text: str) -> dict[str, Any]:
         raise InvalidInput(
             f"Cannot read the environment variable {VARIABLE} ({wrong}). Launchers set it for the programs that they "
             "start. To train without a launcher, unset it. To train with one, start the program with "
-            "`haltune run --study search.toml -- python train.py`."
+            "`haltune run search.toml -- python train.py`."
         )
     return data
 
@@ -248,7 +248,7 @@ def _stand_in(defaults: Mapping[str, Any] | None, goal: Goal | None, max_epochs:
         raise InvalidInput(
             "No launcher started this program. To train without one, pass a configuration: "
             "current_trial({'lr': 1e-3}). To use a launcher, start it with "
-            "`haltune run --study search.toml -- python train.py`."
+            "`haltune run search.toml -- python train.py`."
         )
     from haltune.policies.random import RandomSearch
 

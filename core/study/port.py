@@ -494,8 +494,9 @@ class Port(Attempt):
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         self._need_held()
+        best = keep is False and not resumes_only and self.keeps(best_epoch=True)
         path = self._session.commit_save(self, temporary, seconds, keep, resumes_only)
-        if keep is False and not resumes_only and self.keeps(best_epoch=True):  # it is that of the best epoch, too
+        if best:  # the state to resume from is that of the best epoch, too
             self._session.checkpointed(self, self._session.checkpoints.recorded(Path(path)), 0.0, True)
         self._lap = self._session.monotonic()
         return path

@@ -196,7 +196,9 @@ def test_help_says_what_each_command_does_and_what_it_exits_with():
         assert len(page.splitlines()) > 8
     assert "Exit codes" in overview
     assert haltune("--version").strip() == version("haltune")
-    assert "haltune run --study digits.toml -- python train.py" in re.sub(r"\s*│\n│\s*", " ", haltune("run", "--help"))
+    assert "haltune run digits.toml -- python train.py --lr {lr}" in re.sub(
+        r"\s*│\n│\s*", " ", haltune("run", "--help")
+    )
 
 
 def test_a_search_that_its_log_alone_cannot_continue_with_is_refused(tmp_path):
@@ -229,7 +231,7 @@ def test_before_its_first_run_a_study_file_says_how_its_search_starts_and_makes_
     more = [0] if command == "explain" else []
     told = haltune(command, file, *more, code=3)
     assert f"The search 'study' of {file} has not started" in told
-    assert f"Start it with haltune run --study '{file}' -- python train.py" in told
+    assert f"Start it with haltune run '{file}' -- python train.py" in told
     assert list(tmp_path.iterdir()) == [file]
     Study(PROBLEM, RandomSearch(trials=1), tmp_path / "the digits.db", "another")
     assert "The search 'study' of" in haltune(command, file, *more, code=3)

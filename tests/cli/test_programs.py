@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -15,6 +16,7 @@ from trainings import wait_for
 from typer.testing import CliRunner
 
 from haltune import load_study
+from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning
 from haltune.log.events import Reported, Status
@@ -162,6 +164,28 @@ def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_pat
     assert any(t.attempt > 1 for t in trials(tmp_path))
 
 
+@pytest.mark.slow
+def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_epoch(search, tmp_path):
+    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
+    study = RESUMES.replace("at-{epoch}.json", "last.json")
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(1.2)")
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
+    assert any(t.attempt > 1 and t.status is Status.COMPLETED for t in trials(tmp_path))
+    best = load_study(tmp_path / "search.db").best
+    assert json.loads(Path(best.checkpoint).read_text()) == {"epoch": 4, "lr": best.config["lr"]}
+
+
+def test_the_checkpoint_of_the_best_epoch_is_kept_if_that_epoch_counts(search, tmp_path):
+    falls = TRAIN.replace("a.lr * state['epoch'] + a.depth", "a.lr * state['epoch'] * (state['epoch'] < 3) + a.depth")
+    study = STUDY.replace("trials = 2", "trials = 1").replace("[space]", 'of = "best"\n[space]') + CSV
+    study += '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, falls, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.1)")
+    assert code == 0, said
+    best = load_study(tmp_path / "search.db").best
+    assert best.epoch == json.loads(Path(best.checkpoint).read_text())["epoch"] == 2
+
+
 def test_two_workers_of_the_study_file_train_at_the_same_time(search, tmp_path):
     meets = "import pathlib, time; pathlib.Path(a.out + '/here').touch()\n"
     meets += "while len(list(pathlib.Path('.').glob('*.checkpoints/*/*/*/here'))) < 2: time.sleep(0.01)"
@@ -218,6 +242,7 @@ def test_a_program_that_trains_beyond_the_full_length_ends_there(search, tmp_pat
     [
         (STUDY.replace("val_acc", "acc") + CSV, ("log.csv has 'epoch', 'loss', 'val_acc'",)),
         (STUDY + CSV.replace("log.csv", "logs/*.csv"), ("There is no logs/*.csv", "at-1.json", "log.csv")),
+        (STUDY + CSV.replace('"epoch"', '"step"'), ("log.csv has no 'step', the position",)),
         (STUDY + "[metrics]\npattern = 'acc=(?P<val_acc>.*)'\n", ("No line that it printed matches",)),
     ],
 )
@@ -351,14 +376,36 @@ def test_a_configuration_file_overlays_a_base_with_nested_names(search, tmp_path
     }  # fmt: skip
 
 
+# -- the other commands ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_doctor_rehearses_a_pause_of_a_program_that_nobody_edited(search, tmp_path, monkeypatch):
+    monkeypatch.setattr(frameworks, "_CALLBACKS", {})  # the doctor would import them all
+    (tmp_path / "search.toml").write_text(RESUMES)
+    command = [
+        "doctor",
+        "search.toml",
+        "--",
+        sys.executable,
+        "-I",
+        "-S",
+        "train.py",
+        *WORDS,
+        "--resume",
+        "{checkpoint}",
+    ]
+    for text, found in ((TRAIN, "it reports exactly the same"), (TRAIN.replace("= json.load", "= 0 and"), "failed")):
+        (tmp_path / "train.py").write_text(f"HOOK = 'import time; time.sleep(0.1)'\n{text}")
+        assert found in CliRunner().invoke(app, command).output
+
+
 # -- killed and interrupted ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_search_that_is_killed_or_interrupted_goes_on_and_no_program_is_left(search, tmp_path, number):
-    import subprocess
-
     hook = "import time; print('pid', os.getpid(), flush=True); time.sleep(0 if os.path.exists('free') else 0.5)"
     study = RESUMES.replace("[program]", "[program]\ngrace = 0.2")
     (tmp_path / "search.toml").write_text(study)

@@ -48,17 +48,14 @@ def test_a_truth_holds_for_the_program(name, truth):
 
 
 @pytest.mark.skipif(zoo.of_keras() != "", reason="it is this one")
-@pytest.mark.parametrize("kind", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+@pytest.mark.slow  # callbacks/keras/test_callback.py runs the quick ones
 @pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
-def test_the_truths_hold_for_the_programs_of_keras_on_its_backend(backend, kind):
+def test_the_truths_hold_for_the_programs_of_keras_on_its_backend(backend):
     if importlib.util.find_spec("keras") is None or importlib.util.find_spec(backend) is None:
         pytest.skip(f"Keras or {backend} is not installed")
-    every = [zoo.literals(path) for path in zoo.PROGRAMS.glob("*.py")]
-    if not any(d.get("backend") == backend and d.get("slow", False) == (kind == "slow") for d in every):
-        pytest.skip("there is no such program")
     environment = {"KERAS_BACKEND": backend, "ZOO_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", str(HERE), "-q", "-m", kind, "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", str(HERE), "-q", "-p", "no:cacheprovider"],
         env=os.environ | environment, capture_output=True, text=True, timeout=590, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -87,7 +87,9 @@ def act(study: Study, trial: Trial, clock: Clock, what: str, *given: Any) -> Non
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", LENGTHS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * kind.startswith("hyperband")) for kind in LENGTHS]
+)
 @settings(max_examples=many(40), deadline=None)
 @given(acts=st.lists(ACTS, min_size=1, max_size=9))
 @example(acts=[("report", 0.5, sum([0.1] * 10), {}), ("report", 0.5, 1, {}), ("report", 0.5, 2, {})])

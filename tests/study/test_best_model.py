@@ -90,3 +90,28 @@ def test_a_model_that_cannot_be_kept_is_reported_once_and_costs_no_training() ->
         search()
     assert len(caught) == 1
     assert [t.status for t in study.trials] == ["completed"] * 3
+
+
+def test_a_loop_that_saves_each_epoch_keeps_the_state_of_its_best_one() -> None:
+    study = scripted_study("best")
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(ENDS[trial.id][epoch - 1])
+                trial.save(lambda path, state=f"{trial.id} {epoch}": path.write_text(state))
+    assert study.best is not None
+    assert (study.best.trial, study.best.epoch, study.best.checkpoint_epoch) == (1, 2, 2)
+    assert Path(str(study.best.checkpoint)).read_text() == "1 2"
+    assert left(study) == ["1 2", "1 3"]  # its best epoch's, and its last
+
+
+def test_a_state_under_an_average_is_one_to_resume_from_and_never_the_best_model() -> None:
+    study = scripted_study("last")
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(ENDS[trial.id][epoch - 1])
+                trial.save(lambda path: path.write_text("weights"), resumes_only=True)
+    assert study.best is not None
+    assert study.best.checkpoint is None
+    assert study.trials[study.best.trial].checkpoint_epoch == 3

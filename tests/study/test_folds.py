@@ -679,3 +679,40 @@ def test_the_epochs_of_the_trial_are_refused_within_a_fold() -> None:
         with pytest.raises(InvalidInput, match=r"fold\.epochs\(\)"):
             next(trial.epochs())
         break
+
+
+def test_folds_that_are_listed_before_they_train_are_explained() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"Train it before the next one, .* which list\(trial\.folds\(k\)\) does not"
+    ):
+        list(asked().folds(3))
+
+
+def test_another_number_of_folds_in_a_study_is_said_once() -> None:
+    s = study(epochs=1, trials=4)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for trial in s:
+            with trial:
+                for fold in trial.folds(2 + (trial.id > 1)):
+                    fold.report(1.0)
+    assert ["Trial 2 trains over 3 folds, and trial 0 trained over 2" in str(w.message) for w in said] == [True]
+
+
+def test_the_epoch_of_the_best_is_where_the_last_fold_ended_by_itself() -> None:
+    s = study(epochs=4)
+    for trial in s:
+        with trial:
+            for fold in trial.folds(2):
+                for epoch in fold.epochs():
+                    fold.report(1.0 / (epoch + fold.index))
+                    if epoch == 3:
+                        break
+    assert s.best is not None
+    assert (s.best.epoch, s.best.folds) == (3.0, (1 / 3, 1 / 4))
+
+
+def test_warnings_within_a_fold_name_the_fold() -> None:
+    fold = next(asked().folds(2))
+    with pytest.warns(HaltuneWarning, match=r"^Call fold\.load_model\(\), trial\.folds\(k\)\.$"):
+        fold.warn("Call trial.load_model(), trial.folds(k).")

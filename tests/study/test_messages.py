@@ -64,7 +64,7 @@ def test_a_line_of_a_trial_is_short_and_its_reasons_are_in_the_explanation(said)
     study = Study(PROBLEM.space, Maximize("acc"), max_epochs=27, budget="12 trials", seed=0)
     for trial in study:
         train(trial)
-    lines = [line for line in said() if line.startswith("Trial ")]
+    lines = [line for line in said() if re.match(r"Trial \d+ (started:|trained|paused at|stopped at)", line)]
     assert len(lines) == 1 + sum(t.attempt for t in study.trials)
     assert max(map(len, lines[1:])) <= 110
     assert sum("opt=adam" in line for line in lines) == 12
@@ -113,6 +113,15 @@ def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
 
 
 # when
+
+
+def test_a_terminal_shows_the_share_of_the_budget_and_the_time_that_is_left(said, monkeypatch):
+    monkeypatch.setattr("haltune.study.messages._BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("haltune.study.messages._at_a_terminal", lambda: True)
+    searched(trials=4, budget="4 trials")
+    (half,) = [line for line in said() if "] 50% of the budget" in line]
+    assert re.match(r"\[#{10}\.{10}\] 50% of the budget, about [\d.]+ s left: 2 of 4 trials, 8 epochs", half)
+    assert re.match(r"\[#{20}\] 100% of the budget: 4 of 4 trials", said()[-2])
 
 
 # for whom

@@ -19,6 +19,7 @@ _ALIKE = (  # classes of their own, whose kind another one is
     "halving",  # a bracket of Hyperband
     "infinite-hyperband",
     "ladder",  # multifidelity without its model
+    "several-multifidelity",  # multifidelity, of a value that is made of several
 )
 _DEAR = (
     "rollout",

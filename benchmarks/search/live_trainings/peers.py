@@ -178,6 +178,7 @@ def syne_tune(name: str, instance: Instance, limits: Limits) -> Search:
 
     if name == "BOHB":
         import statsmodels  # noqa: F401  which Syne Tune misses without a word
+    logging.getLogger("syne_tune").setLevel(logging.ERROR)
     space: dict[str, Any] = {}
     for key, domain in instance.domains.items():
         if isinstance(domain, Choice):

@@ -31,7 +31,7 @@ def regrets(lines: list[dict[str, Any]]) -> tuple[dict[str, dict[Key, np.ndarray
         def loss(values: Any, sign: float = sign) -> np.ndarray:
             return np.array([math.inf if v is None else sign * v for v in values])
 
-        finals = [loss(line["finals"]) for line in of if line["method"] == "random"]
+        finals = [loss(line["finals"]) for line in of if line["method"].startswith("random")]
         best = min(loss(line["true"]).min() for line in of)
         middle = float(np.median(np.concatenate(finals))) if finals else math.nan
         if not math.isfinite(middle):

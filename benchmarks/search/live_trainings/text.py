@@ -222,7 +222,10 @@ class Recurrent(Characters):
 def word_counts() -> np.ndarray:
     """(modules, words) log(1 + count) of the most frequent words of the standard library's modules."""
     counts = [Counter(re.findall(r"[A-Za-z_]{3,}", text)) for text in modules()]
-    words = [word for word, _ in sum(counts, Counter()).most_common(400)]
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    words = [word for word, _ in total.most_common(400)]
     return np.log1p(np.array([[count[word] for word in words] for count in counts], dtype=np.float64))
 
 

@@ -19,8 +19,9 @@ ON_ONE = (
     "keras_search_checks.py",
     "keras_interruption_checks.py",
 )
+ZOO = "../../foreign/test_zoo.py"  # to import Keras takes longer than its quick programs there
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest
-    pytest.param("torch", (*EVERYWHERE, *ON_ONE, "-mnot slow", "-k not another_process"), id="torch"),
+    pytest.param("torch", (*EVERYWHERE, *ON_ONE, ZOO, "-mnot slow", "-k not another_process"), id="torch"),
     pytest.param("torch", (*EVERYWHERE, *ON_ONE, "-mslow"), id="torch, the rest", marks=pytest.mark.slow),
     pytest.param("torch", (COMPILED,), id="torch, compiled", marks=pytest.mark.slow),
     pytest.param("tensorflow", EVERYWHERE, id="tensorflow", marks=pytest.mark.slow),
@@ -66,7 +67,7 @@ def check(in_a_process, tmp_path):
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
-        environment = compiled | {"KERAS_BACKEND": backend, "HALTUNE_FITS": "keras"}
+        environment = compiled | {"KERAS_BACKEND": backend, "ZOO_BACKEND": backend, "HALTUNE_FITS": "keras"}
         in_a_process(f"import sys, pytest\nsys.exit(pytest.main({arguments}))", **environment)
 
     return run

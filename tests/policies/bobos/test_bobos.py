@@ -345,6 +345,7 @@ def test_runs_on_fewer_samples_are_no_company() -> None:
     assert [t.id for t in reference_trials(history.trials, history.trial(2))] == [1]
 
 
+@pytest.mark.slow  # a law tests that no policy changes: test_propose_and_judge_change_nothing
 def test_one_policy_that_serves_two_studies_learns_in_each_from_its_own_runs() -> None:
     """Their trials are alike by number, length and configuration."""
     policy = Halting(RandomSearch(), SOLVER)

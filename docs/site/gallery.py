@@ -1,0 +1,157 @@
+"""Run the programs of the gallery and write its page: the curves, the log and the saved files of each.
+
+    python docs/site/gallery.py [NAME ...]
+
+The programs are those that the tests hold to the same rules, tests/foreign/zoo. Each runs in an empty folder and in a
+process of its own. With names, the other sections stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from importlib.util import module_from_spec, spec_from_file_location
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+ZOO, GALLERY = ROOT / "tests" / "foreign" / "zoo", ROOT / "docs" / "gallery"
+NAMES = (
+    "lightning_plateau", "lightning_swa", "keras_callbacks", "keras_train_step", "hf_best", "torch_cosine",
+    "torch_folds", "fastai_one_cycle", "xgboost_early_stopping", "lightgbm_train", "sklearn_partial_fit", "sb3_ppo",
+)  # fmt: skip
+TRIALS, SHOWN = 8, 7  # of a search; lines of its log
+HEAD = """# Gallery
+
+Programs as their authors write them, each with one callback or one line for haltune. `make gallery` runs them, with a
+budget of 8 trials each, and writes this page: the curves (a cross: paused or stopped), the log, and the files.
+The tests hold these programs to the same rules as every loop: what is counted was trained, and a resumed trial equals
+one that never paused.
+"""
+
+
+def one(name: str) -> dict[str, Any]:
+    """Run a program in the current folder; return what its section shows."""
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logging.getLogger("haltune").addHandler(Keep())
+    spec = spec_from_file_location(name, ZOO / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    program = module_from_spec(spec)
+    spec.loader.exec_module(program)
+    from haltune import Study  # after the program's own imports
+
+    zoo = program.zoo
+    length = {f"max_{zoo.get('unit', 'epoch')}s": zoo["max_epochs"]}
+    study = Study(zoo["space"], zoo["goal"], "search.db", budget=f"{TRIALS} trials", seed=0, **length)
+    program.search(study)
+    best = study.best
+    curves = [
+        {
+            "x": t.epochs.tolist(),
+            "y": t.values.tolist(),
+            "full": t.complete,
+            "best": best is not None and t.id == best.trial,
+        }
+        for t in study.trials
+    ]
+    return {
+        "log": lines, "curves": curves, "metric": study.problem.goal.metric, "unit": study.problem.units,
+        "files": files(),
+    }  # fmt: skip
+
+
+def files() -> list[str]:
+    """The folders and files of the current folder, with the number of files of each kind in a folder."""
+    found: dict[str, int] = {}
+    for path in sorted(Path().rglob("*")):
+        if path.is_file() and not path.name.endswith(("-shm", "-wal")):  # of the open log
+            where = re.sub(r"study-[0-9a-f]{12}", "study-...", path.parent.as_posix())
+            where = re.sub(r"\d+", "N", where) if where != "." else "."
+            kind = f"{where}/*{path.suffix}" if where != "." else path.name
+            found[kind] = found.get(kind, 0) + 1
+    return [f"{kind} ({count})" if count > 1 else kind for kind, count in found.items()]
+
+
+def drawn(name: str, told: dict[str, Any]) -> str:
+    """Write the figure of a search; return its alternative text."""
+    sys.path.insert(0, str(ROOT / "docs" / "figures"))
+    from drawing import Sheet
+
+    curves = [{**c, "y": [y if isfinite(y) else None for y in c["y"]]} for c in told["curves"] if c["x"]]
+    values = np.array([y for c in curves for y in c["y"] if y is not None])
+    low, high = float(values.min()), float(np.quantile(values, 0.98)) if len(values) > 9 else float(values.max())
+    pad = 0.06 * (high - low) or 0.5
+    last = max(max(c["x"]) for c in curves)
+    text = f"Curves of {len(curves)} trials: {told['metric']} against {told['unit']}, the best in colour."
+    sheet = Sheet(name, text, width=620, height=250)
+    panel = sheet.panel(64, 530, (0, last), (low - pad, high + pad))
+    ticks = [float(f"{v:.3g}") for v in np.linspace(low, high, 3)]
+    marks = sorted({float(round(v)) for v in np.linspace(0, last, 5)})
+    panel.axes(f"{len(curves)} trials", told["unit"], told["metric"], marks, ticks)
+    for c in sorted(curves, key=lambda c: (c["best"], c["full"])):
+        points = [(x, min(y, high + pad)) for x, y in zip(c["x"], c["y"], strict=True) if y is not None]
+        if not points:
+            continue
+        xs, ys = zip(*points, strict=True)
+        colour = "two" if c["best"] else "ink" if c["full"] else "quiet"
+        panel.line(xs, ys, colour, 2 if c["best"] else 1.2)
+        if c["full"]:
+            panel.dots(xs[-1:], ys[-1:], colour, 3)
+        else:
+            panel.cross(xs[-1], ys[-1], "quiet")
+    sheet.write(GALLERY / "figures")
+    return text
+
+
+def section(name: str, told: dict[str, Any]) -> str:
+    source = (ZOO / f"{name}.py").read_text(encoding="utf-8")
+    about = re.match(r'"""(.*?)"""', source, re.DOTALL)
+    assert about is not None
+    program = source[about.end() :].partition("\n\ndef evaluate(")[0].partition("\n\nzoo = dict(")[0].strip()
+    log = [line for line in told["log"] if not line.startswith("Lightning logs ")]
+    shown = [*log[: SHOWN - 2], "...", *log[-2:]] if len(log) > SHOWN + 1 else log
+    return "\n".join([
+        f"## {name}\n", " ".join(about[1].split()) + "\n", f"![{drawn(name, told)}](figures/{name}.svg)\n",
+        "```", *shown, "```\n", f"Files: {', '.join(f'`{kind}`' for kind in told['files'])}.\n",
+        '<details markdown="1"><summary>The program</summary>\n', f"```py\n{program}\n```\n", "</details>\n",
+    ])  # fmt: skip
+
+
+def main(names: list[str]) -> None:
+    page = GALLERY / "index.md"
+    (GALLERY / "figures").mkdir(parents=True, exist_ok=True)
+    before = re.split(r"^(?=## )", page.read_text(encoding="utf-8"), flags=re.M)[1:] if page.exists() else []
+    sections = {part.partition("\n")[0].removeprefix("## "): part for part in before}
+    for name in names or NAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {"KERAS_BACKEND": "torch", "ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1", **os.environ}
+            command = [sys.executable, "-W", "ignore", __file__, "--one", name]
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        sections[name] = section(name, json.loads(done.stdout.rpartition("\nTOLD ")[2]))
+        parts = [sections[name] for name in NAMES if name in sections]
+        page.write_text("\n".join([HEAD, *(part.rstrip("\n") + "\n" for part in parts)]), encoding="utf-8")
+        print(name, flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        found = one(sys.argv[2])
+        print(f"\nTOLD {json.dumps(found)}")
+    else:
+        main(sys.argv[1:])
