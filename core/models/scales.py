@@ -3,15 +3,13 @@
 Metrics are skewed: many configurations are bad and alike, and good ones differ by little. How skewed, differs between
 trainings. Two maps are used.
 
-`Regrets` is a family of power transforms (Box and Cox 1964) with two parameters, the offset c and the power p. With
-r = (best - height) / (best - median),
+`LogRegrets` is a family with one parameter, the offset c. With r = (best - height) / (best - median),
 
-    z = -((1 + r / c)^p - 1) / p,    target = SIZE (z - z(median)) / deviation of z
+    z = -log(1 + r / c),    target = SIZE (z - z(median)) / deviation of z
 
-p = 1 keeps distances; p = 0 is the log regret -log(1 + r / c), which spreads values near the best the more, the smaller
-c is; below 0 the worst become alike. A search learns both with its kernel, by the likelihood of its own heights: the
-density of the targets times the slope of the map at each height (Snelson, Rasmussen and Ghahramani 2004, "Warped
-Gaussian processes").
+A small c spreads the values near the best, a large one keeps their distances. A search learns c with its kernel, by the
+likelihood of its own heights: the density of the targets times the slope of the map at each height (Snelson, Rasmussen
+and Ghahramani 2004, "Warped Gaussian processes").
 
 `NormalScores` needs no fit: z = Phi^-1(rank) among all heights, and in part the height itself. Models of final values
 use it, where each height stands for a share of the space.
@@ -45,58 +43,33 @@ def _width(known: Array) -> float:
     return float(known.max() - np.median(known)) or float(np.ptp(known))
 
 
-# -- regrets, with a learnt offset and power
+# -- log regrets, with a learnt offset
 
-Shape = tuple[float, float]  # log c and p
-USUAL: Shape = (math.log(0.3), 0.0)  # means of the prior
-_SHAPE_SD = (1.5, 0.5)  # its deviations
-SHAPES = ((math.log(0.01), math.log(100.0)), (-2.0, 1.0))  # limits
-_LOG = 1e-6  # powers so near to 0 are 0
-
-
-def _z(r: Array, shape: Shape) -> Array:
-    log, p = np.log1p(r * math.exp(-shape[0])), shape[1]
-    return np.asarray(-log if abs(p) < _LOG else -np.expm1(p * log) / p)
-
-
-def _slopes(r: Array, shape: Shape) -> Array:
-    """Return the slopes of z by log c and by p, (2, ...)."""
-    c, p = math.exp(shape[0]), shape[1]
-    log = np.log1p(r / c)
-    if abs(p) < _LOG:
-        by_power = -0.5 * log**2
-    else:
-        by_power = (np.expm1(p * log) / p - log * np.exp(p * log)) / p
-    return np.stack([np.exp(p * log) * r / (c + r), by_power])
+OFFSET = 0.3  # median of the prior of c
+_OFFSET_SD = 1.5  # deviation of log c
+OFFSETS = (0.01, 100.0)  # limits of c
 
 
 @dataclass(frozen=True)
-class Regrets:
-    """The monotone map between heights and targets for one shape; straight above the best height."""
+class LogRegrets:
+    """The monotone map between heights and targets for one offset; straight above the best height."""
 
     best: float
     width: float  # from the best to the median height
-    shape: Shape
+    offset: float
     middle: float  # z of the median
     deviation: float  # of z
 
     def targets(self, heights: Array) -> Array:
         """Return the targets of finite heights of any shape."""
         r = np.minimum((self.best - heights) / self.width, _WORST)
-        z = np.where(r < 0.0, -r * math.exp(-self.shape[0]), _z(np.maximum(r, 0.0), self.shape))
+        z = np.where(r < 0.0, -r / self.offset, -np.log1p(np.maximum(r, 0.0) / self.offset))
         return np.asarray(np.maximum(SIZE * (z - self.middle) / self.deviation, LOWEST))
 
     def height(self, targets: Array) -> Array:
-        """Return the heights of targets: the inverse. Targets below those of the worst height give that height."""
-        (log_c, p), z = self.shape, np.asarray(targets) * self.deviation / SIZE + self.middle
-        below = np.minimum(z, 0.0)
-        if abs(p) < _LOG:
-            log = -below
-        else:
-            with np.errstate(divide="ignore"):
-                log = np.log(np.maximum(1.0 - p * below, 0.0)) / p
-        log = np.minimum(log, math.log1p(_WORST * math.exp(-log_c)))
-        r = math.exp(log_c) * np.where(z > 0.0, -z, np.expm1(log))
+        """Return the heights of targets: the inverse."""
+        z = np.asarray(targets) * self.deviation / SIZE + self.middle
+        r = self.offset * np.where(z > 0.0, -z, np.expm1(np.maximum(-z, 0.0)))
         return np.asarray(self.best - self.width * r)
 
 
@@ -125,35 +98,33 @@ class Heights:
         return np.asarray(np.minimum((self.known.max() - self.known) / self._width, _WORST))
 
     @cached_property
-    def _median(self) -> Array:
-        return np.asarray(np.median(self._regrets))
+    def _middle(self) -> float:
+        return float(np.median(self._regrets))
 
-    def map(self, shape: Shape = USUAL) -> Regrets:
-        z, middle = _z(self._regrets, shape), float(_z(self._median, shape))
-        return Regrets(float(self.known.max()), self._width, shape, middle, float(z.std()))
+    def map(self, offset: float = OFFSET) -> LogRegrets:
+        z, middle = -np.log1p(self._regrets / offset), -math.log1p(self._middle / offset)
+        return LogRegrets(float(self.known.max()), self._width, offset, middle, float(z.std()))
 
-    def likelihood(self, heights: Array, shape: Shape) -> tuple[Array, Array, float, Array]:
-        """Return the targets (m,) of heights (m,), the log density that the map and its prior add, and slopes.
+    def likelihood(self, heights: Array, log_offset: float) -> tuple[Array, Array, float, float]:
+        """Return the targets (m,) of heights (m,), the log density that the map and the prior of c add, and slopes.
 
-        The order is: targets, their slopes (2, m) by the shape, the log density, its slopes (2,). Heights that count as
-        the worst, and those that diverged, add nothing: there the map is flat.
+        The order is: targets, their slope by log c, the log density, its slope by log c. Heights that count as the
+        worst, and those that diverged, add nothing: there the map is flat.
         """
-        scale, (log_c, p) = self.map(shape), shape
-        z, dz = _z(self._regrets, shape), _slopes(self._regrets, shape)
-        centred = dz - dz.mean(axis=1, keepdims=True)
-        d_deviation = (centred * (z - z.mean())).mean(axis=1) / scale.deviation
+        c = math.exp(log_offset)
+        scale, every = self.map(c), self._regrets
+        z, dz = -np.log1p(every / c), every / (c + every)
+        d_deviation = float(((z - z.mean()) * (dz - dz.mean())).mean()) / scale.deviation
+        d_middle = self._middle / (c + self._middle)
         r = np.minimum((scale.best - heights) / scale.width, _WORST)
         targets = scale.targets(heights)
-        moved = SIZE * (_slopes(r, shape) - _slopes(self._median, shape)[:, None])
-        slopes = (moved - np.outer(d_deviation, targets)) / scale.deviation
-        slopes[:, targets <= LOWEST] = 0.0
+        slope = SIZE * (r / (c + r) - d_middle) / scale.deviation - targets * d_deviation / scale.deviation
+        slope[targets <= LOWEST] = 0.0
         within = r[(heights > self.lowest) & (r < _WORST)]
-        log, n = np.log1p(within * math.exp(-log_c)), len(within)
-        off = (np.array(shape) - USUAL) / _SHAPE_SD
-        added = (p - 1.0) * log.sum() - n * (log_c + math.log(scale.deviation)) - 0.5 * off @ off
-        by_offset = (1.0 - p) * (within / (math.exp(log_c) + within)).sum() - n
-        d_added = np.array([by_offset, log.sum()]) - n * d_deviation / scale.deviation - off / _SHAPE_SD
-        return targets, slopes, float(added), d_added
+        off = (log_offset - math.log(OFFSET)) / _OFFSET_SD
+        added = -len(within) * math.log(scale.deviation) - np.log(c + within).sum() - 0.5 * off**2
+        d_added = -len(within) * d_deviation / scale.deviation - (c / (c + within)).sum() - off / _OFFSET_SD
+        return targets, slope, float(added), float(d_added)
 
 
 # -- normal scores

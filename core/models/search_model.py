@@ -24,7 +24,7 @@ from haltune.space import Space
 from haltune.space.domains import Float, bounding
 
 from .curve_rows import CurveTable
-from .scales import Heights, Regrets
+from .scales import Heights, LogRegrets
 from .stage_process import (
     LEARNT,
     VALUES_KEPT,
@@ -77,13 +77,13 @@ class SearchModel:
             if prior is None:
                 return learn_kernel_and_scale(self.stages, alone, heights)
             kernel = learn_kernel_and_scale(self.stages, alone.of_this(), heights)
-            scale = heights.map(kernel.shape)
+            scale = heights.map(kernel.offset)
             part = own.at(spread(own, LEARNT - len(prior), rng)).of_this()
             part = part.of_values(scale.targets(part.value))
             if len(own) < _DOUBTED:
-                return learn_kernel(self.stages, part.union(prior)).on(kernel.shape)
+                return learn_kernel(self.stages, part.union(prior)).on(kernel.offset)
             if (joint := self._fitted_beside(part, prior)) is not None:
-                return joint.on(kernel.shape)
+                return joint.on(kernel.offset)
             return kernel.without(range(1, self.stages.earlier + 1))
 
         return self._kernels((history.seed, own and own.key, prior and prior.key), learnt)
@@ -107,15 +107,15 @@ class SearchModel:
         """Return the posterior given all values, with pending trials as if they had ended at their means."""
         own = None
         if (heights := Heights.of(rows)) is not None:
-            targets = heights.map(kernel.shape).targets(heights.known)
+            targets = heights.map(kernel.offset).targets(heights.known)
             own = seen_at_stages(history.points, rows, self.stages, targets)
         process = StageProcess.of(kernel, _both(own, self._prior_kept, VALUES_KEPT))
         return process.with_ends(history.points[[t.id for t in history.pending]])
 
-    def scale(self, kernel: StageKernel, rows: CurveTable) -> Regrets | None:
+    def scale(self, kernel: StageKernel, rows: CurveTable) -> LogRegrets | None:
         """Return the map of this study's heights to targets; None while no two finite ones differ."""
         heights = Heights.of(rows)
-        return None if heights is None else heights.map(kernel.shape)
+        return None if heights is None else heights.map(kernel.offset)
 
     @cached_property
     def _prior_learnt(self) -> Seen | None:

@@ -24,6 +24,7 @@ share the amplitudes, steps and lengthscales: how well early epochs predict the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,7 +38,7 @@ from haltune.gp.gp import factorise, solve_lower, subset
 from haltune.gp.kernels import profile, squared_distances
 
 from .curve_rows import CurveTable
-from .scales import SHAPES, USUAL, Heights, Shape
+from .scales import OFFSET, OFFSETS, Heights
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,9 @@ class Stages:
 class StageKernel:
     """The covariances for one theta, as tables of stages (K, K)."""
 
-    def __init__(self, stages: Stages, theta: Array, shape: Shape = USUAL) -> None:
-        """shape: of the scale of this study's heights; see `scales.Regrets`."""
-        self.stages, self.theta, self.shape = stages, theta, shape
+    def __init__(self, stages: Stages, theta: Array, offset: float = OFFSET) -> None:
+        """offset: of the scale of this study's heights; see `scales.LogRegrets`."""
+        self.stages, self.theta, self.offset = stages, theta, offset
         amplitudes, steps, lengths, logits = stages.parts
         self.noise = float(np.exp(2 * theta[2])) + 1e-8  # variance
         self.scales = np.asarray(np.exp(theta[lengths]))  # (d,) lengthscales
@@ -217,11 +218,11 @@ class StageKernel:
         """Return the same with q = 0 for some of the prior studies, which are numbered from 1 on."""
         theta = self.theta.copy()
         theta[[self.stages.parts[3].start + j - 1 for j in studies]] = -np.inf
-        return StageKernel(self.stages, theta, self.shape)
+        return StageKernel(self.stages, theta, self.offset)
 
-    def on(self, shape: Shape) -> StageKernel:
+    def on(self, offset: float) -> StageKernel:
         """Return the same for values on another scale."""
-        return StageKernel(self.stages, self.theta, shape)
+        return StageKernel(self.stages, self.theta, offset)
 
     @property
     def correlations(self) -> Array:
@@ -331,19 +332,20 @@ def learn_kernel(stages: Stages, seen: Seen) -> StageKernel:
 
 
 def learn_kernel_and_scale(stages: Stages, seen: Seen, heights: Heights) -> StageKernel:
-    """Return the same together with the shape of the scale; the values seen are heights of this study."""
+    """Return the same together with the offset of the scale; the values seen are heights of this study."""
     from scipy.optimize import minimize
 
     def cost(both: Array) -> tuple[float, Array]:
-        targets, slopes, added, d_added = heights.likelihood(seen.value, (float(both[-2]), float(both[-1])))
-        value, gradient, weights = _descent(stages, seen.of_values(targets), both[:-2])
-        return value - added, np.append(gradient, slopes @ weights - d_added)
+        targets, slope, added, d_added = heights.likelihood(seen.value, both[-1])
+        value, gradient, weights = _descent(stages, seen.of_values(targets), both[:-1])
+        return value - added, np.append(gradient, weights @ slope - d_added)
 
-    start, bounds = np.append(stages.mean, USUAL), [*stages.bounds, *SHAPES]
+    start = np.append(stages.mean, math.log(OFFSET))
+    bounds = [*stages.bounds, (math.log(OFFSETS[0]), math.log(OFFSETS[1]))]
     options = {"maxfun": _EVALUATIONS}
     found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     theta = found.x if np.isfinite(found.fun) else start
-    return StageKernel(stages, theta[:-2], (float(theta[-2]), float(theta[-1])))
+    return StageKernel(stages, theta[:-1], math.exp(theta[-1]))
 
 
 def density(stages: Stages, seen: Seen, kernel: StageKernel) -> float:

@@ -39,7 +39,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.models.curve_rows import CurveRows
-from haltune.models.scales import Regrets
+from haltune.models.scales import LogRegrets
 from haltune.models.search_model import SearchModel, best_allowed, candidates, uncrowded
 from haltune.models.stage_process import FIRST_SHARE, StageKernel, Stages, stage_epochs
 from haltune.policies.acquisition import expected_improvement
@@ -721,7 +721,7 @@ class Remaining:
 
 
 def expected(
-    scale: Regrets | None, sign: float, mean: float, deviation: float, ucb: float | None = None
+    scale: LogRegrets | None, sign: float, mean: float, deviation: float, ucb: float | None = None
 ) -> dict[str, Any]:
     """Return the prediction in the metric's unit; nothing before two finite values differ."""
     if scale is None:
