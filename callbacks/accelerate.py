@@ -6,27 +6,32 @@ resume together, on as many processes as before. Report the same value in every 
 loaders before the loop starts.
 
 A checkpoint is the folder of accelerator.save_state with the random state of each process. haltune adds what Accelerate
-does not save: the number of passes over each loader, the position in the present pass, and the generators that shuffle
-it. In a study that counts steps, a loader continues at that position: it reads its first batches again, without
-training on them. Accelerate loads objects of register_for_checkpointing as pickles, so such a training does not pause.
-In one process, Ctrl-C waits for the end of the epoch or the step.
+does not save: the number of passes over each loader, the position in the present pass, the generators of its data, and
+trainable flags, modes and numbers of the models. In a study that counts steps, a loader continues at that position: it
+reads its first batches again, without training on them. A training does not pause if Accelerate would load objects of
+register_for_checkpointing, which are pickles, or if a model, an average, an optimizer or a schedule next to the loop
+changes and was not prepared. In one process, Ctrl-C waits for the end of the epoch or the step.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from haltune._utils.randomness import capture, damaged, of_tensor, restore, tensor_of
+from haltune._utils.interruption import Interruption
+from haltune._utils.randomness import capture, damaged, generators_in, restore, set_states, states_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from .changes import fingerprint
+from .changes import Print, beside, differences, fingerprint, known_of, parts_of, set_beside
 from .loop import TrainingLoop, other_ranks
+from .objects import of_library, of_program
 
 
 class AcceleratedLoop(TrainingLoop):
@@ -81,7 +86,11 @@ class AcceleratedLoop(TrainingLoop):
         super().__init__(trial, verbose, save=accelerator.save_state, suffix=suffix, together=True, now=now)
         self._accelerator = accelerator
         self._reporter.resume_hint = "The loop loads trial.checkpoint itself, so leave out accelerator.load_state"
-        self._start: int | None = None  # fingerprint of the weights with which it starts
+        self._start: str | None = None  # fingerprint of the weights with which it starts
+        self._beside: list[Any] = []  # of each model, what its state lacks, at the start
+        self._restored: list[Any] = []  # the same, what earlier attempts changed
+        self._around: dict[str, tuple[Any, Print]] = {}  # what the program has next to the loop, as it was at the start
+        self._interruption: Interruption | None = None
         if accelerator.project_configuration.automatic_checkpoint_naming:
             raise NotSupported(
                 "This Accelerator names its checkpoints itself, so haltune cannot find them. Make it without "
@@ -104,7 +113,15 @@ class AcceleratedLoop(TrainingLoop):
             if not (isinstance(loader, _Placed) or getattr(loader, "use_stateful_dataloader", False)):
                 kind = type(loader)  # Python looks an iterator up in the class, and Accelerate overrides __class__
                 vars(object)["__class__"].__set__(loader, type(kind.__name__, (_Placed, kind), {}))
+        known, around = known_of(*self._prepared()), _stateful(sys._getframe(1))
+        self._around = {name: (one, Print(one, known)) for name, one in around if id(one) not in known}
         return super().__iter__()
+
+    def _epochs(self, interruption: Interruption) -> Iterator[int]:
+        self._interruption = interruption
+        self._restored = self._restored or [{} for _ in self._accelerator._models]
+        self._beside = [beside(model) for model in self._accelerator._models]
+        yield from super()._epochs(interruption)
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
@@ -121,18 +138,41 @@ class AcceleratedLoop(TrainingLoop):
         return self.trial.signer(self._start)
 
     def _save_together(self, keep: bool = False) -> None:
-        if self._accelerator._custom_objects:
-            raise NotSupported(
-                "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
-            )
+        waits = self._interruption is not None and self._interruption.waits
+        if (why := self._lost(not keep and (self._reporter.pausing or waits))) is not None:
+            raise NotSupported(why)
         super()._save_together(keep)
+
+    def _prepared(self) -> list[Any]:
+        held = self._accelerator
+        parts = (held._models, held._optimizers, held._schedulers, held._dataloaders, held._custom_objects)
+        return [one for part in parts for one in part] + [held.scaler]
+
+    def _lost(self, resumes: bool) -> str | None:
+        """Return why accelerator.save_state does not save all that counts now, or None.
+
+        resumes: the trial is to resume from it; otherwise only models count.
+        """
+        if self._accelerator._custom_objects:
+            return "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
+        known = known_of(*self._prepared())
+        for name, (one, before) in self._around.items():
+            if (resumes or hasattr(one, "named_parameters")) and Print(one, known) != before:
+                return f"{name} changes in training, and accelerator.save_state leaves it out (prepare it, too)"
+        for loader in self._accelerator._dataloaders if resumes else ():
+            if getattr(loader, "persistent_workers", False):
+                return "persistent workers have random states that cannot be saved (set persistent_workers=False)"
+            if (getattr(loader, "_haltune_place", None) or {}).get("drawn"):
+                return "its sampler draws random numbers within a pass, which are not repeated (draw them at its start)"
+        return None
 
     def _write(self, path: Path) -> None:
         self._accelerator.save_state(path)
         ranks = torch_ranks()
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
-        flags = [[p.requires_grad for p in model.parameters()] for model in self._accelerator._models]
-        state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "flags": flags}
+        models = zip(self._accelerator._models, self._beside, self._restored, strict=True)
+        changed = [differences(beside(model), before, earlier) for model, before, earlier in models]
+        state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed}
         (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
 
     def _restore(self) -> None:
@@ -149,34 +189,48 @@ class AcceleratedLoop(TrainingLoop):
         if processes != ranks.size:
             raise other_ranks(self.trial.id, processes, ranks.size)
         self._accelerator.load_state(folder)
-        for model, trainable in zip(self._accelerator._models, state["flags"], strict=True):
-            for parameter, requires in zip(model.parameters(), trainable, strict=True):
-                parameter.requires_grad_(requires)
+        self._restored = state["models"]
+        for model, found in zip(self._accelerator._models, self._restored, strict=True):
+            set_beside(model, found)
         for loader, state in zip(self._accelerator._dataloaders, loaders, strict=True):
             _set_loader(loader, state)
         restore(randomness)
 
 
 class _Placed:
-    """Prepared loader that knows its position in the present pass, and can start within a pass."""
+    """Prepared loader that knows its position in the present pass, and can start within a pass.
 
-    _haltune_place: dict[str, Any] | None = None  # random state at the start of the pass, number of batches taken
+    A loader of Accelerate reads one batch ahead: before the loop's body draws the numbers that, without a pause, it
+    draws after it. So the batch that was read ahead is read again with the random state that it was read with.
+    """
+
+    # random states at the start of the pass and before the last batch was read, number of batches taken, whether a
+    # sampler may have drawn within the pass
+    _haltune_place: dict[str, Any] | None = None
     _haltune_resumes: dict[str, Any] | None = None  # the position at which the next pass starts
 
     def __iter__(self) -> Iterator[Any]:
         resumes, self._haltune_resumes = self._haltune_resumes, None
-        now = {"random": capture(), "generators": _states(self)}
-        place: dict[str, Any] = resumes or now | {"taken": 0}
+        place: dict[str, Any] = resumes or {"start": _random(self), "taken": 0, "drawn": False}
         self._haltune_place = place
-        if resumes is not None:
-            _set_random(self, resumes)
         batches = super().__iter__()  # type: ignore[misc]
-        for _ in range(place["taken"]):
-            next(batches)
         if resumes is not None:
+            now = _random(self)
+            _set_random(self, place["start"])
+            for taken in range(place["taken"]):
+                if taken and taken + 1 == place["taken"]:
+                    _set_random(self, place["ahead"])
+                next(batches)
             _set_random(self, now)
+        watched = _own_samplers(self)
         try:
-            for batch in batches:
+            while True:
+                place["ahead"] = _random(self)
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                place["drawn"] |= watched and place["taken"] > 0 and _random(self) != place["ahead"]
                 place["taken"] += 1
                 yield batch
         finally:
@@ -189,7 +243,7 @@ def _of_loader(loader: Any) -> dict[str, Any]:
     return {
         "iteration": getattr(loader, "iteration", 0),
         "seed": getattr(_sampler(loader), "initial_seed", None),
-        "generators": _states(loader),
+        "generators": states_of(_generators(loader)),
         "place": getattr(loader, "_haltune_place", None),
     }
 
@@ -198,34 +252,55 @@ def _set_loader(loader: Any, state: dict[str, Any]) -> None:
     loader.iteration = state["iteration"]
     if state["seed"] is not None:
         _sampler(loader).initial_seed = state["seed"]
-    _set_generators(loader, state["generators"])
+    set_states(_generators(loader), state["generators"])
     if isinstance(loader, _Placed):
         loader._haltune_resumes = state["place"]
 
 
+def _random(loader: Any) -> dict[str, Any]:
+    return {"random": capture(), "generators": states_of(_generators(loader))}
+
+
 def _set_random(loader: Any, state: dict[str, Any]) -> None:
     restore(state["random"])
-    _set_generators(loader, state["generators"])
+    set_states(_generators(loader), state["generators"])
 
 
-def _set_generators(loader: Any, states: list[str]) -> None:
-    for generator, text in zip(_generators(loader), states, strict=False):
-        generator.set_state(tensor_of(text))
-
-
-def _states(loader: Any) -> list[str]:
-    return [of_tensor(generator.get_state()) for generator in _generators(loader)]
+def _own_samplers(loader: Any) -> bool:
+    """Return whether a loader has samplers of the program's, which may draw within a pass."""
+    batches = getattr(loader, "batch_sampler", None)
+    samplers = [getattr(loader, "sampler", None), batches, getattr(batches, "batch_sampler", None), _sampler(loader)]
+    kinds = [type(sampler).__module__.partition(".")[0] for sampler in samplers if sampler is not None]
+    return not {*kinds} <= {"torch", "accelerate"}
 
 
 def _sampler(loader: Any) -> Any:
     return loader.get_sampler() if hasattr(loader, "get_sampler") else None
 
 
-def _generators(loader: Any) -> list[Any]:
-    """Return the distinct generators that shuffle a loader; if there is none, that of the process."""
-    held = [
-        getattr(loader, "synchronized_generator", None),
-        getattr(loader, "generator", None),
-        getattr(_sampler(loader), "generator", None),
-    ]
-    return list({id(generator): generator for generator in held if generator is not None}.values())
+def _generators(loader: Any) -> dict[str, Any]:
+    """Return the generators of a loader's data and samplers; if there is none, those of the process count."""
+    return generators_in(*parts_of(loader), _sampler(loader))
+
+
+# what the program has next to the loop
+
+
+def _stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+    """Yield the models, averages, optimizers and schedules that the functions around the loop hold, by name.
+
+    Accelerate does not know what was not prepared. Without these names, an average of the weights or a schedule would
+    start again in a resumed training.
+    """
+    while frame is not None:
+        if not of_library(str(frame.f_globals.get("__name__"))):
+            for name, value in list(frame.f_locals.items()):
+                if _has_state(value):
+                    yield name, value
+                elif of_program(type(value)) and hasattr(value, "__dict__"):
+                    yield from ((f"{name}.{inner}", one) for inner, one in vars(value).items() if _has_state(one))
+        frame = frame.f_back
+
+
+def _has_state(value: Any) -> bool:
+    return callable(getattr(type(value), "state_dict", None))

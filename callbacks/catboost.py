@@ -9,8 +9,9 @@ detector. CatBoost refuses a snapshot for other data or parameters. CatBoost wri
 callback then, and replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the
 trial ends.
 
-The best trial's model is kept as fit returns it: with an eval_set this is the model of CatBoost's best round, unless
-use_best_model=False. So make the goal Minimize("validation-RMSE", of="best"), with the metric of eval_metric=.
+The best trial's model is kept with the rounds up to the one with which the trial counts. With an eval_set, fit returns
+the model of CatBoost's best round, unless use_best_model=False. So make the goal Minimize("validation-RMSE",
+of="best"), with the metric of eval_metric=; otherwise that model does not have the trial's value, and is not kept.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class HaltuneCallback(Reporting):
     _model: Any = None  # from the start of fit until the trial ends
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
+    _given = 0  # rounds of the model that fit was given to continue
     _cuts = False  # whether CatBoost keeps the best round
 
     def _setup(self) -> None:
@@ -155,11 +157,13 @@ class HaltuneCallback(Reporting):
 
     def _owner(self, fit: FrameType | None) -> int | None:
         """Return the trial of the study whose model the fit was given to continue, or None."""
+        self._given = 0
         if fit is None or (given := fit.f_locals["init_model"]) is None:
             return None
+        loaded = fit.f_locals["train_params"]["init_model"]
+        self._given = 0 if loaded is None else loaded.tree_count_
         if isinstance(given, (str, os.PathLike)) and (owner := self.trial.owner(given)) is not None:
             return owner
-        loaded = fit.f_locals["train_params"]["init_model"]
         return None if loaded is None else self.trial.signer(_mark(loaded))
 
     def _refuse_snapshot(self, position: int) -> None:
@@ -196,14 +200,28 @@ class HaltuneCallback(Reporting):
             reporter.attempt(lambda: self.trial.save(self._write, _SNAPSHOT), over=True)
         if model is not None and model.is_fitted():
             self.trial.sign(_mark(model))
-        keep_best(reporter, partial(_write, model), _MODEL)
-        reporter.end_of_fit(lambda path: model.save_model(str(path)), _MODEL)
+        keep_best(reporter, partial(self._write_model, model), _MODEL)
+        reporter.end_of_fit(lambda path: self._write_model(model, path, int(self.trial.epoch)), _MODEL)
         reporter.leave()
 
     def _fail(self, error: Exception) -> None:
         self._reporter.postpone()
         self.trial.fail(error)
         raise error
+
+    def _write_model(self, model: Any, path: Path, rounds: int) -> None:
+        """Save the model of the first rounds of the trial.
+
+        Raises NotSupported if CatBoost has cut later ones than its own best.
+        """
+        there = model.tree_count_ - self._given
+        if there < rounds:
+            do = ". Make the goal the metric of eval_metric=, or pass use_best_model=False"
+            do = do if self.trial.goal.of == "best" else ""  # otherwise it was advised at the start
+            raise NotSupported(f"CatBoost kept its best round {there}, but the trial counts with {rounds}{do}")
+        cut = model.copy()
+        cut.shrink(self._given + rounds)
+        cut.save_model(str(path))
 
     def _write(self, path: Path) -> None:
         if self._file is None or not self._file.exists():
@@ -217,18 +235,6 @@ def _mark(model: Any) -> str:
 
 class _Training:
     """One call of fit: an estimator that is fitted again starts from scratch."""
-
-
-def _write(model: Any, path: Path, rounds: int) -> None:
-    """Save the model of the first `rounds`. Raises NotSupported if CatBoost has cut later ones than its own best."""
-    if model.tree_count_ < rounds:
-        raise NotSupported(
-            f"CatBoost kept its best round {model.tree_count_} by eval_metric=, but the trial counts with {rounds}: "
-            "make the goal the metric of eval_metric=, or pass use_best_model=False"
-        )
-    cut = model.copy()
-    cut.shrink(rounds)
-    cut.save_model(str(path))
 
 
 def _last(columns: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, float], int]:

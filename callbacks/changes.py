@@ -1,29 +1,104 @@
-"""What changes in a training besides the weights: prints of objects, to compare them before and after.
+"""What changes in a training besides the weights, to save it or to say that it cannot be saved.
 
-A plain value can be saved as JSON. Of any other value, a `Print` tells whether it has changed since an earlier print.
+`Attributes` follows the attributes of the program's objects, such as callbacks. `beside` returns what a torch model
+holds beside its state_dict. `fingerprint` tells whether weights are others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from haltune._utils.randomness import generators_in, states_of
+from haltune.errors import NotSupported
+
+from . import objects
+from .reporter import digest
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
 _OF_TORCH = ("training", "call_super_init", "_is_full_backward_hook")
+_SAMPLED = 64  # elements of a tensor in a fingerprint, besides its sum
+
+Found = Mapping[str, Mapping[str, Any]]
+Owners = Iterable[tuple[str, Any]]
+
+
+class Attributes:
+    """What tells whether attributes of a program's objects have changed since they were first seen.
+
+    Of all methods: owners are the objects with their names; saved are the models and optimizers of the checkpoint.
+    skip: names of attributes that frameworks set.
+    """
+
+    def __init__(self, *skip: str) -> None:
+        self._skip = skip
+        self._seen: set[str] = set()  # names of objects
+        self._before: dict[str, Any] = {}  # marks of plain data, prints of others
+        self._states: dict[str, Any] = {}  # that earlier attempts changed
+
+    def see(self, owners: Owners, saved: Iterable[Any]) -> None:
+        """Note the present attributes of objects that were not seen before; later ones count as changes."""
+        new = [(place, owner) for place, owner in owners if place not in self._seen]
+        self._seen |= {place for place, _ in new}
+        self._before |= self._now(self._values(new), [*saved])
+
+    def changed(self, owners: Owners, saved: Iterable[Any]) -> dict[str, Any]:
+        """Return the states of plain data that changed, in earlier attempts too."""
+        values, weights = self._values(owners), _storages(saved := [*saved])
+        now = {n: one for n, one in self._now(values, saved).items() if isinstance(one, str)}
+        changed = [name for name, one in now.items() if one != self._before.get(name)]
+        return self._states | {name: objects.data_of(values[name], weights=weights) for name in changed}
+
+    def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
+        """Return the name of an attribute that changed and is not plain data, or None."""
+        for name, one in self._now(self._values(owners), [*saved]).items():
+            if isinstance(one, Print) and (one != self._before[name] if name in self._before else one.trains):
+                return name
+        return None
+
+    def put_back(self, owners: Owners, states: Mapping[str, Any], device: Any = None) -> None:
+        """Set what `changed` returned in an earlier attempt; what was built otherwise stays as it is."""
+        self._states = dict(states)
+        for place, owner in owners:
+            for name, state in states.items():
+                if name.startswith(f"{place}."):
+                    attribute = name.removeprefix(f"{place}.")
+                    with suppress(NotSupported):
+                        setattr(owner, attribute, objects.put_back(state, vars(owner).get(attribute), device))
+
+    def _values(self, owners: Owners) -> dict[str, Any]:
+        return {
+            f"{place}.{name}": value
+            for place, owner in owners
+            for name, value in vars(owner).items()
+            if name not in self._skip
+        }
+
+    def _now(self, values: Mapping[str, Any], saved: list[Any]) -> dict[str, Any]:
+        weights, known = _storages(saved), known_of(*saved)
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            mark = objects.mark(value, weights=weights)
+            found[name] = mark if objects.is_data(mark) else Print(value, known)
+        return found
+
+
+def _storages(saved: Iterable[Any]) -> set[int]:
+    return {place for part in saved if hasattr(part, "named_parameters") for place in objects.storages(part)}
 
 
 class Print:
-    """What tells whether an object has changed: the versions of its tensors, the numbers in it.
+    """What tells whether an object has changed: a sample of its tensors, the numbers in it.
 
-    known: ids of the objects that the checkpoint has: the trained parameters, their optimizer and its schedule.
+    known: ids of the objects that the checkpoint has: see `known_of`.
     """
 
     def __init__(self, value: Any, known: set[int]) -> None:
         self._print = _printed(value, known, 3)
+        self.trains = self._print is not None and _trains(value)  # a model, an optimizer or a tensor of its own
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Print) and self._print == other._print
@@ -31,63 +106,85 @@ class Print:
     __hash__ = None  # type: ignore[assignment]
 
 
+def known_of(*saved: Any) -> set[int]:
+    """Return the ids of models, optimizers and what trains them, of what is in them and of what they wrap."""
+    known: set[int] = set()
+    for part in saved:
+        inner = [getattr(part, name, None) for name in ("optimizer", "scheduler", "opt", "module")]
+        known |= {id(one) for one in (part, *inner) if one is not None}
+        known |= {id(p) for p in part.parameters()} if hasattr(part, "named_parameters") else set()
+    return known
+
+
 def _printed(value: Any, known: set[int], depth: int) -> Any:
-    if is_plain(value):
+    if value is None or type(value) in (bool, int, float, str):
         return repr(value)
     if id(value) in known:
         return None
     if hasattr(value, "untyped_storage"):
-        return tuple(value.shape), value.data_ptr(), version(value)
+        return _digest([value])
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if hasattr(value, "named_parameters"):
         tensors = [*value.parameters(), *value.buffers()]
         if any(id(t) in known for t in tensors):
             return None
-        return [_printed(t, known, depth) for t in tensors]
+        return _digest(tensors)
     if not depth or callable(value):
         return None
     if isinstance(value, dict):
         return {repr(key): _printed(inner, known, depth - 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
         return [_printed(inner, known, depth - 1) for inner in value]
-    if callable(getattr(value, "zero_grad", None)) and callable(getattr(value, "state_dict", None)):  # an optimizer
-        return _printed(value.state_dict(), known, 5)
+    if callable(getattr(type(value), "state_dict", None)):  # an optimizer, a schedule
+        with suppress(Exception):  # loaders of Accelerate have none, and raise
+            return _printed(value.state_dict(), known, 5)
+        return None
     if type(value).__module__.split(".")[0] in _LIBRARIES:
         return None
     generators = repr(states_of(generators_in(value)))
     return generators, {k: _printed(v, known, depth - 1) for k, v in getattr(value, "__dict__", {}).items()}
 
 
-def version(tensor: Any) -> int:
-    """Return how often a tensor was changed in place.
-
-    torch has no public name for it. Without it, the weights that a callback holds would be copied to see a change.
-    """
-    return int(tensor._version)
+def _trains(value: Any) -> bool:
+    """Return whether it is a tensor, a model or an optimizer, rather than something that shows or measures."""
+    return any(hasattr(value, name) for name in ("untyped_storage", "named_parameters", "zero_grad"))
 
 
-def is_plain(value: Any) -> bool:
-    """Return whether JSON returns the same value."""
-    if value is None or type(value) in (bool, int, float, str):
-        return True
-    if type(value) is list:
-        return all(map(is_plain, value))
-    return type(value) is dict and all(type(key) is str and is_plain(inner) for key, inner in value.items())
+# a torch model
 
 
-def numbers(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the numbers that the modules of a torch model hold, by name: "module.attribute"."""
-    for module, holder in model.named_modules():
-        for name, value in vars(holder).items():
-            if type(value) in (bool, int, float) and name not in _OF_TORCH:
-                yield f"{module}.{name}", value
-
-
-def set_numbers(model: Any, found: Mapping[str, Any]) -> None:
-    """Set what `numbers` yielded in an earlier attempt."""
+def beside(model: Any) -> dict[str, dict[str, Any]]:
+    """Return what changes in a torch model and is not in its state_dict: trainable flags, modes, numbers of modules."""
     modules = dict(model.named_modules())
-    for name, value in found.items():
+    return {
+        "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
+        "modes": {name: module.training for name, module in modules.items()},
+        "numbers": {
+            f"{module}.{name}": value
+            for module, holder in modules.items()
+            for name, value in vars(holder).items()
+            if type(value) in (bool, int, float) and name not in _OF_TORCH
+        },
+    }
+
+
+def differences(now: Found, before: Found, earlier: Found) -> dict[str, dict[str, Any]]:
+    """Return what `beside` returns otherwise than before, and what earlier attempts changed."""
+    return {
+        kind: {**earlier.get(kind, {}), **{k: v for k, v in of.items() if v != before[kind].get(k)}}
+        for kind, of in now.items()
+    }
+
+
+def set_beside(model: Any, found: Found) -> None:
+    """Set what `differences` returned in an earlier attempt; names that the model lacks are left out."""
+    parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
+    for name in parameters.keys() & found.get("flags", {}).keys():
+        parameters[name].requires_grad_(found["flags"][name])
+    for name in modules.keys() & found.get("modes", {}).keys():
+        modules[name].training = found["modes"][name]
+    for name, value in found.get("numbers", {}).items():
         module, _, attribute = name.rpartition(".")
         if module in modules:
             setattr(modules[module], attribute, value)
@@ -99,10 +196,30 @@ def local(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def fingerprint(*models: Any) -> int:
-    """Return a number that differs between torch models with other weights, from the parts that this process holds."""
+def parts_of(loader: Any) -> list[Any]:
+    """Return what reads the data of a torch loader: the data set, the function that makes batches, and the samplers."""
+    names = ("dataset", "collate_fn", "sampler", "batch_sampler", "generator", "synchronized_generator")
+    return [getattr(loader, name, None) for name in names]
+
+
+def fingerprint(*models: Any) -> str:
+    """Return a text that differs between torch models with other weights."""
+    return _digest([p for model in models for p in model.parameters() if p.is_floating_point()])
+
+
+def _digest(tensors: list[Any]) -> str:
+    """Return a digest of the sum and of a few elements of each tensor.
+
+    All elements are read where they are, and few are copied. Their versions would not do: an average that is written by
+    `tensor.data` has the same version.
+    """
     import torch
 
-    weights = [local(p) for model in models for p in model.parameters() if p.is_floating_point()]
-    sums = [p.sum(dtype=torch.float64).cpu() for p in weights if p.device.type != "meta"]
-    return hash(tuple(torch.stack(sums).tolist())) if sums else 0
+    shapes = repr([(tuple(t.shape), t.dtype) for t in tensors]).encode()
+    parts: dict[Any, list[Any]] = {}  # by device, for one copy from each
+    for t in (local(t) for t in tensors if t.device.type != "meta" and t.layout is torch.strided):
+        real = torch.view_as_real(t) if t.is_complex() else t
+        flat = real.reshape(-1)
+        few = flat[:: len(flat) // _SAMPLED + 1].double()
+        parts.setdefault(t.device, []).extend((real.sum(dtype=torch.float64)[None], few))
+    return digest([shapes, *(torch.cat(of_device).cpu().numpy() for of_device in parts.values())])

@@ -7,8 +7,8 @@ model starts the curve again.
 
 A checkpoint is a folder with model.pth as fastai saves it (weights and optimizer), the file of SaveModelCallback,
 gradients that wait for their update, and progress.json with the metrics of each epoch, the random state, trainable
-flags, the loss scale, and the numbers, texts, lists and dicts of callbacks. If a callback changes anything else, such
-as an average of the weights, a pause is declined. If other weights were evaluated, those are kept.
+flags, the loss scale, and plain data of callbacks. If a callback changes anything else, such as an average of the
+weights, a pause is declined. If other weights were evaluated, those are kept.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ from haltune._utils.randomness import capture, damaged, restore, tupled
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
+from . import objects
 from .base import Reporting
-from .changes import Print, fingerprint, is_plain, numbers, set_numbers
+from .changes import Attributes, beside, differences, fingerprint, set_beside
 from .reporter import missing, two_callbacks
 
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
-_PARTS = ["random", "loaders", "smooth", "records", "flags", "frozen", "gradients", "changed", "scaler", "schedules"]
+_PARTS = [
+    "random", "loaders", "smooth", "records", "model", "frozen", "gradients", "callbacks", "scaler", "schedules",
+]  # fmt: skip
 _METRICS = "Give Learner(..., metrics=...)"
 
 
@@ -83,7 +86,7 @@ class HaltuneCallback(Reporting):
     def _setup(self) -> None:
         self._fits = self._trained = False  # a fit is running; it has trained an epoch
         self._course = _Course()
-        self._weights = 0  # fingerprint of the weights after the last epoch
+        self._weights = ""  # fingerprint of the weights after the last epoch
         self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
         self._courses()
 
@@ -123,7 +126,7 @@ class HaltuneCallback(Reporting):
 
     def before_train(self) -> None:
         if self._fits:  # what the callbacks make at the start of a fit is there
-            self._course.start = self._present() | self._course.start
+            self._start()
 
     def after_train(self) -> None:
         self._trained = self._fits
@@ -274,29 +277,24 @@ class HaltuneCallback(Reporting):
 
     # the state of the training
 
+    def _start(self) -> None:
+        """Note what the callbacks and the model have before the epoch, as far as it was not seen before."""
+        course, learn = self._course, self.learn
+        if not course.tensors:
+            course.tensors = {name: list(value.shape) for name, value in learn.model.state_dict().items()}
+            course.beside = beside(learn.model)
+        course.attributes.see(self._own_callbacks(), self._saved())
+
+    def _saved(self) -> list[Any]:
+        return [self.learn.model, self.learn.opt, self.learn]
+
     def _lost(self) -> str | None:
         """Return why a training that paused now would not continue as if it had not; None if it would."""
-        start = self._course.start
-        for name, value in self._present().items():
-            if name == "tensors" and value != start[name]:
-                return "the model has other parameters or buffers than at the start, and a new model lacks them"
-            if isinstance(value, Print) and value != start.get(name, value):
-                return (
-                    f"{name.partition('.')[2]} changes in training, and haltune saves only numbers, texts, lists and "
-                    "dicts of callbacks"
-                )
-        return None
-
-    def _present(self) -> dict[str, Any]:
-        """Return what can change besides weights, optimizer and flags; `Print`s of what cannot be saved."""
-        learn, found = self.learn, {}
-        known = {id(part) for part in (*learn.model.parameters(), learn.opt, getattr(learn.opt, "opt", None))}
-        for place, callback in self._own_callbacks():
-            for name, value in vars(callback).items():
-                if name != "learn":
-                    found[f"{place}.{name}"] = value if is_plain(value) else Print(value, known)
-        found |= {f"model:{name}": value for name, value in numbers(learn.model)}
-        return found | {"tensors": {name: list(value.shape) for name, value in learn.model.state_dict().items()}}
+        course = self._course
+        if course.tensors != {name: list(value.shape) for name, value in self.learn.model.state_dict().items()}:
+            return "the model has other parameters or buffers than at the start, and a new model lacks them"
+        name = course.attributes.lost(self._own_callbacks(), self._saved())
+        return None if name is None else objects.unsaved(name.partition(".")[2])
 
     def _own_callbacks(self) -> Iterator[tuple[str, Any]]:
         """Yield the user's callbacks and fastai's that count within an epoch, each with its number and class."""
@@ -341,17 +339,16 @@ class HaltuneCallback(Reporting):
                 if file.is_file():
                     shutil.copyfile(file, folder / f"best-{i}.pth")
         loaders = [dl.rng.getstate() if hasattr(dl, "rng") else None for dl in learn.dls.loaders]
-        present = {k: v for k, v in self._present().items() if not isinstance(v, Print) and v != course.start.get(k)}
         scaler = vars(learn).get("scaler")
         progress = {
             "random": capture(),
             "loaders": loaders,
             "smooth": [recorder.smooth_loss.count, float(recorder.smooth_loss.val)],
             "records": course.records,
-            "flags": {name: p.requires_grad for name, p in parameters.items()},
+            "model": differences(beside(learn.model), course.beside, course.found),
             "frozen": getattr(learn.opt, "frozen_idx", None),
             "gradients": [*gradients],
-            "changed": course.changed | present,
+            "callbacks": course.attributes.changed(self._own_callbacks(), self._saved()),
             "scaler": None if scaler is None else scaler.state_dict(),
             "schedules": self._schedules(),
         }
@@ -380,17 +377,13 @@ class HaltuneCallback(Reporting):
         if (folder / _GRADIENTS).is_file():
             waiting = torch.load(folder / _GRADIENTS, map_location=device, weights_only=True)
         for name, parameter in learn.model.named_parameters():
-            parameter.requires_grad_(progress["flags"][name])
             zero = torch.zeros_like(parameter) if name in progress["gradients"] else None
             parameter.grad = waiting.get(name, zero)
         if progress["frozen"] is not None:
             learn.opt.frozen_idx = progress["frozen"]
-        changed = self._course.changed = progress["changed"]
-        for place, callback in self._own_callbacks():
-            for name, value in changed.items():
-                if name.startswith(f"{place}."):
-                    setattr(callback, name.removeprefix(f"{place}."), json.loads(json.dumps(value)))
-        set_numbers(learn.model, {k.removeprefix("model:"): v for k, v in changed.items() if k.startswith("model:")})
+        self._course.found = progress["model"]
+        set_beside(learn.model, self._course.found)
+        self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
             learn.scaler.load_state_dict(progress["scaler"])
         for i, file in enumerate(self._best_files()):
@@ -412,8 +405,10 @@ class _Course:
     before: int = 0  # epochs of the fits before the present one
     records: list[list[float]] = field(default_factory=list)  # the table's columns for each epoch of all fits
     resumes: bool = False  # the checkpoint is to be loaded
-    start: dict[str, Any] = field(default_factory=dict)  # what can change besides the weights, as it was first
-    changed: dict[str, Any] = field(default_factory=dict)  # of it, what earlier attempts changed
+    attributes: Attributes = field(default_factory=lambda: Attributes("learn"))  # of callbacks
+    tensors: dict[str, Any] = field(default_factory=dict)  # shapes of the model's, at the start
+    beside: dict[str, Any] = field(default_factory=dict)  # what its state_dict lacks, at the start
+    found: dict[str, Any] = field(default_factory=dict)  # of it, what earlier attempts changed
 
 
 class _Courses:

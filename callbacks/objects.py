@@ -136,10 +136,11 @@ def of_program(kind: type) -> bool:
     """Return whether a class and its bases are of the user's program: libraries restore theirs."""
     if kind.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__", "types", "argparse"}:
         return False
-    return not any(_of_library(base.__module__) for base in kind.__mro__)
+    return not any(of_library(base.__module__) for base in kind.__mro__)
 
 
-def _of_library(module: str) -> bool:
+def of_library(module: str) -> bool:
+    """Return whether a module is of an installed package or of haltune."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     return module.partition(".")[0] == "haltune" or any(part in file for part in ("site-packages", "dist-packages"))
 
@@ -188,7 +189,7 @@ class _Reader:
         return {"is": "object", "class": _class(value), "attributes": attributes}
 
     def _is_read(self, value: Any, part: bool) -> bool:
-        return _is_plain(value) and (part or isinstance(value, self._parts))
+        return _in_attributes(value) and (part or isinstance(value, self._parts))
 
     def _tensor(self, value: Any, name: str) -> dict[str, Any]:
         import torch
@@ -305,7 +306,7 @@ class _Writer:
         return made_of(new) if made_of else new
 
 
-def _is_plain(value: Any) -> bool:
+def _in_attributes(value: Any) -> bool:
     """Return whether all that an object remembers is in its attributes: Python made its classes, without slots."""
     classes = [c for c in type(value).__mro__ if c is not object]
     python = all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes)

@@ -28,8 +28,8 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from .base import Portable, Reporting
+from .changes import fingerprint
 from .objects import put_back, state_of
-from .reporter import digest
 
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # algorithm -> the trial and its attempt
 _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_buffer", "ep_success_buffer")
@@ -111,7 +111,7 @@ class HaltuneCallback(Reporting):
         if fresh and trial.checkpoint is not None and trial.ended is None:
             self._load(trial.checkpoint)
         _TRAINED[model] = attempt
-        self._start = _mark(model)
+        self._start = fingerprint(model.policy)
         self._fitted = _updates(model)
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
@@ -195,7 +195,7 @@ class HaltuneCallback(Reporting):
 
     def _sign(self) -> None:
         """Sign the policy, which the program may save, if it has learnt."""
-        if (mark := _mark(self.model)) != self._start:
+        if (mark := fingerprint(self.model.policy)) != self._start:
             self.trial.sign(mark)
 
     def _report(self, reward: float) -> None:
@@ -273,10 +273,6 @@ class HaltuneCallback(Reporting):
 def _updates(model: Any) -> int:
     """Return the updates of a policy so far."""
     return int(model._n_updates)
-
-
-def _mark(model: Any) -> str:
-    return digest(w.detach().cpu().numpy() for w in model.policy.parameters())
 
 
 def _follow(callback: Any, hook: str, act: Callable[[], None]) -> None:

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
-from haltune.errors import NotSupported
 
 from . import objects
 from .base import Portable
-from .changes import Print, numbers, set_numbers
+from .changes import Attributes, Print, beside, differences, known_of, parts_of, set_beside
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -48,7 +47,7 @@ class Unsaved(Portable):
         self._trainer, self._of = trainer, of
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
-        self._marks: dict[str, str] = {}  # of the attributes of callbacks, likewise
+        self._attributes = Attributes()
         self._pass: dict[str, Any] = {}  # random states at the start of the present pass
         self._print: Any = None  # random states before the data are read
         self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
@@ -63,7 +62,7 @@ class Unsaved(Portable):
         self._loader, self._generators = train_dataloader, {}
         if args.fsdp or args.deepspeed:  # which do not pause
             return
-        self._generators = generators_in(*_parts(train_dataloader))
+        self._generators = generators_in(*parts_of(train_dataloader))
         inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
         if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
             self._drawn = _Watched(inner).drawn
@@ -74,8 +73,7 @@ class Unsaved(Portable):
                 self._trainer._globalstep_last_logged = loss[1]
             set_states(self._generators, self._restored.get("generators", {}))
         self._before = self._present()
-        weights = objects.storages(self._trainer.model)
-        self._marks = {name: objects.mark(value, weights=weights) for name, value in self._attributes()}
+        self._attributes.see(_own_callbacks(self._trainer), self._saved())
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         within = self._restored.get("pass") if self._resumes else None
@@ -117,12 +115,9 @@ class Unsaved(Portable):
         found: dict[str, Any] = {"trial": dict(self._of), "passes": passes, "logged": {}}
         if self._before:
             present = self._present()
-            for part in ("flags", "numbers"):
-                changed = {k: v for k, v in present[part].items() if v != self._before[part].get(k)}
-                found[part] = self._restored.get(part, {}) | changed
-            weights = objects.storages(self._trainer.model)
-            states, _ = objects.changes(dict(self._attributes()), self._marks, weights=weights)
-            found["callbacks"] = self._restored.get("callbacks", {}) | states
+            earlier = self._restored.get("model", {})
+            found["model"] = differences(present["model"], self._before["model"], earlier)
+            found["callbacks"] = self._attributes.changed(_own_callbacks(self._trainer), self._saved())
             found["loss"] = self._loss()
             found["generators"] = states_of(self._generators)
             found["pass"] = self._pass if within else None
@@ -150,9 +145,10 @@ class Unsaved(Portable):
             return "the model has other parameters or buffers than at the start, and a new model lacks them"
         if present["groups"] != self._before["groups"]:
             return "the optimizer has other parameter groups than at the start, and a new optimizer lacks them"
-        for name, now in present["unsaved"].items():
-            if now != self._before["unsaved"].get(name, self._marks.get(name, now)):
-                return objects.unsaved(name.partition(".")[2])
+        changed = [name for name, now in present["others"].items() if now != self._before["others"].get(name, now)]
+        lost = self._attributes.lost(_own_callbacks(trainer), self._saved())
+        for name in filter(None, [lost, *changed]):
+            return objects.unsaved(name.partition(".")[2])
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
         if getattr(trainer, "_buffered_inputs", None) is not None and trainer._step % every:
@@ -183,49 +179,35 @@ class Unsaved(Portable):
         """Return all that can change and is not in the Trainer's checkpoint."""
         model, optimizer = self._trainer.model, self._trainer.optimizer
         return {
-            "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
-            "numbers": dict(numbers(model)),
-            "unsaved": self._unsaved(),
+            "model": beside(model),
+            "others": self._others(),
             "tensors": {name: tuple(value.shape) for name, value in model.state_dict().items()},
             "groups": [len(group["params"]) for group in optimizer.param_groups],
         }
 
-    def _attributes(self) -> Iterator[tuple[str, Any]]:
-        """Yield the attributes of the user's callbacks."""
-        for place, callback in _own_callbacks(self._trainer):
-            for name, value in vars(callback).items():
-                yield f"{place}.{name}", value
-
-    def _unsaved(self) -> dict[str, Print]:
-        """Return what tells whether attributes have changed that are not plain data.
-
-        Of a user's Trainer, only its further models and optimizers: the class of transformers sets most others.
-        """
+    def _saved(self) -> list[Any]:
+        """Return what the Trainer's checkpoint has, and the Trainer."""
         trainer = self._trainer
-        weights = objects.storages(trainer.model)
-        saved = [*trainer.model.parameters(), trainer.optimizer, getattr(trainer.optimizer, "optimizer", None)]
-        known = {id(part) for part in saved}
-        found = {n: v for n, v in self._attributes() if not objects.is_data(objects.mark(v, weights=weights))}
+        return [trainer.model, trainer.optimizer, trainer.lr_scheduler, trainer]
+
+    def _others(self) -> dict[str, Print]:
+        """Return what tells whether further models and optimizers of a user's Trainer have changed.
+
+        The class of transformers sets most other attributes.
+        """
+        trainer, found = self._trainer, {}
         if not f"{type(trainer).__module__}.".startswith(_OWN_PACKAGES):
+            known = known_of(*self._saved())
             for name, value in vars(trainer).items():
                 of_torch = hasattr(value, "zero_grad") and hasattr(value, "state_dict")
                 if of_torch and name not in ("model", "model_wrapped"):
-                    found[f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}"] = value
-        return {name: Print(value, known) for name, value in found.items()}
+                    found[f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}"] = Print(value, known)
+        return found
 
     def _restore(self) -> None:
-        model, saved = self._trainer.model, self._restored
-        parameters = dict(model.named_parameters())
-        for name in parameters.keys() & saved.get("flags", {}).keys():
-            parameters[name].requires_grad_(saved["flags"][name])
-        set_numbers(model, saved.get("numbers", {}))
-        for place, callback in _own_callbacks(self._trainer):
-            for name, value in saved.get("callbacks", {}).items():
-                if name.startswith(f"{place}."):
-                    attribute = name.removeprefix(f"{place}.")
-                    with suppress(NotSupported):  # built otherwise in this attempt
-                        there = vars(callback).get(attribute)
-                        setattr(callback, attribute, objects.put_back(value, there, self._trainer.args.device))
+        trainer, found = self._trainer, self._restored
+        set_beside(trainer.model, found.get("model", {}))
+        self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
 
     def _drawing(self) -> Any:
         """Return the states of the generators from which data can draw."""
@@ -264,12 +246,6 @@ def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
             f"{kind.__module__}.".startswith(_OWN_PACKAGES) or any(c.__name__ == "ExportableState" for c in kind.mro())
         ):
             yield f"{i}.{kind.__qualname__.rpartition('.')[2]}", callback
-
-
-def _parts(loader: Any) -> list[Any]:
-    """Return what reads the data: the data set, the function that makes batches, and the samplers."""
-    names = ("dataset", "collate_fn", "sampler", "batch_sampler", "generator", "synchronized_generator")
-    return [getattr(loader, name, None) for name in names]
 
 
 class _Watched:

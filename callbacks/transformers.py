@@ -229,7 +229,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             loop = caller("evaluation_loop", "transformers.")
             model = others.get("model") if loop is None else loop.f_locals["self"].model
             self._weights_at: int = step
-            self._weights: int = fingerprint(model)
+            self._weights: str = fingerprint(model)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
         if not self._training or state.global_step <= self._first_step:
@@ -256,7 +256,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._end(control, what == END)
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        self._swaps = self._takes and self._other_weights(state, others.get("model"))
+        self._swaps = (self._takes or args.load_best_model_at_end) and self._other_weights(state, others.get("model"))
+        self._averages |= self._swaps
+        if self._swaps and self._takes:
+            self._advise_other_weights()
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if self._unsaved is not None and args.should_save and source.is_dir():
             with suppress(OSError):  # then a pause finds out
@@ -304,8 +307,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
         self._steps = None  # optimizer steps in a pass; None: the data have no length
         self._unsaved: Unsaved | None = None
-        self._weights_at, self._weights = -1, 0
-        self._swaps = False  # they are not those of the model
+        self._weights_at, self._weights = -1, ""
+        self._swaps = self._averages = False  # they are not those of the model, now or at an earlier evaluation
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
         self._saves = self._final = False  # it is to resume from; it is the last one and kept
 
@@ -425,7 +428,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
         able = hasattr(parts[0], "save_pretrained") and not (args.fsdp or args.deepspeed)
         able &= not self._loads_another(args, state)
-        able &= args.load_best_model_at_end or not self._other_weights(state, parts[0])  # it may have loaded its best
+        # it may have loaded its best
+        swaps = self._averages if args.load_best_model_at_end else self._other_weights(state, parts[0])
+        if able and swaps and self._reporter.keeps:
+            self._advise_other_weights()
+        able &= not swaps
         self._reporter.end_of_fit(write if able else None, "")
 
     # the state of the training
@@ -485,14 +492,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _other_weights(self, state: Any, model: Any) -> bool:
         """Return whether the last evaluation had other weights than the model that is saved, such as an average."""
-        other = not self._by_log and self._weights_at == state.global_step and fingerprint(model) != self._weights
-        if other:
-            self._reporter.advise(
-                "The evaluation has other weights than the model that the Trainer saves, such as an average, so no "
-                "model is kept: it would not have the value of its trial. Save the evaluated model in your callback.",
-                "kept",
-            )
-        return other
+        return not self._by_log and self._weights_at == state.global_step and fingerprint(model) != self._weights
+
+    def _advise_other_weights(self) -> None:
+        self._reporter.advise(
+            "The evaluation has other weights than the model that the Trainer saves, such as an average, so no "
+            "model is kept: it would not have the value of its trial. Save the evaluated model in your callback.",
+            "kept",
+        )
 
     # advice
 

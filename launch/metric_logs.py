@@ -16,10 +16,11 @@ import json
 import math
 import os
 import re
+import sqlite3
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -381,6 +382,26 @@ def _tensorboard() -> tuple[Any, Any]:
     return Event, make_ndarray
 
 
+class Database(Followed):
+    """The rows of a database of MLflow, in SQLite, each with one metric and the step."""
+
+    def __init__(self, path: Path, past: bool = False) -> None:
+        self._address, self._last = f"{path.absolute().as_uri()}?mode=ro", 0
+        self.reader = Reader()
+        if past:
+            self.read()
+
+    def read(self, whole: bool = False) -> list[Row]:
+        rows: list[Row] = []
+        query = "SELECT rowid, key, value, step, is_nan FROM metrics WHERE rowid > ? ORDER BY rowid"
+        # while MLflow makes its tables or writes, the rows are read later
+        with suppress(sqlite3.Error), closing(sqlite3.connect(self._address, uri=True, timeout=0.1)) as database:
+            for place, name, value, step, is_nan in database.execute(query, (self._last,)).fetchall():
+                rows.append({name: math.nan if is_nan else float(value), "step": float(step)})
+                self._last = place
+        return rows
+
+
 def number(value: Any) -> float | None:
     """Return a cell as a number, also nan and 95.2%; None if it is none."""
     if isinstance(value, str):
@@ -404,16 +425,20 @@ class Log:
         names: Metrics that the study needs.
         folder: The trial's folder. Rows that are there now are of an earlier attempt.
         output: The file of what the program prints, with earlier attempts.
+        now: A monotonic clock, seconds.
     """
 
-    def __init__(self, metrics: Metrics, names: Iterable[str], folder: Path, output: Path) -> None:
-        self._metrics, self._folder = metrics, folder
+    def __init__(
+        self, metrics: Metrics, names: Iterable[str], folder: Path, output: Path,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._metrics, self._folder, self._now = metrics, folder, now
         self._names = {*names, *([metrics.by] if metrics.by else [])}
         self._files: dict[Path, Followed] = {}
         self.columns = dict[str, None]()  # seen so far
         self._merges = metrics.kind in ("tensorboard", "mlflow") and metrics.by != "step"
         self._steps: dict[float, Row] = {}
-        self._next_look = 0.0  # for new files, by time.monotonic
+        self._next_look = 0.0  # for new files, by now()
         if metrics.path is None:
             size = output.stat().st_size if output.exists() else 0
             self._files[output] = Followed(output, Text(metrics.patterns), start=size)
@@ -422,14 +447,14 @@ class Log:
 
     def read(self, whole: bool = False) -> list[Row]:
         """Return the new rows of all files. whole: the program has ended."""
-        if self._metrics.path is not None and (whole or time.monotonic() >= self._next_look):
-            began = time.monotonic()
+        began = self._now()
+        if self._metrics.path is not None and (whole or began >= self._next_look):
             self._find()
-            self._next_look = began + 20.0 * (time.monotonic() - began)  # a look takes 5% of the time at most
+            self._next_look = began + 20.0 * (self._now() - began)  # looks take 5% of the time at most
         rows = [row for followed in self._files.values() for row in followed.read(whole)]
         for row in rows:
             self.columns |= dict.fromkeys(row)
-        return [whole for row in rows if (whole := self._of_step(row))] if self._merges else rows
+        return [merged for row in rows if (merged := self._of_step(row))] if self._merges else rows
 
     def _of_step(self, row: Row) -> Row | None:
         """Return all metrics of a step, which TensorBoard and MLflow log one by one; None before its position."""
@@ -456,7 +481,10 @@ class Log:
         if kind == "tensorboard":
             paths = _below(paths, "*tfevents*")
         elif kind == "mlflow":
-            paths = [p for p in _below(paths, "*") if "metrics" in p.parts]
+            for found in paths:
+                if found not in self._files and _is_sqlite(found):
+                    self._files[found] = Database(found, past)
+            paths = [p for p in _below(paths, "*") if "metrics" in p.relative_to(self._folder).parts]
         for found in paths:
             if found not in self._files and found.is_file():
                 self._files[found] = Followed(found, self._reader(found), past)
@@ -471,6 +499,14 @@ class Log:
         if kind == "pattern":
             return Text(self._metrics.patterns)
         return JsonLines() if kind == "jsonl" else Events()
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(15) == b"SQLite format 3"
+    except OSError:  # a folder
+        return False
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:

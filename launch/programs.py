@@ -33,7 +33,7 @@ from haltune.study.loading import VARIABLE, leave_when
 from . import limits
 from .crew import Child, Ending, Slot
 from .metric_logs import Curve, Log, Metrics, Row, in_folder, matching
-from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, TRIAL, ConfigFile, Texts
+from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, TRIAL, ConfigFile, Texts, plain
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
 _TAIL = 4000  # bytes of a program's output that are recorded if it fails
@@ -168,8 +168,10 @@ class Program:
         if CONFIG in command.used:
             values = self.config.filled(config.values(trial.config, own))
             path.write_text(self.config.text(trial.config, values), encoding="utf-8")
-        *env, cwd = [*map(str, around.values(trial.config, own)), *([] if self.cwd is not None else [None])]
-        environment = {**os.environ, **dict(zip(self.env, map(str, env), strict=True))}
+        filled = around.values(trial.config, own)
+        given = zip(self.env, filled[: len(self.env)], strict=True)
+        environment = {**os.environ, **{name: plain(value) for name, value in given if value is not None}}
+        cwd = None if self.cwd is None else str(filled[-1])
         if cwd is not None:
             Path(cwd).mkdir(parents=True, exist_ok=True)
         return Start(command.words(trial.config, own), environment, cwd, folder)

@@ -54,6 +54,8 @@ def main(grace: float, lock: str, command: list[str]) -> None:
             kill_at = time.monotonic() + 0.2  # the disk may hold it a while
     if adopts:
         _kill_descendants()
+    elif not listens:  # no launcher reads how it exits, so it may die with its group
+        os.killpg(0, signal.SIGKILL)
     _exit_as(status)
 
 

@@ -24,7 +24,7 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     "howto/good_settings.md": ([], {'"30 trials"': '"9 trials"'}),
     "howto/noise.md": ([], {'"16 trials"': '"8 trials"', '"8 trials", policy': '"4 trials", policy'}),
     "howto/after.md": ([], {}),
-    "howto/cross_validation.md": (["sklearn", "skops"], {'"20 trials"': '"4 trials"'}),
+    "howto/cross_validation.md": (["sklearn", "skops"], {'"20 trials"': '"2 trials"'}),
     "howto/compare.md": ([], {'"60 epochs"': '"20 epochs"'}),
     "howto/results.md": (["plotly", "rich"], {}),
     "howto/resume.md": ([], {}),

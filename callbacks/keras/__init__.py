@@ -232,6 +232,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._starts:
             self._starts = False
             self._reporter.starts(self._position(epoch))
+        self.trial.begins_epoch(epoch + 1)  # after an exception Keras calls no callback
         self._refuse_new_model(epoch)
         self._data.epoch_begins(lambda: saving.capture_randomness(model))
 
@@ -295,6 +296,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         optimizers.add_batches(model, companions.batches_of_epoch(params.get("steps")))
         trained = self._position(epoch + 1)
         self._in_epoch = False
+        self.trial.begins_epoch(None)
         if int(model.stop_training) & _OURS:
             return  # the fit was stopped within the epoch
         _OPTIMIZERS.setdefault(self.trial, (-1, None))

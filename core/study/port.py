@@ -90,7 +90,7 @@ class Port(Attempt):
     _folds_hint = "If its value is the mean over several trainings: for fold in trial.folds(k)."
 
     @property
-    def checkpoint(self) -> str | None:  # type: ignore[override]
+    def checkpoint(self) -> str | None:
         """The path of the state to continue from; None: the training starts from its beginning."""
         self._asks = True
         return self._checkpoint
@@ -137,11 +137,12 @@ class Port(Attempt):
         if model is not None:
             self._same_model = self._model is not None and self._model() is model
             self._model = weak(model)
-        broken, self._broken = self._broken, None if position is not None else self._broken
-        if position is not None and position < (int(self.epoch) if of is not None or broken is None else self.epoch):
-            if broken is not None:
+        failed = self._broken is not None or self._left is not None
+        if position is not None and position < (int(self.epoch) if of is not None or not failed else self.epoch):
+            if failed:
+                why = f"with {self._broken.error.rstrip('.')}" if self._broken else "within an epoch"
                 trained = " This one continues with the weights of its model: build a new one." * self._same_model
-                self.restart(position, f"The fit before ended with {broken.error.rstrip('.')}.{trained}")
+                self.restart(position, f"The fit before ended {why}.{trained}")
             elif self._same_model:
                 self.warn(
                     f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model "
@@ -150,6 +151,8 @@ class Port(Attempt):
                 )
             else:
                 self.restart(position, f"If it was to continue: {resume}. {self._folds_hint}")
+        if position is not None:
+            self._broken = self._left = None
         if model is not None and (first := self.trained_before(model)) is not None:
             self.warn(
                 f"Trial {self.id} trains the same model object as trial {first}, with that trial's weights and "

@@ -223,9 +223,9 @@ class Trial(Port, KnowsAttributes):
     def _reports_of_new_model(self, position: float | None) -> int:
         """Start the curve again if its loop trains another model now; return the reports of this model then, or else 0.
 
-        position: of the present report; None: the next one. A retry after an error reports the same position again, or
-        several times the same model after another one that is gone, has the same shapes, or raised the error that is
-        handled now. One report for each of several models is no retry.
+        position: of the present report; None: the next one. The former model of a retry is gone, has the same shapes,
+        or raised the error that is handled now. The retry reports the first position again; without positions, one of
+        the two models has several reports. One report for each of several models is no retry.
         """
         updated, handles, last = updates.take(), sys.exc_info()[0] is not None, self._trains
         if updated is None:
@@ -239,17 +239,22 @@ class Trial(Port, KnowsAttributes):
         if (former := now.former) is None or not this().alone:
             return 0
         failed = now.handles and not former.handles
-        if position is None:
-            gone = failed or not former.weights.alive or former.weights.shapes == updated.shapes
-            again = failed if now.reports == former.reports == 1 else gone and 1 in (now.reports, former.reports)
-            again = again and now.reports < 3
+        gone = failed or not former.weights.alive or former.weights.shapes == updated.shapes
+        if position is not None:
+            again = gone and now.reports == 1 and position <= (self._first or 0.0)
+        elif now.reports == former.reports == 1:
+            again = failed
         else:
-            again = now.reports == 1 and position <= self.epoch
+            again = gone and now.reports < 3 and 1 in (now.reports, former.reports)
         if not again:
             return 0
-        now.former = None
-        self.restart(self._saved_start(False), "Its optimizer updates the weights of another model than before.")
-        return now.reports
+        now.former, attempt = None, self.attempt
+        self._continues(False, "Its optimizer updates the weights of another model than before.")
+        return now.reports if self.attempt > attempt else 0
+
+    def _continues(self, loads: bool = True, advice: str = "") -> None:
+        """Start again from the last checkpoint, if it is loaded and more was reported; see `_saved_start`."""
+        self.restart(self._saved_start(loads), advice)
 
     def _doubt_order(self, value: Any, epoch: Any) -> None:
         """Raises InvalidInput if, by their types, value and epoch of the first report are swapped."""
@@ -635,10 +640,9 @@ class Fold(Trial):
             self._continues(model is not None)
         return self._first is None
 
-    def _continues(self, loads: bool = True) -> None:
-        """Start again from the last checkpoint, if it is loaded and more was reported."""
+    def _continues(self, loads: bool = True, advice: str = "") -> None:
         saved = self._saved_start(loads)
-        self.restart(max(0.0, self._own(saved)) if saved else 0.0)
+        self.restart(max(0.0, self._own(saved)) if saved else 0.0, advice)
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         trial, reached, self._left = self._trial, self.epoch, None

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 SLICES = 6  # parameters
 _TOO_FEW = f"This needs at least {FEWEST_TRIALS} trials with different values"
-_NOT_KNOWN = "The trials do not show this yet: the 90% intervals are wider than the differences"
-_KNOWN = 0.25  # the least share of a map's cells that are known; below it the sheet is almost empty
 _PARAMETERS = 5  # each two of them are a pair: ten pairs
 _LEVELS = 12  # values of each parameter; ten pairs must take at most half a second
 _DOTS = 200  # the most trials shown if there are several pairs
@@ -100,7 +98,7 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
 def slices(study: Source) -> go.Figure:
     """Draw the expected metric along each of the six most important parameters, averaged over the others.
 
-    Bands are 90% intervals. A parameter is left out if a constant fits within its band.
+    Bands are 90% intervals. The page leaves out a parameter if a constant fits within its band.
 
     Args:
         study: A Study, or its history. A study is read up to its newest event.
@@ -114,13 +112,14 @@ def slices(study: Source) -> go.Figure:
     return drawn(slices_spec(facts, model, model.importance().names[:SLICES] if model else ()))
 
 
-def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]) -> Spec:
+def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...], known: bool = False) -> Spec:
+    """Return `slices` as plain data. known: whether to leave out parameters whose effect is not known."""
     metric = plotly_text(facts.problem.goal.metric)
     shown = first_view([row.value for row in valued(facts)], facts.problem.goal.sign)
     data: list[Trace] = []
     axes: dict[str, Any] = {}
     found = {name: model.slice(name) for name in names} if model else {}
-    names = tuple(name for name in found if not _is_flat(found[name]))
+    names = tuple(name for name in found if not (known and _is_flat(found[name])))
     for k, name in enumerate(names):
         n = "" if k == 0 else str(k + 1)
         data += [{**t, **on(n), "showlegend": False} for t in _slice(facts, found[name], name, metric)]
@@ -132,9 +131,9 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
             "Slices", f"The expected {facts.problem.goal.metric} along {', '.join(names) or 'no parameter yet'}.",
             order=60, wide=len(names) > 2,
             note="The expected value of a full training along one parameter, averaged over the others, with its 90% "
-            "interval. A parameter is left out if a constant fits within its band. Dots are trials; an open dot is a "
-            f"stopped trial at its last value.{_floor(model)}",
-            annotations=[] if data else [nothing(_NOT_KNOWN if model else _TOO_FEW)], **axes,
+            f"interval.{' A parameter is left out if a constant fits within its band.' * known} Where the band is "
+            f"wide, the estimate is uncertain. Dots are trials, open if stopped.{_floor(model)}",
+            annotations=[] if data else [nothing(_TOO_FEW)], **axes,
         ),
     }  # fmt: skip
 
@@ -217,8 +216,11 @@ def contour(study: Source, across: str | None = None, along: str | None = None) 
     return drawn(contour_spec(facts, model, [across or other, along or other]))
 
 
-def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str | None]) -> Spec:
-    """Return `contour` as plain data: the pairs of the first few of these parameters, in their order."""
+def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str | None], least: float = 0.0) -> Spec:
+    """Return `contour` as plain data: the pairs of the first few of these parameters, in their order.
+
+    least: the share of a map's cells that must be known, below which the pair is left out.
+    """
     title, known = "Two parameters", [name for name in names[:_PARAMETERS] if name is not None]
     pairs = list(combinations(known, 2))
     if len(pairs) > 1 and len(facts.rows) > _DOTS:  # each pair repeats all dots
@@ -230,9 +232,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     rows = [{name for name in known if _place(row, name) is not None} for row in valued(facts)]
     having = [pair for pair in pairs if any(has >= {*pair} for has in rows)]
     maps = {pair: model.contour(*pair, _LEVELS) for pair in having}
-    buttons = [_pair(facts, maps[pair], *pair) for pair in having if maps[pair].known.mean() >= _KNOWN]
-    if having and not buttons:
-        return empty(title, _NOT_KNOWN, order=35)
+    buttons = [_pair(facts, maps[pair], *pair) for pair in having if maps[pair].known.mean() >= least]
     if not buttons:
         none = f"No trial with a value has both {' and '.join(pairs[0])}"
         return empty(title, plotly_text(none), order=35)

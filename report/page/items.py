@@ -33,6 +33,7 @@ from ..story import Story
 from . import words
 
 Items = dict[str, Any]
+_KNOWN = 0.25  # the least share of a map's cells that are known; with fewer, the sheet is almost empty
 _SPREAD = 5  # the fewest trials for the distribution of final values
 
 
@@ -134,9 +135,9 @@ class ToldSearch:
             ranked = model.importance()
             names = ranked.names
             told["figure/importance"] = importance_spec(model, ranked)
-            told["figure/slices"] = slices_spec(facts, model, names[:SLICES])
+            told["figure/slices"] = slices_spec(facts, model, names[:SLICES], known=True)
             if len(names) > 1:
-                told["figure/contour"] = contour_spec(facts, model, names)
+                told["figure/contour"] = contour_spec(facts, model, names, _KNOWN)
         if study is None:
             return told
         stopper = study.policy.part(Stopper)

@@ -66,6 +66,21 @@ def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+@pytest.mark.parametrize(
+    "makes",
+    [
+        lambda accelerator: torch.optim.swa_utils.AveragedModel(accelerator._models[0]),
+        lambda accelerator: torch.optim.lr_scheduler.ExponentialLR(accelerator._optimizers[0].optimizer, 0.9),
+    ],
+    ids=["average", "schedule"],
+)
+def test_an_average_and_a_schedule_that_were_not_prepared_are_not_paused_and_the_warning_names_them(makes):
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+    with pytest.warns(HaltuneWarning, match=r"follower changes in training.*prepare it, too.*keeps training"):
+        train(trial, before=makes)
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
 def test_an_accelerator_that_holds_the_model_of_another_trial_is_refused():
     accelerator = Accelerator(cpu=True)
     study = pausing_study(at=(), trials=3, verbose=0)

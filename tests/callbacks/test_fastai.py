@@ -154,7 +154,7 @@ def test_a_training_with_an_average_in_a_callback_is_not_paused():
         learn.fit(trial.max_epochs, 0.05, cbs=HaltuneCallback(trial))
         return learn
 
-    assert "changes in training, and haltune saves only" in str(check_resume(run, goal=Minimize("mae")))
+    assert "changes in training and is not plain data" in str(check_resume(run, goal=Minimize("mae")))
 
 
 def saving_the_worst():

@@ -395,20 +395,7 @@ TRANSFORMERS = {
         "searches over arguments of the Accelerator by hyperparameter_search",
         lambda seen: accelerator(seen.trainer) is not accelerator(seen.trainer),
     ),
-    "a change in place counts in the _version of a tensor": (
-        "pauses of trainings whose callbacks hold an average of the weights, which no checkpoint has",
-        lambda seen: counted(seen.trainer),
-    ),
 }
-
-
-def counted(trainer):
-    from haltune.callbacks.changes import version
-
-    weight = next(trainer.model.parameters()).detach().clone()
-    before = version(weight)
-    weight.add_(1)
-    return version(weight) > before
 
 
 def accelerator(trainer):

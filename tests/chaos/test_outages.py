@@ -128,7 +128,8 @@ def test_a_study_is_opened_when_its_server_is_back(mortal: Server) -> None:
     assert [e.value for e in reports(again)] == [0.1]
 
 
-@pytest.mark.parametrize("use", [pytest.param("ask", marks=pytest.mark.slow), "report"])
+@pytest.mark.slow
+@pytest.mark.parametrize("use", ["ask", "report"])
 def test_a_server_that_stops_answering_is_an_error_when_patience_ends(mortal: Server, use: str) -> None:
     study = opened(Storage(mortal.database(), patience=1.0))
     trial = asked(study)

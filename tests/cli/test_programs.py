@@ -134,6 +134,7 @@ def test_without_a_checkpoint_a_promoted_trial_trains_again_from_its_start_and_h
     }
 
 
+@pytest.mark.slow
 def test_a_program_that_ignores_its_checkpoint_starts_its_curve_again(search, tmp_path):
     ignores = TRAIN.replace("if a.resume:", "if False:")
     with pytest.warns(HaltuneWarning, match="how the command gives it {checkpoint}"):
@@ -142,6 +143,7 @@ def test_a_program_that_ignores_its_checkpoint_starts_its_curve_again(search, tm
     assert all(map(right, trials(tmp_path)))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(search, tmp_path):
     study = RESUMES.replace("at-{epoch}.json", "none-{epoch}.json")
     code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.05)")
@@ -176,6 +178,7 @@ def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_ep
     assert json.loads(Path(best.checkpoint).read_text()) == {"epoch": 4, "lr": best.config["lr"]}
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_the_best_epoch_is_kept_if_that_epoch_counts(search, tmp_path):
     falls = TRAIN.replace("a.lr * state['epoch'] + a.depth", "a.lr * state['epoch'] * (state['epoch'] < 3) + a.depth")
     study = STUDY.replace("trials = 2", "trials = 1").replace("[space]", 'of = "best"\n[space]') + CSV
@@ -186,6 +189,7 @@ def test_the_checkpoint_of_the_best_epoch_is_kept_if_that_epoch_counts(search, t
     assert best.epoch == json.loads(Path(best.checkpoint).read_text())["epoch"] == 2
 
 
+@pytest.mark.slow
 def test_two_workers_of_the_study_file_train_at_the_same_time(search, tmp_path):
     meets = "import pathlib, time; pathlib.Path(a.out + '/here').touch()\n"
     meets += "while len(list(pathlib.Path('.').glob('*.checkpoints/*/*/*/here'))) < 2: time.sleep(0.01)"
@@ -197,6 +201,7 @@ def test_two_workers_of_the_study_file_train_at_the_same_time(search, tmp_path):
 # -- the end of a program --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_stopped_program_leaves_no_children_also_if_it_ignores_sigterm(search, tmp_path):
     stubborn = """
 import signal, subprocess, sys, time
@@ -230,6 +235,7 @@ def test_a_later_failure_is_recorded_and_the_search_goes_on(search, tmp_path):
     assert "out of luck" in trials(tmp_path)[1].error
 
 
+@pytest.mark.slow
 def test_a_program_that_trains_beyond_the_full_length_ends_there(search, tmp_path):
     code, said = search(STUDY + CSV, words=(*WORDS, "--epochs", "900"), hook="import time; time.sleep(0.01)")
     assert code == 0, said

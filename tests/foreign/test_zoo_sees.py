@@ -73,7 +73,7 @@ def broken(runs):
     [
         ({}, set()),
         ({"resumed": False}, {"resumed"}),
-        ({"loads": False}, {"resumed", "kept"}),
+        ({"loads": False}, {"resumed"}),
         ({"all_batches": False}, {"counted"}),
         ({"own": False}, {"own", "resumed"}),
         ({"saves": "first"}, {"kept"}),

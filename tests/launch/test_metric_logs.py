@@ -3,7 +3,9 @@
 import json
 import math
 import os
+import sqlite3
 import struct
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -108,7 +110,11 @@ def test_what_an_earlier_attempt_left_does_not_count_and_its_torn_line_spoils_no
 
 
 def test_files_that_come_late_are_found_and_a_header_may_change(tmp_path):
-    log = Log(Metrics(csv="logs/**/metrics.csv", position="epoch"), ["acc"], tmp_path, tmp_path / "out")
+    metrics, days = (
+        Metrics(csv="logs/**/metrics.csv", position="epoch"),
+        iter(float(99**n) for n in range(1, 99)).__next__,
+    )
+    log = Log(metrics, ["acc"], tmp_path, tmp_path / "out", days)
     assert log.read() == []
     (tmp_path / "logs" / "version_0").mkdir(parents=True)
     (tmp_path / "logs" / "version_0" / "metrics.csv").write_text("epoch,loss\n1,2.0\nepoch,loss,acc\n1,,0.5\n2,1,nan")
@@ -117,6 +123,22 @@ def test_files_that_come_late_are_found_and_a_header_may_change(tmp_path):
     (last,) = log.read(whole=True)
     assert math.isnan(last["acc"])
     assert log.names == ["acc", "epoch", "loss"]
+
+
+def test_a_database_of_mlflow_is_read_as_it_grows(tmp_path):
+    log, curve = (
+        make(Metrics(mlflow="*.db"), *more) for make, *more in ((Log, ["acc"], tmp_path, tmp_path), (Curve, ACC))
+    )
+    got = []
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        for step in (1, 2, 3):
+            if step == 2:  # after the file exists
+                database.execute("CREATE TABLE metrics (key TEXT, value FLOAT, step INTEGER, is_nan BOOLEAN)")
+            if step > 1:
+                database.execute("INSERT INTO metrics VALUES ('acc', ?, ?, ?)", (step / 10, step, step == 3))
+            database.commit()
+            got += [(place, row["acc"]) for row in log.read(whole=True) for place, row in curve.add(row)]
+    assert equal(got, [(2.0, 0.2), (3.0, math.nan)])
 
 
 def test_tensorboard_and_mlflow_log_a_position_in_epochs_as_one_more_metric(tmp_path):

@@ -55,6 +55,7 @@ def test_workers_whose_training_changes_its_folder_write_where_the_launcher_said
     assert [path.name for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.slow
 def test_runs_that_pause_continue_in_other_workers_from_their_checkpoints(tmp_path):
     study = a_study(tmp_path, 8, Hyperband(eta=2, rounds=9), problem=problem())
     assert run(study, saving, workers=2, **QUIET).over

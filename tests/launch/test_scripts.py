@@ -121,7 +121,7 @@ def test_a_command_that_cannot_be_started_is_an_error_and_its_trial_is_given_bac
     for command in ("python train.py", []):
         with pytest.raises(InvalidInput, match="a list of words"):
             run_script(study, command, **QUIET)
-    with pytest.raises(NotSupported, match="Use a file"):
+    with pytest.raises(NotSupported, match="Give it a file"):
         run_script(Study(PROBLEM, RandomSearch(trials=1)), ["true"])
 
 

@@ -91,6 +91,7 @@ def crossing(seed, count=20):
     return history, value
 
 
+@pytest.mark.slow
 def test_a_stated_interval_holds_about_nine_times_in_ten():
     held = []
     for seed in range(8):

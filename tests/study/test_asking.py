@@ -12,6 +12,7 @@ from haltune.study.redecide import redecide
 SMALL = {"initial": 3, "paths": 8, "points": 12}
 
 
+@pytest.mark.slow
 def test_a_larger_budget_takes_up_a_search_that_its_policy_ended_for_want_of_budget():
     store = MemoryStore(Clock())
     first = search(study(Rollout(**SMALL), Budget(time=90), store=store))

@@ -103,6 +103,7 @@ def in_another_thread(work: Callable[[], object], seconds: float) -> bool:
 
 
 @pytest.mark.usefixtures("default_ctrl_c")
+@pytest.mark.slow
 def test_a_server_s_connections_survive_ctrl_c_anywhere_also_in_the_library(postgres_url: str) -> None:
     study = opened(postgres_url)
     pool = study.store.engine.pool

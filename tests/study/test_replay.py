@@ -13,7 +13,7 @@ from laboratory import Lab, act, happenings, rough
 from whims import PROBLEM, STOP, Whims
 from worlds import EPOCHS, problem, quick, search, small_study
 
-from examples import many
+from examples import many, quickly
 from haltune import Budget, Study, Verdict
 from haltune.log.events import Event, Reported
 from haltune.log.history import History
@@ -101,7 +101,7 @@ HALTING: dict[str, tuple[Any, Any]] = {  # the same configurations in the same o
 
 
 @pytest.mark.parametrize("bounded", [pytest.param(True, marks=pytest.mark.slow), False], ids=["bounds", "learnt"])
-@pytest.mark.parametrize("name", list(HALTING))
+@pytest.mark.parametrize("name", quickly(HALTING, "random", "bobos"))
 def test_a_study_trained_in_full_shows_what_a_study_under_the_rule_would_have_done(name: str, bounded: bool) -> None:
     make, halt = HALTING[name]
     full = search_in_full(small_study(make(), trials=8, problem=problem(bounded=bounded)))
@@ -129,7 +129,7 @@ WORKED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", list(WORKED))
+@pytest.mark.parametrize("name", quickly(WORKED, "rungs", "halting"))
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=many(20), deadline=None)
 @given(

@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration, set_seed
@@ -21,18 +22,46 @@ G = torch.Generator().manual_seed(0)
 ROWS = [(x, x.sum(0, keepdim=True)) for x in torch.randn(24, 3, generator=G)]
 
 
-def train(trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=None, during=None, before=None):
-    """The weights after the last epoch; during: called within each. before: with the accelerator, before the loop."""
+class Noisy:
+    """Rows with noise from the generators of the process, from which dropout draws too, and from one of their own."""
+
+    def __init__(self):
+        self.own = np.random.default_rng(5)
+
+    def __len__(self):
+        return len(ROWS)
+
+    def __getitem__(self, i):
+        x, y = ROWS[i]
+        return x + 0.1 * torch.randn(3) + 0.1 * np.random.rand(), y + 0.1 * float(self.own.normal())  # noqa: NPY002
+
+
+class Counting(torch.nn.Dropout):
+    """Dropout that decays with the batches it has seen."""
+
+    def forward(self, x):
+        self.p = 0.9 * self.p if self.training else self.p
+        return super().forward(x)
+
+
+def train(
+    trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=None, during=None, before=None, noisy=False
+):
+    """The weights after the last epoch; during: called within each. before: with the accelerator, before the loop.
+
+    What `before` returns, an average or a schedule that is not prepared, follows the updates.
+    """
     set_seed(seed)
     configuration = DataLoaderConfiguration(use_seedable_sampler=seedable)
     accelerator = accelerator or Accelerator(cpu=True, dataloader_config=configuration)
-    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Dropout(0.2), torch.nn.Linear(4, 1))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), (Counting if noisy else torch.nn.Dropout)(0.2), torch.nn.Linear(4, 1)
+    )
     sgd = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, 100)
-    loader = torch.utils.data.DataLoader(ROWS, batch_size=4, shuffle=True)
+    loader = torch.utils.data.DataLoader(Noisy() if noisy else ROWS, batch_size=4, shuffle=True)
     net, sgd, loader, schedule = accelerator.prepare(net, sgd, loader, schedule)
-    if before is not None:
-        before(accelerator)
+    follower = None if before is None else before(accelerator)
     passes = (batch for _ in itertools.count() for batch in loader)
     for epoch in (loop := epochs_of(trial, accelerator)):
         for x, y in [next(passes)] if trial.unit == "step" else loader:
@@ -41,6 +70,10 @@ def train(trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=
             sgd.step()
             schedule.step()
             sgd.zero_grad()
+            if isinstance(follower, torch.optim.swa_utils.AveragedModel):
+                follower.update_parameters(net)
+            elif follower is not None:
+                follower.step()
         if during is not None:
             during(epoch)
         with torch.no_grad(), loop.validation():

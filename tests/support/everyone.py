@@ -3,6 +3,8 @@
 import pytest
 from worlds import LAWFUL, POLICIES
 
+from examples import quickly
+
 
 def leaders() -> list[str]:
     """The name of the first policy of each class."""
@@ -30,9 +32,7 @@ _DEAR = (
 )  # the laws that cost little are asked of them quickly, too
 QUICK = [name for name in LEADERS if name not in (*_ALIKE, *_DEAR)]
 everyone = pytest.mark.parametrize("name", list(LAWFUL))
-each_class = pytest.mark.parametrize(  # that is not dear quickly; all and their variants in the slow tests
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LAWFUL]
-)
-each_of_one_goal = pytest.mark.parametrize(  # the same, where several goals are tested by themselves
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in POLICIES]
-)
+# that is not dear quickly; all and their variants in the slow tests
+each_class = pytest.mark.parametrize("name", quickly(LAWFUL, *QUICK))
+# the same, where several goals are tested by themselves
+each_of_one_goal = pytest.mark.parametrize("name", quickly(POLICIES, *QUICK))

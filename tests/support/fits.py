@@ -727,6 +727,8 @@ class Accelerate(Loop):
         # of 6 batches each: within a pass, at its end, after a batch, within one after a whole one
         "within passes": Case({}, (4, 6, 7, 14), 15, "step"),
         "within passes, seedable sampler": Case({"seedable": True}, (4, 6, 7, 14), 15, "step"),
+        "noisy data": Case({"noisy": True}, (2, 3), 5),
+        "within passes, noisy data": Case({"noisy": True}, (1, 4, 5, 6, 7, 14), 15, "step"),
     }
 
     def attempt(self, trial, **options):

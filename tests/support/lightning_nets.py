@@ -420,6 +420,7 @@ CASES = slowly(
     "a training metric",
     "a stream without length",
     "within one epoch",
+    "within several epochs",
     "within, twice in an epoch but the first",
     "within, a loader of the module",
     "within, gradient accumulation",

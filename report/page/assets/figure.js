@@ -127,7 +127,7 @@ class Figure {
       groups.set(name, t);
     }
     if (groups.size > 1 && this.layout.showlegend !== false) for (const [name, t] of groups) this.entry(name, t);
-    if (this.id !== "curves" && this.panels.some((p) => p.outside)) made("span", { class: "hint" }, this.bar, "triangle: outside the axis");
+    if (this.id !== "curves" && this.panels.some((p) => p.outside)) made("span", { class: "edge" }, this.bar, "triangle: outside the axis");
     made("span", { class: "gap" }, this.bar);
     const menus = this.spec.layout.updatemenus;
     if (menus && menus.length && menus[0].type === "dropdown") {

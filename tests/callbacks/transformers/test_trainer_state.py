@@ -219,7 +219,8 @@ RESTORED = {
 }
 ALIKE = (
     "trainable flags", "attributes of a callback", "tensors and a generator of a callback", "a collator of NumPy",
-    "a collator that draws", "data that draw in workers", "a seed of the data", "NEFTune off, dropout on",
+    "a collator that draws", "data that draw in workers", "plain data in workers, within", "a seed of the data",
+    "NEFTune off, dropout on",
 )  # fmt: skip
 
 

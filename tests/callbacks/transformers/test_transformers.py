@@ -233,6 +233,28 @@ def test_the_kept_model_has_the_best_value_though_the_trainer_loads_its_own_best
         assert loaded(s.best.checkpoint, tmp_path / "again") == s.best.value
 
 
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_no_model_is_kept_where_a_trainer_evaluates_an_average_and_loads_its_own_best(of, tmp_path):
+    s = pausing_study(f"{tmp_path}/s.db", at=(), epochs=3, metric=Minimize("eval_loss", of=of), keep=1)
+    t = trainer(tmp_path / "out", **BEST | {"save_strategy": "epoch"})
+    average, evaluate = torch.optim.swa_utils.AveragedModel(t.model), t.evaluate
+
+    def evaluate_average(*args, **options):
+        own = weights(t)
+        average.update_parameters(t.model)
+        t.model.load_state_dict(average.module.state_dict())
+        try:
+            return evaluate(*args, **options)
+        finally:
+            t.model.load_state_dict(own)
+
+    t.evaluate = evaluate_average
+    with s.ask() as trial, pytest.warns(HaltuneWarning, match=r"other weights than the model that the Trainer saves"):
+        t.add_callback(HaltuneCallback(trial))
+        t.train()
+    assert s.best.checkpoint is None
+
+
 def test_a_trainer_that_keeps_its_best_by_another_metric_is_advised_of_this_studys(tmp_path):
     trial = FakeTrial("eval_mae")
     t = trainer(tmp_path, HaltuneCallback(trial), save_strategy="epoch", **BEST)

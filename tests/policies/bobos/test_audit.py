@@ -11,6 +11,7 @@ from rising import HORIZON, SOLVER, Pausing, curve
 from scipy.stats import binom
 from worlds import problem, search, small_study, train
 
+from examples import quickly
 from haltune import Action, Budget, Study, Trial
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Reported, Started, Status
@@ -71,7 +72,7 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize("name", list(POLICIES))
+@pytest.mark.parametrize("name", quickly(POLICIES, "bobos"))
 def test_the_would_be_stop_is_the_stop_that_would_have_been(name: str) -> None:
     plain, audited = (ends_as_told(of_five(POLICIES[name](share))) for share in (0.0, 1.0))
     assert [t.status for t in audited.trials] == [Status.COMPLETED] * 5

@@ -70,7 +70,7 @@ def enumerate_tree(start, leaves, threshold, losses, statistic):
 @pytest.mark.parametrize(
     "losses", [Losses(100, 99, 1), Losses(20, 19, 3), Losses(500, 50, 0.0), Losses(4, 2, 1), Losses(100, 99, 1, 1.5)]
 )
-@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.7])
+@pytest.mark.parametrize("threshold", [0.5, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.2, 0.7))])
 @pytest.mark.parametrize(("statistic", "slopes"), [(mean_of, 1), (mean_and_recent, 1000)])
 def test_the_table_is_the_exact_solution_of_a_small_tree(losses, threshold, statistic, slopes):
     start, leaves = three_epoch_tree()

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laboratory import Lab, act, differences, happenings, rough
 
-from examples import many
+from examples import many, quickly
 from haltune import Budget
 from haltune.log.decisions import stop
 from haltune.log.events import Resumed, Status
@@ -57,7 +57,7 @@ def checked(lab: Lab, policy: Any, epochs: int, rounds: int) -> dict[int, Fillin
     return filled
 
 
-@pytest.mark.parametrize("name", list(MADE))
+@pytest.mark.parametrize("name", quickly(MADE, "hyperband", "retrains"))
 @pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
 @settings(max_examples=many(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(

@@ -121,6 +121,7 @@ def test_a_budget_of_trials_alone_pays_for_none(budget: Budget, some: bool) -> N
     assert bool(looks(study)) == some
 
 
+@pytest.mark.slow
 def test_a_configuration_that_the_user_enqueues_starts_first() -> None:
     study = Study(PROBLEM, MultiFidelity(candidates=100), seed=0, budget=Budget(epochs=40 * EPOCHS), verbose=0)
     added = False

@@ -74,6 +74,7 @@ def database():
         skip_or_fail(str(error))
 
 
+@pytest.mark.slow
 def test_a_database_that_goes_away_and_comes_back_is_followed_on(database: Server, tmp_path: Path) -> None:
     url = database.database()
     options = {"checkpoints": tmp_path, "budget": Budget(trials=9), "verbose": 0}

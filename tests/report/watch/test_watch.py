@@ -239,10 +239,10 @@ def test_models_that_take_long_hold_up_nothing_else(tmp_path, monkeypatch):
     train(study, value=0.9)
     watched.look()
     assert "figure/timeline" in told(watched, mark)["patches"]
-    assert "figure/slices" not in told(watched, mark)["items"] | told(watched, mark)["patches"]
+    assert "figure/importance" not in told(watched, mark)["items"] | told(watched, mark)["patches"]
     goes_on.set()
     models_made(watched)
-    assert "figure/slices" in told(watched, mark)["items"] | told(watched, mark)["patches"]
+    assert "figure/importance" in told(watched, mark)["items"] | told(watched, mark)["patches"]
 
 
 def test_stop_resume_and_enqueue_are_events_of_the_log(served, tmp_path):

@@ -37,7 +37,7 @@ def judged(study):
     return [e for e in study.events() if tells(e)]
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("sign", [pytest.param(1.0, marks=pytest.mark.slow), -1.0])
 def test_every_decision_comes_out_as_it_was_recorded(sign):
     study = searched(sign)
     events = judged(study)
