@@ -102,7 +102,7 @@ def look(family: str, number: int, args: argparse.Namespace) -> str:
 def main() -> None:
     from live_trainings.families import FAMILIES
     from live_trainings.peers import PEERS
-    from live_trainings.results import table
+    from live_trainings.results import draw, table
     from live_trainings.runs import read
     from live_trainings.searches import OWN
 
@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help=f"instances from {FRESH} on, once, for the page")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--against", help="a method; prints the paired differences from it")
+    parser.add_argument("--svg", action="store_true", help="with --table: write the figure of the page")
     parser.add_argument("--look", action="store_true")
     args = parser.parse_args()
     args.families = list(FAMILIES) if args.families == "all" else args.families.split(",")
@@ -133,6 +134,8 @@ def main() -> None:
         lines = [x for x in read(args.into) if x["by"] == args.by and x["trainings"] == args.trainings]
         chosen = [x for x in lines if x["family"] in args.families and (x["instance"] >= FRESH) == args.fresh]
         print(table(chosen, args.against))
+        if args.svg:
+            draw(chosen)
         return
     if max(args.instances) >= FRESH and not args.fresh:
         parser.error(f"instances from {FRESH} on are for the page: nothing may be chosen on them. Pass --fresh")

@@ -18,7 +18,8 @@ import numpy as np
 from recorded import Task, load_kinds
 from scipy.stats import spearmanr
 
-from haltune.models.stage_process import NormalScores, Seen, StageKernel, Stages, learn_kernel
+from haltune.models.scales import NormalScores
+from haltune.models.stage_process import Seen, StageKernel, Stages, learn_kernel
 from haltune.policies import MultiFidelity
 
 

@@ -248,9 +248,9 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
             return None
         epochs, dim = stage_epochs(problem.max_epochs or 1), problem.space.dim
         model = self._models((epochs, dim), lambda: SearchModel(Stages(epochs, dim)))
-        if model.scale(rows) is None:
-            return None
         kernel = model.kernel(history, rows) or StageKernel(model.stages, model.stages.mean)  # while rows are few
+        if model.scale(kernel, rows) is None:
+            return None
         points = candidates(history, rows, self._candidates, rng)
         points = points[uncrowded(points, history.points[[t.id for t in history.trials if not t.complete]])]
         mean, deviation = model.process(kernel, history, rows).ends(points)

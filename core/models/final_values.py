@@ -39,16 +39,14 @@ from haltune.log.scores import measured, plausible
 from haltune.space import Space
 
 from .curve_rows import CurveTable
+from .scales import SIZE, NormalScores, bottom
 from .stage_process import (
     LEARNT,
-    SIZE,
     VALUES_KEPT,
-    NormalScores,
     Seen,
     StageKernel,
     StageProcess,
     Stages,
-    bottom,
     descent,
     learn_kernel,
     seen_at_stages,
@@ -97,7 +95,7 @@ class FinalValues:
         rows = _rows(history, reported, lowest)
         end = history.problem.max_epochs or math.ceil(rows.epoch.max())
         stages = Stages(stage_epochs(end), history.problem.space.dim)
-        seen = seen_at_stages(history.points, rows, stages, scores)
+        seen = seen_at_stages(history.points, rows, stages, scores.targets(rows.height))
         rng = history.rng("fit", 0)
         kept = spread(seen, VALUES_KEPT, None)
         mode = learn_kernel(stages, part := seen.at(spread(seen, LEARNT, rng)))

@@ -24,10 +24,10 @@ from haltune.space import Space
 from haltune.space.domains import Float, bounding
 
 from .curve_rows import CurveTable
+from .scales import Heights, LogRegrets
 from .stage_process import (
     LEARNT,
     VALUES_KEPT,
-    NormalScores,
     Seen,
     StageKernel,
     StageProcess,
@@ -35,7 +35,7 @@ from .stage_process import (
     density,
     largest_density,
     learn_kernel,
-    scale_of,
+    learn_kernel_and_scale,
     seen_at_stages,
     spread,
 )
@@ -63,19 +63,28 @@ class SearchModel:
         if known < least:
             return None
         m = fitted(known, least)
-        own, prior = self._own(history, rows.upto(m)), self._prior_learnt
+        heights, prior = Heights.of(first := rows.upto(m)), self._prior_learnt
+        own = None if heights is None else seen_at_stages(history.points, first, self.stages, heights.known)
         if own is None and prior is None:
             return None
 
         def learnt() -> StageKernel:
             rng = history.rng("fit", m)
-            if own is None or prior is None or len(own) < _DOUBTED:
-                return learn_kernel(self.stages, _both(own, prior, LEARNT, rng))
+            if own is None or heights is None:
+                assert prior is not None
+                return learn_kernel(self.stages, prior)
+            alone = own.at(spread(own, LEARNT, rng))
+            if prior is None:
+                return learn_kernel_and_scale(self.stages, alone, heights)
+            kernel = learn_kernel_and_scale(self.stages, alone.of_this(), heights)
+            scale = heights.map(kernel.offset)
             part = own.at(spread(own, LEARNT - len(prior), rng)).of_this()
-            if (kernel := self._fitted_beside(part, prior)) is not None:
-                return kernel
-            alone = own.at(spread(own, LEARNT, rng)).of_this()
-            return learn_kernel(self.stages, alone).without(range(1, self.stages.earlier + 1))
+            part = part.of_values(scale.targets(part.value))
+            if len(own) < _DOUBTED:
+                return learn_kernel(self.stages, part.union(prior)).on(kernel.offset)
+            if (joint := self._fitted_beside(part, prior)) is not None:
+                return joint.on(kernel.offset)
+            return kernel.without(range(1, self.stages.earlier + 1))
 
         return self._kernels((history.seed, own and own.key, prior and prior.key), learnt)
 
@@ -96,15 +105,17 @@ class SearchModel:
 
     def process(self, kernel: StageKernel, history: History, rows: CurveTable) -> StageProcess:
         """Return the posterior given all values, with pending trials as if they had ended at their means."""
-        process = StageProcess.of(kernel, _both(self._own(history, rows), self._prior_kept, VALUES_KEPT, None))
+        own = None
+        if (heights := Heights.of(rows)) is not None:
+            targets = heights.map(kernel.offset).targets(heights.known)
+            own = seen_at_stages(history.points, rows, self.stages, targets)
+        process = StageProcess.of(kernel, _both(own, self._prior_kept, VALUES_KEPT))
         return process.with_ends(history.points[[t.id for t in history.pending]])
 
-    def scale(self, rows: CurveTable) -> NormalScores | None:
-        return scale_of(rows, ranked=len(self.stages.epochs) > 1)
-
-    def _own(self, history: History, rows: CurveTable) -> Seen | None:
-        scale = self.scale(rows)
-        return None if scale is None else seen_at_stages(history.points, rows, self.stages, scale)
+    def scale(self, kernel: StageKernel, rows: CurveTable) -> LogRegrets | None:
+        """Return the map of this study's heights to targets; None while no two finite ones differ."""
+        heights = Heights.of(rows)
+        return None if heights is None else heights.map(kernel.offset)
 
     @cached_property
     def _prior_learnt(self) -> Seen | None:
@@ -130,12 +141,12 @@ def fitted(count: int, first: int) -> int:
     return min(m, count)
 
 
-def _both(own: Seen | None, prior: Seen | None, limit: int, rng: Generator | None) -> Seen:
+def _both(own: Seen | None, prior: Seen | None, limit: int) -> Seen:
     """Return at most `limit` values of this study and of prior ones; see `spread`."""
     if own is None:
         assert prior is not None
         return prior
-    kept = own.at(spread(own, limit - (0 if prior is None else len(prior)), rng))
+    kept = own.at(spread(own, limit - (0 if prior is None else len(prior)), None))
     return kept if prior is None else kept.union(prior)
 
 

@@ -32,13 +32,13 @@ from functools import cached_property
 import numpy as np
 from numpy.random import Generator
 from scipy.linalg import lapack
-from scipy.special import ndtri
 
 from haltune._utils.arrays import Array, Indices, Mask
 from haltune.gp.gp import factorise, solve_lower, subset
 from haltune.gp.kernels import profile, squared_distances
 
 from .curve_rows import CurveTable
+from .scales import OFFSET, OFFSETS, Heights
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,13 @@ class Seen:
             np.concatenate([self.value, other.value]),
             None if self.study is None and other.study is None else np.concatenate(studies),
         )
+
+    def of_values(self, values: Array) -> Seen:
+        """Return the same runs and stages with other values (n,)."""
+        found = replace(self, value=values)
+        for name in ("of", "together", "same"):  # they do not depend on the values
+            vars(found)[name] = getattr(self, name)
+        return found
 
     def of_this(self) -> Seen:
         """Return the same with all runs marked as this study's."""
@@ -105,86 +112,6 @@ class Seen:
     def pairs(self) -> tuple[Array, Array]:
         """Indices that turn a table of stages (K, K) into (n, n)."""
         return np.ix_(self.stage, self.stage)  # type: ignore[return-value]
-
-
-# Targets. Metrics are skewed: many configurations are bad and alike, and good ones differ by little. So a target is a
-# normal score, z = Phi^-1(rank) among all heights, and in part (height - median) / deviation. A height is sign * value.
-# Where there is no rung before the end, ranks would only lose the distances near the best: there the target is the log
-# regret -log(1 + (best - height) / (best - median)), standardized.
-_LINEAR = 0.4  # of a target: the part that is the height itself
-SIZE = 0.4  # of a target's deviation: the priors below are for targets of about this size
-LOWEST = -4.0 * SIZE
-_WORST = 20.0  # times as far below the best as the median is: the height itself counts down to there
-_REACH = 4.0  # normal scores beyond the best trial that reach the best possible value
-
-
-@dataclass(frozen=True)
-class NormalScores:
-    """A monotone map between heights and targets, straight beyond the heights that were seen."""
-
-    heights: Array  # (k,) ascending
-    scores: Array  # (k,)
-    below: float  # height a score, beyond the ends
-    above: float
-
-    @classmethod
-    def of(
-        cls, heights: Array, shares: Array | None = None, top: float = -math.inf, ranked: bool = True
-    ) -> NormalScores:
-        """Make the map from finite heights (n,) of which two differ.
-
-        shares: (n,) of the space, their sum 1; None: equal ones. top: the best possible height, where that is known.
-        ranked: False: log regrets.
-        """
-        u, which = np.unique(heights, return_inverse=True)
-        share = np.bincount(which, np.full(len(heights), 1 / len(heights)) if shares is None else shares)
-        ranks = np.cumsum(share) - 0.5 * share
-        if ranked:
-            linear, near = _LINEAR, np.maximum(u, bottom(heights))
-        else:
-            linear, near = 1.0, -np.log1p((u[-1] - u) / _width(heights))
-        unit = (near - near[0]) / (near[-1] - near[0])  # squares of tiny differences would be 0
-        straight = (unit - np.interp(0.5, ranks, unit)) / math.sqrt(share @ np.square(unit - share @ unit))
-        scores = SIZE * ((1.0 - linear) * ndtri(ranks) + linear * straight)
-        k = max(1, len(u) // 4)  # a quarter of the heights gives the slope beyond an end, or all where its scores agree
-
-        def slope(first: int, last: int) -> float:
-            rise = scores[last] - scores[first]
-            return float((u[last] - u[first]) / rise if rise > 0.0 else (u[-1] - u[0]) / (scores[-1] - scores[0]))
-
-        return cls(u, scores, slope(0, k), max(slope(-1 - k, -1), (top - u[-1]) / (_REACH * SIZE)))
-
-    def targets(self, heights: Array) -> Array:
-        """Return the targets of heights of any shape; those that are not finite get the lowest."""
-        v = np.where(np.isfinite(heights), heights, self.heights[0])
-        low, high = np.minimum(v - self.heights[0], 0.0), np.maximum(v - self.heights[-1], 0.0)
-        inside = np.interp(v, self.heights, self.scores)
-        return np.asarray(np.maximum(inside + low / self.below + high / self.above, LOWEST))
-
-    def height(self, targets: Array) -> Array:
-        """Return the heights of targets: the inverse."""
-        low, high = np.minimum(targets - self.scores[0], 0.0), np.maximum(targets - self.scores[-1], 0.0)
-        return np.asarray(np.interp(targets, self.scores, self.heights) + low * self.below + high * self.above)
-
-
-def bottom(known: Array) -> float:
-    """Return the height that all worse ones count as; known: (n,) finite heights."""
-    return float(known.max()) - _WORST * _width(known)
-
-
-def _width(known: Array) -> float:
-    """Return the distance from the best to the median of heights (n,); if they are equal, to the worst."""
-    return float(known.max() - np.median(known)) or float(np.ptp(known))
-
-
-def scale_of(rows: CurveTable, ranked: bool) -> NormalScores | None:
-    """Return the map of a study's heights; a diverged one is below the worst. None while no two finite ones differ."""
-    known = rows.height[np.isfinite(rows.height)]
-    if not len(known) or np.ptp(known) == 0.0:
-        return None
-    width = float(known.max()) - float(np.median(known))
-    heights = np.where(np.isfinite(rows.height), rows.height, known.min() - width)
-    return NormalScores.of(heights, ranked=ranked)
 
 
 # Medians of the prior, and deviations of the logarithm.
@@ -268,8 +195,9 @@ class Stages:
 class StageKernel:
     """The covariances for one theta, as tables of stages (K, K)."""
 
-    def __init__(self, stages: Stages, theta: Array) -> None:
-        self.stages, self.theta = stages, theta
+    def __init__(self, stages: Stages, theta: Array, offset: float = OFFSET) -> None:
+        """offset: of the scale of this study's heights; see `scales.LogRegrets`."""
+        self.stages, self.theta, self.offset = stages, theta, offset
         amplitudes, steps, lengths, logits = stages.parts
         self.noise = float(np.exp(2 * theta[2])) + 1e-8  # variance
         self.scales = np.asarray(np.exp(theta[lengths]))  # (d,) lengthscales
@@ -290,7 +218,11 @@ class StageKernel:
         """Return the same with q = 0 for some of the prior studies, which are numbered from 1 on."""
         theta = self.theta.copy()
         theta[[self.stages.parts[3].start + j - 1 for j in studies]] = -np.inf
-        return StageKernel(self.stages, theta)
+        return StageKernel(self.stages, theta, self.offset)
+
+    def on(self, offset: float) -> StageKernel:
+        """Return the same for values on another scale."""
+        return StageKernel(self.stages, self.theta, offset)
 
     @property
     def correlations(self) -> Array:
@@ -331,11 +263,17 @@ class StageKernel:
 
 def descent(stages: Stages, seen: Seen, theta: Array) -> tuple[float, Array]:
     """Return minus the log posterior density of theta, up to a constant, and its gradient; inf if K has no factor."""
+    value, gradient, _ = _descent(stages, seen, theta)
+    return value, gradient
+
+
+def _descent(stages: Stages, seen: Seen, theta: Array) -> tuple[float, Array, Array]:
+    """Return `descent` and its slope (n,) by the values seen: K^-1 y."""
     kernel = StageKernel(stages, theta)
     rho, slope = kernel.near_seen(seen)
     factor, info = lapack.dpotrf(kernel.covariance(seen, rho), lower=1, clean=1)
     if info:
-        return np.inf, np.zeros_like(theta)
+        return np.inf, np.zeros_like(theta), np.zeros(len(seen))
     lower, _ = lapack.dpotri(factor, lower=1)
     inverse = lower + np.tril(lower, -1).T
     weights = inverse @ seen.value
@@ -343,7 +281,7 @@ def descent(stages: Stages, seen: Seen, theta: Array) -> tuple[float, Array]:
     value = 0.5 * seen.value @ weights + np.log(factor.diagonal()).sum() + 0.5 * off @ stages.precision @ off
     pull = 0.5 * (inverse - np.outer(weights, weights))
     gradient = stages.precision @ off + np.concatenate(list(_gradient(kernel, seen, pull, rho, slope)))
-    return float(value), gradient
+    return float(value), gradient, weights
 
 
 def _gradient(kernel: StageKernel, seen: Seen, pull: Array, rho: Array, slope: Array) -> Iterator[Array]:
@@ -391,6 +329,23 @@ def learn_kernel(stages: Stages, seen: Seen) -> StageKernel:
         options={"maxfun": _EVALUATIONS},
     )
     return StageKernel(stages, found.x if np.isfinite(found.fun) else stages.mean)
+
+
+def learn_kernel_and_scale(stages: Stages, seen: Seen, heights: Heights) -> StageKernel:
+    """Return the same together with the offset of the scale; the values seen are heights of this study."""
+    from scipy.optimize import minimize
+
+    def cost(both: Array) -> tuple[float, Array]:
+        targets, slope, added, d_added = heights.likelihood(seen.value, both[-1])
+        value, gradient, weights = _descent(stages, seen.of_values(targets), both[:-1])
+        return value - added, np.append(gradient, weights @ slope - d_added)
+
+    start = np.append(stages.mean, math.log(OFFSET))
+    bounds = [*stages.bounds, (math.log(OFFSETS[0]), math.log(OFFSETS[1]))]
+    options = {"maxfun": _EVALUATIONS}
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    theta = found.x if np.isfinite(found.fun) else start
+    return StageKernel(stages, theta[:-1], math.exp(theta[-1]))
 
 
 def density(stages: Stages, seen: Seen, kernel: StageKernel) -> float:
@@ -452,8 +407,8 @@ LEARNT = 160  # values that hyperparameters are learnt from
 VALUES_KEPT = 400  # values that a process keeps, so that decisions of a long search stay quick
 
 
-def seen_at_stages(points: Array, rows: CurveTable, stages: Stages, scale: NormalScores) -> Seen:
-    """Return the rows at their stages, as targets of the scale; points: (trials, d) of all trials.
+def seen_at_stages(points: Array, rows: CurveTable, stages: Stages, values: Array) -> Seen:
+    """Return the rows at their stages, with values (n,) for their heights; points: (trials, d) of all trials.
 
     A diverged trial counts at the last stage: it stays diverged. A trial's first row at or after a stage's epoch counts
     at that stage, the latest one that it passes. Another row counts at the nearest stage if the trial has no later row.
@@ -468,14 +423,14 @@ def seen_at_stages(points: Array, rows: CurveTable, stages: Stages, scale: Norma
     diverged = ~np.isfinite(rows.height)
     stage = np.where(diverged, count - 1, stage)
     taken = np.flatnonzero(diverged | passes | (last[rows.trial] == number))
-    trial, stage, value = rows.trial[taken], stage[taken], rows.height[taken]
+    trial, stage, value = rows.trial[taken], stage[taken], values[taken]
     _, first, which = np.unique(trial * count + stage, return_index=True, return_inverse=True)
     latest = np.empty(len(first), dtype=np.intp)
     latest[which] = np.arange(len(taken))
     order = np.argsort(first)  # in the order of the log
     first, latest = first[order], latest[order]
     trials, run = _numbered(trial[first])
-    return Seen(points[trials], run, stage[first], scale.targets(value[latest]))
+    return Seen(points[trials], run, stage[first], value[latest])
 
 
 def _numbered(trial: Indices) -> tuple[Indices, Indices]:

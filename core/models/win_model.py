@@ -23,17 +23,15 @@ from scipy.special import logit, stdtr
 from haltune._utils.arrays import Array
 
 from .curve_rows import CurveTable
+from .scales import SIZE, Heights, NormalScores
 from .stage_process import (
     LEARNT,
-    SIZE,
     VALUES_KEPT,
-    NormalScores,
     Seen,
     StageKernel,
     StageProcess,
     Stages,
     learn_kernel,
-    scale_of,
     seen_at_stages,
     spread,
     stage_epochs,
@@ -66,16 +64,18 @@ class WinModel:
         horizon = errors.shape[1]
         stages = Stages(stage_epochs(horizon, ratio=_RATIO), points.shape[1])
         rows = _rows(errors, stages)
-        if (scale := scale_of(rows, ranked=len(stages.epochs) > 1)) is None:
+        if (heights := Heights.of(rows)) is None:
             return None
-        seen = seen_at_stages(points, rows, stages, scale)
+        scale = NormalScores.of(heights.known)
+        seen = seen_at_stages(points, rows, stages, scale.targets(rows.height))
         kernel = learn_kernel(stages, seen.at(spread(seen, LEARNT, np.random.default_rng(len(seen)))))
         return cls(scale, kernel, seen.at(spread(seen, VALUES_KEPT, None)), complete)
 
     def log_odds(self, point: Array, errors: Array, threshold: float) -> float:
         """Return the log odds that a trial at `point` (d,) with errors (n,) ends with an error below `threshold`."""
         stages, here = self.kernel.stages, point[None]
-        own = seen_at_stages(here, _rows(errors[None], stages), stages, self.scale)
+        rows = _rows(errors[None], stages)
+        own = seen_at_stages(here, rows, stages, self.scale.targets(rows.height))
         mean, deviation = StageProcess.of(self.kernel, self.seen.union(own)).ends(here, seen=True)
         ahead = mean[0] - self.scale.targets(np.array(-threshold))
         p = stdtr(self.complete, ahead / math.hypot(deviation[0], _LEARNT_ERROR))

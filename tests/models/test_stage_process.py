@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
-from scipy.stats import multivariate_normal, norm, rankdata
+from scipy.stats import multivariate_normal
 
 from examples import many
-from haltune.models.curve_rows import CurveTable
-from haltune.models.stage_process import (
-    LOWEST,
-    SIZE,
-    NormalScores,
-    Seen,
-    StageKernel,
-    StageProcess,
-    Stages,
-    descent,
-    learn_kernel,
-    scale_of,
-)
+from haltune.models.stage_process import Seen, StageKernel, StageProcess, Stages, descent, learn_kernel
 
 EPOCHS = (1, 3, 9, 27, 50)
 
@@ -173,51 +158,3 @@ def test_it_learns_the_relevance_of_a_prior_study(seed: int) -> None:
     told, not_told = (learn_kernel(both, beside_runs_of(here, seen)).relevance[1] for seen in (alike, reversed_))
     assert told > 0.85
     assert not_told < 0.3
-
-
-finite = st.floats(-1e3, 1e3)
-
-
-def rows_of(heights: Sequence[float]) -> CurveTable:
-    return CurveTable(np.arange(len(heights)), np.ones(len(heights)), np.array(heights))
-
-
-@settings(max_examples=many(200), deadline=None)
-@given(heights=st.lists(finite, min_size=1, max_size=20), bad=st.booleans(), ranked=st.booleans())
-@example(heights=[-2.0, -1.0, -1.0, 0.0, 1e-18], bad=False, ranked=False)  # the log regrets of the best two are equal
-def test_targets_rank_as_heights_do_and_have_a_lower_bound(heights: list[float], bad: bool, ranked: bool) -> None:
-    found = np.array([*heights, math.nan, math.nan] if bad else heights)
-    scale = scale_of(rows_of(found), ranked)
-    assert (scale is None) == (len(set(heights)) == 1)
-    if scale is None:
-        return
-    targets = scale.targets(found)
-    assert (targets >= LOWEST).all()
-    assert (np.diff(targets[: len(heights)][np.argsort(heights, kind="stable")]) >= -1e-12).all()
-    assert np.isfinite(scale.height(np.array([targets.min() - 1.0, *targets, targets.max() + 1.0]))).all()
-    assert not bad or (targets[-2:] == targets.min()).all()
-
-
-@settings(max_examples=many(200), deadline=None)
-@given(heights=st.lists(finite, min_size=2, max_size=20, unique=True))
-def test_a_target_is_a_normal_score_and_in_part_the_standardized_height(heights: list[float]) -> None:
-    u = np.array(heights)
-    assume(np.diff(np.sort(u)).min() > 1e-9)
-    scale = NormalScores.of(u)
-    scores = norm.ppf((rankdata(u) - 0.5) / len(u))
-    near = np.maximum(u, u.max() - 20.0 * (u.max() - np.median(u)))
-    expected = SIZE * (0.6 * scores + 0.4 * (near - np.median(u)) / near.std())
-    assert scale.targets(u) == pytest.approx(np.maximum(expected, LOWEST), abs=1e-6)
-    inside = expected > LOWEST
-    assert scale.height(expected[inside]) == pytest.approx(u[inside], abs=1e-6 * np.ptp(u))
-
-
-@settings(max_examples=many(200), deadline=None)
-@given(heights=st.lists(finite, min_size=2, max_size=20, unique=True))
-def test_without_rungs_a_target_is_the_standardized_log_regret(heights: list[float]) -> None:
-    u = np.array(heights)
-    assume(np.diff(np.sort(u)).min() > 1e-9)
-    scale = NormalScores.of(u, ranked=False)
-    regret = -np.log1p((u.max() - u) / (u.max() - np.median(u)))
-    expected = SIZE * (regret - np.median(regret)) / regret.std()
-    assert scale.targets(u) == pytest.approx(np.maximum(expected, LOWEST), abs=1e-6)

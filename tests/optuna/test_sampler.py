@@ -60,7 +60,9 @@ def learning(trial):
 
 def test_the_model_is_fitted_at_fixed_counts_of_values_not_at_every_trial(monkeypatch):
     fits = []
-    monkeypatch.setattr(search_model, "learn_kernel", lambda *seen: fits.append(seen) or learn_kernel(*seen))
+    monkeypatch.setattr(
+        search_model, "learn_kernel_and_scale", lambda *of: fits.append(of) or learn_kernel_and_scale(*of)
+    )
     searched(HaltuneSampler(seed=0), 41)
     assert len(fits) == 4  # at 16, 24, 32 and 40 values
 

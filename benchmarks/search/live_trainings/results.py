@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,6 +97,34 @@ def table(lines: list[dict[str, Any]], against: str | None) -> str:
         )
         out.append(f"{name:34s}{deciding:8.2f}{started:9.1f}{full:8.1f}{epochs:9.0f}")
     return "\n".join(out)
+
+
+NAMES = {
+    "default": "haltune, default search",
+    "no_checkpoints": "the same without checkpoints",
+    "optuna_tpe_median": "Optuna, TPE and MedianPruner",
+    "optuna_tpe_hyperband": "Optuna, TPE and HyperbandPruner",
+    "asha": "ASHA (haltune's)",
+    "random": "random, in full",
+}
+
+
+def draw(lines: list[dict[str, Any]]) -> None:
+    """Write the figure of the page: mean regrets over the instances that all searches of NAMES share."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "papers"))
+    from drawn import Sheet, legend, means, panel, write
+
+    found, _ = regrets(lines)
+    shared = sorted(set.intersection(*(set(found[name]) for name in NAMES)))
+    curves = {told: np.array([found[name][key] for key in shared]) for name, told in NAMES.items()}
+    trainings = np.arange(1, min(c.shape[1] for c in curves.values()) + 1) / 10
+    what = f"Mean regret of each search over trainings, {len(shared)} fresh instances"
+    sheet = Sheet("live", what)
+    where = panel(sheet, 56, 690, (0, float(trainings[-1])), (0.05, 1.0), log_y=True)
+    where.axes(what, "full trainings", "regret", np.linspace(0, trainings[-1], 5).tolist(), (0.05, 0.1, 0.2, 0.5, 1.0))
+    means(where, trainings, curves)
+    legend(sheet, curves)
+    write(sheet)
 
 
 def paired(curve: np.ndarray, base: np.ndarray) -> np.ndarray:

@@ -39,8 +39,9 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.models.curve_rows import CurveRows
+from haltune.models.scales import LogRegrets
 from haltune.models.search_model import SearchModel, best_allowed, candidates, uncrowded
-from haltune.models.stage_process import FIRST_SHARE, NormalScores, StageKernel, Stages, stage_epochs
+from haltune.models.stage_process import FIRST_SHARE, StageKernel, Stages, stage_epochs
 from haltune.policies.acquisition import expected_improvement
 from haltune.policies.bayesopt import chosen_to
 from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
@@ -281,7 +282,7 @@ class MultiFidelity(Policy[LadderState]):
     ) -> Start:
         """Start the untried candidate with the largest UCB at the end; if all were tried, train the best in full."""
         rows, lessons = state.rows.table, state.lessons
-        scale = state.model.scale(rows)
+        scale = state.model.scale(kernel, rows)
         if scale is None and lessons is None:
             return move
         points = candidates(history, rows, self.candidates, rng, None if lessons is None else lessons.best)
@@ -473,7 +474,7 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
         return None
     paused = in_time(ladder, Remaining(history, horizon), history)
     epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in paused if not ladder.trials[id].idle}
-    if not epochs or state.model.scale(rows.table) is None:
+    if not epochs or state.model.scale(kernel, rows.table) is None:
         return None
     id, predicted = worth_most(epochs, state, kernel, history)
     on, problem, since = ladder.trials[id], history.problem, (rows.trained - rows.best_at) / horizon
@@ -578,8 +579,7 @@ def worth_most(
     Before a trial is complete, that is the one with the best predicted value; before the model is fitted, the one that
     leads at the highest rung, without a prediction.
     """
-    scale = state.model.scale(state.rows.table)
-    if kernel is None or scale is None:
+    if kernel is None or (scale := state.model.scale(kernel, state.rows.table)) is None:
         return leader(state.ladder, prices), {}
     ids, process = list(prices), state.model.process(kernel, history, state.rows.table)
     mean, deviation = process.ends(history.points[ids], seen=True)
@@ -721,7 +721,7 @@ class Remaining:
 
 
 def expected(
-    scale: NormalScores | None, sign: float, mean: float, deviation: float, ucb: float | None = None
+    scale: LogRegrets | None, sign: float, mean: float, deviation: float, ucb: float | None = None
 ) -> dict[str, Any]:
     """Return the prediction in the metric's unit; nothing before two finite values differ."""
     if scale is None:

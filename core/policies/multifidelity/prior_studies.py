@@ -21,7 +21,8 @@ from haltune.log.events import plain
 from haltune.log.history import History
 from haltune.log.points import log_in_points
 from haltune.models.curve_rows import CurveRows, CurveTable
-from haltune.models.stage_process import Seen, Stages, scale_of
+from haltune.models.scales import Heights
+from haltune.models.stage_process import Seen, Stages
 from haltune.space import Space
 
 RUNS_KEPT = 80  # trials of each prior study
@@ -114,10 +115,9 @@ def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
 
 
 def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
-    scale = scale_of(rows, ranked=horizon > 1)
-    if scale is None:
+    if (heights := Heights.of(rows)) is None:
         return
-    targets = np.round(scale.targets(rows.height), _DIGITS)
+    targets = np.round(heights.map().targets(heights.known), _DIGITS)
     epochs = np.where(np.isfinite(rows.height), np.minimum(rows.epoch, horizon), horizon)
     trials = np.unique(rows.trial)
     ends, reached = np.empty(len(history)), np.zeros(len(history))
