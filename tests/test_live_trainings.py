@@ -12,9 +12,11 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 sys.path.append(str(ROOT / "benchmarks/search"))
 
+from live_trainings.control import Control
 from live_trainings.engine import Slots
 from live_trainings.families import FAMILIES
 from live_trainings.instances import Instance
+from live_trainings.peers import PEERS
 from live_trainings.results import regrets
 from live_trainings.runs import together
 from live_trainings.searches import OWN, Limits, Search, Turn
@@ -110,6 +112,25 @@ def test_cost_is_counted_in_mean_evaluations_and_grows_with_the_batch(family: st
     assert costs.min() > 0
     assert costs.mean() == pytest.approx(1.0, rel=0.15)
     assert instance.cost({**configs[0], "batch": 12}) == pytest.approx(2 * instance.cost({**configs[0], "batch": 6}))
+
+
+@pytest.mark.parametrize(
+    "method", ["default", "optuna_tpe_median", "optuna_tpe_hyperband", "smac", "dehb", "syne_tune_asha"]
+)
+def test_a_search_stays_in_a_space_with_conditions_and_takes_values_that_are_not_numbers(method: str) -> None:
+    instance = Control(15)
+    assert any(domain.when for domain in instance.domains.values())
+    try:
+        search = (OWN | PEERS)[method](instance, Limits(3, False, 0))
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    turn, trials = next(search), set()
+    for number in range(2 * instance.horizon):
+        assert instance.space.contains(turn.config)
+        trials.add(turn.trial)
+        turn = search.send(math.nan if number % 7 == 0 else math.sin(number) ** 2)
+    search.close()
+    assert len(trials) > 1
 
 
 def in_turn(instance: Instance, limits: Limits) -> Search:

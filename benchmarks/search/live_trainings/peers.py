@@ -94,8 +94,15 @@ def _suggested(trial: Any, instance: Instance) -> Config:
 Asked = tuple[Any, Config, float]  # what it is called when it is told, the configuration, up to which epoch
 
 
-def _until_told(instance: Instance, ask: Callable[[], Asked], tell: Callable[[Any, float], object]) -> Search:
-    """Train each configuration asked for, from where it was, and tell its loss there."""
+def _until_told(
+    instance: Instance, folder: Any, ask: Callable[[], Asked], tell: Callable[[Any, float], object]
+) -> Search:
+    """Train each configuration asked for, from where it was, and tell its loss there. The folder ends with it."""
+    with folder:
+        yield from _told(instance, ask, tell)
+
+
+def _told(instance: Instance, ask: Callable[[], Asked], tell: Callable[[Any, float], object]) -> Search:
     curves: list[list[float]] = []
     numbers: dict[str, int] = {}
     while True:
@@ -128,8 +135,9 @@ def smac(instance: Instance, limits: Limits) -> Search:
     for name, domain in instance.domains.items():
         for parent, values in (domain.when or {}).items():
             space.add(ConfigSpace.InCondition(made[name], made[parent], list(values)))
+    folder = tempfile.TemporaryDirectory()  # SMAC writes what it did to files, and so does DEHB
     scenario = Scenario(
-        space, output_directory=tempfile.mkdtemp(), deterministic=True, n_trials=10_000, seed=limits.seed,
+        space, output_directory=folder.name, deterministic=True, n_trials=10_000, seed=limits.seed,
         min_budget=1, max_budget=instance.horizon,
     )  # fmt: skip
     facade = MultiFidelityFacade(
@@ -140,23 +148,24 @@ def smac(instance: Instance, limits: Limits) -> Search:
         info = facade.ask()
         return info, kept(instance, {name: plain(value) for name, value in dict(info.config).items()}), info.budget
 
-    return _until_told(instance, ask, lambda info, loss: facade.tell(info, TrialValue(cost=loss)))
+    return _until_told(instance, folder, ask, lambda info, loss: facade.tell(info, TrialValue(cost=loss)))
 
 
 def dehb(instance: Instance, limits: Limits) -> Search:
     """DEHB, on the unit cube of the space."""
     from dehb import DEHB
 
+    folder = tempfile.TemporaryDirectory()
     search = DEHB(
         f=None, dimensions=instance.space.dim, min_fidelity=1, max_fidelity=instance.horizon, eta=3, n_workers=1,
-        output_path=tempfile.mkdtemp(), seed=limits.seed, save_freq="end", log_level="ERROR",
+        output_path=folder.name, seed=limits.seed, save_freq="end", log_level="ERROR",
     )  # fmt: skip
 
     def ask() -> Asked:
         job = search.ask()
         return job, instance.space.decode(np.asarray(job["config"])), job["fidelity"]
 
-    return _until_told(instance, ask, lambda job, loss: search.tell(job, {"fitness": loss, "cost": 1.0}))
+    return _until_told(instance, folder, ask, lambda job, loss: search.tell(job, {"fitness": loss, "cost": 1.0}))
 
 
 def plain(value: Any) -> Any:
