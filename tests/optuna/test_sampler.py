@@ -11,7 +11,7 @@ optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 
 from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 from haltune.models import search_model  # noqa: E402
-from haltune.models.stage_process import learn_kernel  # noqa: E402
+from haltune.models.stage_process import learn_kernel_and_scale  # noqa: E402
 from haltune.optuna import HaltunePruner, HaltuneSampler  # noqa: E402
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
