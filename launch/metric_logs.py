@@ -303,7 +303,7 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, floa
             yield f"{above}{name}", found
 
 
-class Text(Lines):
+class Matched(Lines):
     """Lines for people, in which patterns find numbers. Progress bars end lines by a carriage return."""
 
     ends = re.compile(rb"[\r\n]")
@@ -441,7 +441,7 @@ class Log:
         self._next_look = 0.0  # for new files, by now()
         if metrics.path is None:
             size = output.stat().st_size if output.exists() else 0
-            self._files[output] = Followed(output, Text(metrics.patterns), start=size)
+            self._files[output] = Followed(output, Matched(metrics.patterns), start=size)
         else:
             self._find(past=True)
 
@@ -497,7 +497,7 @@ class Log:
         if kind == "csv":
             return Csv(self._names)
         if kind == "pattern":
-            return Text(self._metrics.patterns)
+            return Matched(self._metrics.patterns)
         return JsonLines() if kind == "jsonl" else Events()
 
 

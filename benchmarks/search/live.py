@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help=f"instances from {FRESH} on, once, for the page")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--against", help="a method; prints the paired differences from it")
+    parser.add_argument("--value", choices=("true", "shown"), default="true", help="of the incumbents, for --table")
     parser.add_argument("--svg", action="store_true", help="with --table: write the figure of the page")
     parser.add_argument("--look", action="store_true")
     args = parser.parse_args()
@@ -133,9 +134,9 @@ def main() -> None:
     if args.table:
         lines = [x for x in read(args.into) if x["by"] == args.by and x["trainings"] == args.trainings]
         chosen = [x for x in lines if x["family"] in args.families and (x["instance"] >= FRESH) == args.fresh]
-        print(table(chosen, args.against))
+        print(table(chosen, args.against, args.value))
         if args.svg:
-            draw(chosen)
+            draw(chosen, args.value)
         return
     if max(args.instances) >= FRESH and not args.fresh:
         parser.error(f"instances from {FRESH} on are for the page: nothing may be chosen on them. Pass --fresh")

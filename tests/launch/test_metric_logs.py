@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haltune.launch.metric_logs import Csv, Curve, Events, Followed, JsonLines, Log, Metrics, MlflowMetric, Text
+from haltune.launch.metric_logs import Csv, Curve, Events, Followed, JsonLines, Log, Matched, Metrics, MlflowMetric
 from haltune.log.problem import Measures
 
 NUMBERS = st.floats(width=32) | st.integers(-1000, 1000)
@@ -52,7 +52,7 @@ def written(kind, table):
         return JsonLines(), ("warming up\n" + "\n".join(lines)).encode(), rows
     if kind == "pattern":
         text = "\r".join(f"\x1b[32mepoch {a!r}\x1b[0m: acc={b!r}%é" for a, b in table)
-        return Text(Metrics(pattern=r"epoch (?P<epoch>\S+): acc=(?P<acc>[^%]+)").patterns), text.encode(), rows
+        return Matched(Metrics(pattern=r"epoch (?P<epoch>\S+): acc=(?P<acc>[^%]+)").patterns), text.encode(), rows
     if kind == "mlflow":
         text = "".join(f"1700000000000 {b!r} {a!r}\n" for a, b in table)
         return MlflowMetric("acc"), text.encode(), [{"acc": row["acc"], "step": row["epoch"]} for row in rows]

@@ -64,7 +64,7 @@ def program(tmp_path, monkeypatch):
 
 def test_a_program_is_started_once_for_each_attempt_and_pauses_and_resumes(program, tmp_path):
     study = a_study(tmp_path, 2, SuccessiveHalving(n=2, eta=2, rounds=1))
-    assert run_script(study, program(), workers=2, **QUIET).over
+    assert run_script(study, program(), workers=1, **QUIET).over
     for t in study.trials:
         assert list(t.values) == [accuracy(t.config, e) for e in t.epochs]
     attempts = sum(t.attempt for t in study.trials)

@@ -15,7 +15,7 @@ TARGET = "optuna_tpe_median"
 Key = tuple[str, int]  # family, instance
 
 
-def regrets(lines: list[dict[str, Any]]) -> tuple[dict[str, dict[Key, np.ndarray]], list[str]]:
+def regrets(lines: list[dict[str, Any]], value: str = "true") -> tuple[dict[str, dict[Key, np.ndarray]], list[str]]:
     """For each method and instance the curve of regrets, mean over seeds; and what was left out.
 
     0 is the best value seen by any search of the instance, 1 the median of random search's full trainings.
@@ -32,7 +32,7 @@ def regrets(lines: list[dict[str, Any]]) -> tuple[dict[str, dict[Key, np.ndarray
             return np.array([math.inf if v is None else sign * v for v in values])
 
         finals = [loss(line["finals"]) for line in of if line["method"].startswith("random")]
-        best = min(loss(line["true"]).min() for line in of)
+        best = min(loss(line[value]).min() for line in of)
         middle = float(np.median(np.concatenate(finals))) if finals else math.nan
         if not math.isfinite(middle):
             ends = np.concatenate([*finals, [math.inf]])
@@ -42,16 +42,16 @@ def regrets(lines: list[dict[str, Any]]) -> tuple[dict[str, dict[Key, np.ndarray
             continue
         curves = defaultdict(list)
         for line in of:
-            curves[line["method"]].append(np.clip((loss(line["true"]) - best) / (middle - best), 0.0, 1.0))
+            curves[line["method"]].append(np.clip((loss(line[value]) - best) / (middle - best), 0.0, 1.0))
         for method, runs in curves.items():
             shortest = min(map(len, runs))
             found[method][key] = np.mean([run[:shortest] for run in runs], axis=0)
     return found, left_out
 
 
-def table(lines: list[dict[str, Any]], against: str | None) -> str:
+def table(lines: list[dict[str, Any]], against: str | None, value: str = "true") -> str:
     """All of it as text."""
-    found, left_out = regrets(lines)
+    found, left_out = regrets(lines, value)
     out = [f"left out, {what}" for what in left_out]
     families = sorted({key[0] for of in found.values() for key in of})
     most = max((len(c) for of in found.values() for c in of.values()), default=0)
@@ -109,12 +109,12 @@ NAMES = {
 }
 
 
-def draw(lines: list[dict[str, Any]]) -> None:
+def draw(lines: list[dict[str, Any]], value: str = "true") -> None:
     """Write the figure of the page: mean regrets over the instances that all searches of NAMES share."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "papers"))
     from drawn import Sheet, legend, means, panel, write
 
-    found, _ = regrets(lines)
+    found, _ = regrets(lines, value)
     shared = sorted(set.intersection(*(set(found[name]) for name in NAMES)))
     curves = {told: np.array([found[name][key] for key in shared]) for name, told in NAMES.items()}
     trainings = np.arange(1, min(c.shape[1] for c in curves.values()) + 1) / 10

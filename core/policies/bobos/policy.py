@@ -544,7 +544,7 @@ class BOBOS(Policy[BOBOSState]):
             if k1 is None and self.mode == "robust":
                 k1 = _FIRST_K1
             settings = OptimalStopping(mode=self.mode, K1=k1, K2=self.K2, c=self.c)
-        faithful = settings.mode == "faithful"
+        faithful = isinstance(settings, OptimalStopping) and settings.mode == "faithful"  # Stopper refuses others
         if self.beta is None and not faithful:
             object.__setattr__(self, "beta", "scaled")
         after = self.initial if faithful else 0
