@@ -572,6 +572,7 @@ def test_trials_that_are_chosen_stand_side_by_side(opened):
     figure = page.locator("figure[data-figure=compared]")
     figure.scroll_into_view_if_needed()
     page.wait_for_function("document.querySelectorAll('figure[data-figure=compared] .panel').length === 2")
+    figure.get_by_text("trial 14").first.wait_for()  # it is drawn again when it is on the screen
     assert sorted(figure.locator(".key-entry").all_inner_texts()) == ["trial 12", "trial 14"]
 
 
