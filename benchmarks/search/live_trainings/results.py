@@ -120,7 +120,7 @@ def draw(lines: list[dict[str, Any]], value: str = "true") -> None:
     trainings = np.arange(1, min(c.shape[1] for c in curves.values()) + 1) / 10
     what = f"Mean regret of each search over trainings, {len(shared)} fresh instances"
     sheet = Sheet("live", what)
-    where = panel(sheet, 56, 690, (0, float(trainings[-1])), (0.05, 1.0), log_y=True)
+    where = panel(sheet, 56, 690, (0, float(trainings[-1])), (0.05, 1.0), log_y=True, rows=2)
     where.axes(what, "full trainings", "regret", np.linspace(0, trainings[-1], 5).tolist(), (0.05, 0.1, 0.2, 0.5, 1.0))
     means(where, trainings, curves)
     legend(sheet, curves)
