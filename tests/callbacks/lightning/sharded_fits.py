@@ -19,7 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from haltune import Minimize
-from haltune.callbacks.changes import local
+from haltune.callbacks.objects import local
 from haltune.callbacks.lightning import HaltuneCallback
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
