@@ -20,7 +20,7 @@ class SameStart(gymnasium.Wrapper):
 
 
 def tests():
-    return VecNormalize(DummyVecEnv([lambda: SameStart(gymnasium.make("CartPole-v1"))]), training=False)
+    return VecNormalize(DummyVecEnv([lambda: SameStart(gymnasium.make("CartPole-v1"))]), training=False, norm_reward=False)
 
 
 def linear(initial):
