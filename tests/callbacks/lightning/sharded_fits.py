@@ -19,8 +19,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from haltune import Minimize
-from haltune.callbacks.objects import local
 from haltune.callbacks.lightning import HaltuneCallback
+from haltune.callbacks.objects import local
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.simplefilter("ignore")
