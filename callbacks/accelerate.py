@@ -29,7 +29,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from .changes import Print, beside, differences, fingerprint, known_of, parts_of, set_beside
+from .changes import Print, differences, extras, fingerprint, known_of, parts_of, set_extras
 from .loop import TrainingLoop, other_ranks
 from .objects import of_library, of_program
 
@@ -87,7 +87,7 @@ class AcceleratedLoop(TrainingLoop):
         self._accelerator = accelerator
         self._reporter.resume_hint = "The loop loads trial.checkpoint itself, so leave out accelerator.load_state"
         self._start: str | None = None  # fingerprint of the weights with which it starts
-        self._beside: list[Any] = []  # of each model, what its state lacks, at the start
+        self._extras: list[Any] = []  # of each model, what its state lacks, at the start
         self._restored: list[Any] = []  # the same, what earlier attempts changed
         self._around: dict[str, tuple[Any, Print]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
@@ -120,7 +120,7 @@ class AcceleratedLoop(TrainingLoop):
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
         self._interruption = interruption
         self._restored = self._restored or [{} for _ in self._accelerator._models]
-        self._beside = [beside(model) for model in self._accelerator._models]
+        self._extras = [extras(model) for model in self._accelerator._models]
         yield from super()._epochs(interruption)
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
@@ -170,8 +170,8 @@ class AcceleratedLoop(TrainingLoop):
         self._accelerator.save_state(path)
         ranks = torch_ranks()
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
-        models = zip(self._accelerator._models, self._beside, self._restored, strict=True)
-        changed = [differences(beside(model), before, earlier) for model, before, earlier in models]
+        models = zip(self._accelerator._models, self._extras, self._restored, strict=True)
+        changed = [differences(extras(model), before, earlier) for model, before, earlier in models]
         state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed}
         (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
 
@@ -191,7 +191,7 @@ class AcceleratedLoop(TrainingLoop):
         self._accelerator.load_state(folder)
         self._restored = state["models"]
         for model, found in zip(self._accelerator._models, self._restored, strict=True):
-            set_beside(model, found)
+            set_extras(model, found)
         for loader, state in zip(self._accelerator._dataloaders, loaders, strict=True):
             _set_loader(loader, state)
         restore(randomness)

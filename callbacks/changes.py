@@ -1,7 +1,7 @@
 """What changes in a training besides the weights, to save it or to say that it cannot be saved.
 
-`Attributes` follows the attributes of the program's objects, such as callbacks. `beside` returns what a torch model
-holds beside its state_dict. `fingerprint` tells whether weights are others.
+`Attributes` follows the attributes of the program's objects, such as callbacks. `extras` returns what a torch
+model holds that is not in its state_dict. `fingerprint` tells whether weights are others.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _trains(value: Any) -> bool:
 # a torch model
 
 
-def beside(model: Any) -> dict[str, dict[str, Any]]:
+def extras(model: Any) -> dict[str, dict[str, Any]]:
     """Return what changes in a torch model and is not in its state_dict: trainable flags, modes, numbers of modules."""
     modules = dict(model.named_modules())
     return {
@@ -170,14 +170,14 @@ def beside(model: Any) -> dict[str, dict[str, Any]]:
 
 
 def differences(now: Found, before: Found, earlier: Found) -> dict[str, dict[str, Any]]:
-    """Return what `beside` returns otherwise than before, and what earlier attempts changed."""
+    """Return the extras that differ from those before, and those that earlier attempts changed."""
     return {
         kind: {**earlier.get(kind, {}), **{k: v for k, v in of.items() if v != before[kind].get(k)}}
         for kind, of in now.items()
     }
 
 
-def set_beside(model: Any, found: Found) -> None:
+def set_extras(model: Any, found: Found) -> None:
     """Set what `differences` returned in an earlier attempt; names that the model lacks are left out."""
     parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
     for name in parameters.keys() & found.get("flags", {}).keys():

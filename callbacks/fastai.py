@@ -31,7 +31,7 @@ from haltune.ranks import torch_ranks
 
 from . import objects
 from .base import Reporting
-from .changes import Attributes, beside, differences, fingerprint, set_beside
+from .changes import Attributes, differences, extras, fingerprint, set_extras
 from .reporter import missing, two_callbacks
 
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
@@ -282,7 +282,7 @@ class HaltuneCallback(Reporting):
         course, learn = self._course, self.learn
         if not course.tensors:
             course.tensors = {name: list(value.shape) for name, value in learn.model.state_dict().items()}
-            course.beside = beside(learn.model)
+            course.extras = extras(learn.model)
         course.attributes.see(self._own_callbacks(), self._saved())
 
     def _saved(self) -> list[Any]:
@@ -345,7 +345,7 @@ class HaltuneCallback(Reporting):
             "loaders": loaders,
             "smooth": [recorder.smooth_loss.count, float(recorder.smooth_loss.val)],
             "records": course.records,
-            "model": differences(beside(learn.model), course.beside, course.found),
+            "model": differences(extras(learn.model), course.extras, course.found),
             "frozen": getattr(learn.opt, "frozen_idx", None),
             "gradients": [*gradients],
             "callbacks": course.attributes.changed(self._own_callbacks(), self._saved()),
@@ -382,7 +382,7 @@ class HaltuneCallback(Reporting):
         if progress["frozen"] is not None:
             learn.opt.frozen_idx = progress["frozen"]
         self._course.found = progress["model"]
-        set_beside(learn.model, self._course.found)
+        set_extras(learn.model, self._course.found)
         self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
             learn.scaler.load_state_dict(progress["scaler"])
@@ -407,7 +407,7 @@ class _Course:
     resumes: bool = False  # the checkpoint is to be loaded
     attributes: Attributes = field(default_factory=lambda: Attributes("learn"))  # of callbacks
     tensors: dict[str, Any] = field(default_factory=dict)  # shapes of the model's, at the start
-    beside: dict[str, Any] = field(default_factory=dict)  # what its state_dict lacks, at the start
+    extras: dict[str, Any] = field(default_factory=dict)  # what its state_dict lacks, at the start
     found: dict[str, Any] = field(default_factory=dict)  # of it, what earlier attempts changed
 
 

@@ -44,7 +44,7 @@ _MARK = "haltune.json"  # whose state the folder has
 _PARTS = "{}.parts"  # each rank's own states
 _MODEL, _OPTIMIZER = "model", "optimizer"  # their names in the folder
 DIFFER = "haltune_differ"  # key in a checkpoint of Lightning: each rank's buffers that differ between ranks
-_OF_LIGHTNING, _OF_ACCELERATE = "meta.pt", "pytorch_model_fsdp_0"  # what a folder of theirs has
+OF_LIGHTNING, _OF_ACCELERATE = "meta.pt", "pytorch_model_fsdp_0"  # what a folder of theirs has
 
 
 class ShardedLoop(TrainingLoop):
@@ -293,8 +293,8 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
 
     folder, target = Path(checkpoint), Path(path).absolute()
     disk.need_folder(target)
-    if (folder / _OF_LIGHTNING).is_file():
-        rest = torch.load(folder / _OF_LIGHTNING, map_location="cpu", weights_only=False)
+    if (folder / OF_LIGHTNING).is_file():
+        rest = torch.load(folder / OF_LIGHTNING, map_location="cpu", weights_only=False)
         weights = _read_part(folder, "state_dict") or _read_part(folder, _MODEL)  # of FSDPStrategy
         first: dict[str, Any] = next(iter(rest.pop(DIFFER, [])), {})
         weights |= {name: value for name, value in first.items() if name in weights}

@@ -22,7 +22,7 @@ from haltune._utils.randomness import capture, checked, damaged, generators_in, 
 
 from . import objects
 from .base import Portable
-from .changes import Attributes, Print, beside, differences, known_of, parts_of, set_beside
+from .changes import Attributes, Print, differences, extras, known_of, parts_of, set_extras
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -179,7 +179,7 @@ class Unsaved(Portable):
         """Return all that can change and is not in the Trainer's checkpoint."""
         model, optimizer = self._trainer.model, self._trainer.optimizer
         return {
-            "model": beside(model),
+            "model": extras(model),
             "others": self._others(),
             "tensors": {name: tuple(value.shape) for name, value in model.state_dict().items()},
             "groups": [len(group["params"]) for group in optimizer.param_groups],
@@ -206,7 +206,7 @@ class Unsaved(Portable):
 
     def _restore(self) -> None:
         trainer, found = self._trainer, self._restored
-        set_beside(trainer.model, found.get("model", {}))
+        set_extras(trainer.model, found.get("model", {}))
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
 
     def _drawing(self) -> Any:

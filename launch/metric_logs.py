@@ -3,7 +3,7 @@
     Followed: bytes appended to one file -> lines or records -> a row each, {column: number}
     Curve:    rows of all files -> (position, metrics), in the order in which they count
 
-A file may appear late, be rotated, truncated or written anew; a line counts once it is complete. Rows that an earlier
+A file may appear late, be rotated, truncated or rewritten; a line counts once it is complete. Rows that an earlier
 attempt left in the folder do not count again, and neither do rows that a rewritten file repeats.
 """
 
@@ -31,7 +31,7 @@ from haltune.log.problem import Measures
 Row = dict[str, float]
 KINDS = ("csv", "jsonl", "tensorboard", "mlflow", "pattern")
 _STEPS = 50  # whose metrics may still arrive
-_EDGE = 256  # bytes at the start and before the end of what was read, which show whether a file was written anew
+_EDGE = 256  # bytes at the start and before the end of what was read, which show whether a file was rewritten
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Followed:
         self._inode: int | None = None
         self._head = self._tail = b""
         self._seen: list[Row] = []  # rows of the file so far
-        self._repeats: list[Row] = []  # rows of the file before it was written anew, the next one last
+        self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
         if past:
             self.read(whole=True)  # what is appended to an incomplete line starts a new one
 
@@ -161,7 +161,7 @@ class Followed:
     def _new_bytes(self, surely: bool) -> bytes:
         try:
             if not surely and self._path.stat().st_size == self._offset and self._inode == self._path.stat().st_ino:
-                return b""  # a file that was written anew with as many bytes is read with its next row
+                return b""  # a file that was rewritten with as many bytes is read with its next row
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if self._inode is not None and (found.st_ino != self._inode or not self._is_continued(file, found)):

@@ -15,7 +15,7 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from ..objects import local
-from ..sharded import DIFFER, check_parts, differing
+from ..sharded import DIFFER, OF_LIGHTNING, check_parts, differing
 
 _STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 
@@ -97,4 +97,4 @@ def check(path: Path) -> None:
 
 def metadata(path: Path) -> Path:
     """Return the file of a checkpoint that has all but tensors."""
-    return path / "meta.pt" if path.is_dir() else path
+    return path / OF_LIGHTNING if path.is_dir() else path

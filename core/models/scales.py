@@ -60,9 +60,13 @@ class LogRegrets:
     middle: float  # z of the median
     deviation: float  # of z
 
+    def regrets(self, heights: Array) -> Array:
+        """Return r of finite heights of any shape; of the worst ones the largest that counts."""
+        return np.asarray(np.minimum((self.best - heights) / self.width, _WORST))
+
     def targets(self, heights: Array) -> Array:
         """Return the targets of finite heights of any shape."""
-        r = np.minimum((self.best - heights) / self.width, _WORST)
+        r = self.regrets(heights)
         z = np.where(r < 0.0, -r / self.offset, -np.log1p(np.maximum(r, 0.0) / self.offset))
         return np.asarray(np.maximum(SIZE * (z - self.middle) / self.deviation, LOWEST))
 
@@ -116,8 +120,7 @@ class Heights:
         z, dz = -np.log1p(every / c), every / (c + every)
         d_deviation = float(((z - z.mean()) * (dz - dz.mean())).mean()) / scale.deviation
         d_middle = self._middle / (c + self._middle)
-        r = np.minimum((scale.best - heights) / scale.width, _WORST)
-        targets = scale.targets(heights)
+        r, targets = scale.regrets(heights), scale.targets(heights)
         slope = SIZE * (r / (c + r) - d_middle) / scale.deviation - targets * d_deviation / scale.deviation
         slope[targets <= LOWEST] = 0.0
         within = r[(heights > self.lowest) & (r < _WORST)]

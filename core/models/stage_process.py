@@ -25,7 +25,7 @@ share the amplitudes, steps and lengthscales: how well early epochs predict the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -318,34 +318,28 @@ _EVALUATIONS = 40  # of the density, in the search for its mode
 
 def learn_kernel(stages: Stages, seen: Seen) -> StageKernel:
     """Return the kernel with the largest posterior density, searched from the prior's mode."""
-    from scipy.optimize import minimize  # slow to import, and many processes fit nothing
-
-    found = minimize(
-        lambda theta: descent(stages, seen, theta),
-        stages.mean,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=stages.bounds,
-        options={"maxfun": _EVALUATIONS},
-    )
-    return StageKernel(stages, found.x if np.isfinite(found.fun) else stages.mean)
+    return StageKernel(stages, _lowest(lambda theta: descent(stages, seen, theta), stages.mean, stages.bounds))
 
 
 def learn_kernel_and_scale(stages: Stages, seen: Seen, heights: Heights) -> StageKernel:
     """Return the same together with the offset of the scale; the values seen are heights of this study."""
-    from scipy.optimize import minimize
 
     def cost(both: Array) -> tuple[float, Array]:
         targets, slope, added, d_added = heights.likelihood(seen.value, both[-1])
         value, gradient, weights = _descent(stages, seen.of_values(targets), both[:-1])
         return value - added, np.append(gradient, weights @ slope - d_added)
 
-    start = np.append(stages.mean, math.log(OFFSET))
-    bounds = [*stages.bounds, (math.log(OFFSETS[0]), math.log(OFFSETS[1]))]
-    options = {"maxfun": _EVALUATIONS}
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    theta = found.x if np.isfinite(found.fun) else start
-    return StageKernel(stages, theta[:-1], math.exp(theta[-1]))
+    limits = (math.log(OFFSETS[0]), math.log(OFFSETS[1]))
+    found = _lowest(cost, np.append(stages.mean, math.log(OFFSET)), [*stages.bounds, limits])
+    return StageKernel(stages, found[:-1], math.exp(found[-1]))
+
+
+def _lowest(cost: Callable[[Array], tuple[float, Array]], start: Array, bounds: list[tuple[float, float]]) -> Array:
+    """Return where L-BFGS-B goes from a start, by a cost and its gradient; the start if that is not finite."""
+    from scipy.optimize import minimize  # slow to import, and many processes fit nothing
+
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": _EVALUATIONS})
+    return np.asarray(found.x) if np.isfinite(found.fun) else start
 
 
 def density(stages: Stages, seen: Seen, kernel: StageKernel) -> float:

@@ -1,4 +1,4 @@
-"""What the theorems of Hyperband ask for, of recorded curves, beside what was needed (Li et al. 2018, section 4).
+"""Budgets that the theorems of Hyperband require on recorded curves, and those needed (Li et al. 2018, section 4).
 
 Losses are a matrix (n, J): of n configurations after 1, 2, ..., J units of resource, smaller better. Notation: nu_i the
 limit of configuration i, here its last loss, in ascending order nu_1 <= nu_2 <= ...; gamma(j) the least decreasing
