@@ -29,7 +29,6 @@ MOVED = {
     "benchmarks/README.md": "measured.md",
     "LICENSE": "licence.md",
     "examples": "examples/all.md",
-    "examples/digits.png": "examples/digits.png",
 }
 PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "benchmarks/README.md")
 OUTSIDE = {MOVED[name]: name for name in (*PAGES, "LICENSE")}  # pages that lie there
@@ -54,8 +53,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, MOVED[name], content=_text(ROOT / name)))
     licence = f"---\nsearch: {{exclude: true}}\n---\n# Licence\n\n```\n{_text(ROOT / 'LICENSE')}\n```\n"
     files.append(File.generated(config, MOVED["LICENSE"], content=licence))
-    picture = File.generated(config, "examples/digits.png", content=(ROOT / "examples/digits.png").read_bytes())
-    files.append(picture)
     shown = [path for path in sorted((ROOT / "examples").iterdir()) if path.suffix in LANGUAGES]
     for path in shown:
         files.append(File.generated(config, f"examples/{path.name}.md", content=_example(path)))
