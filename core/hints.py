@@ -42,10 +42,11 @@ NO_TRIAL = (
     "study:, which yields only trials; or while isinstance(trial := study.ask(), Trial):"
 )
 
+_EPOCHS = "max_epochs=30 belongs to the study: Study(space, 'val_acc', max_epochs=30)"
 ARGUMENTS: Rows = (
     ("Study Problem Policy", "direction mode metric objective", _GOAL),
     ("Study Problem", "directions goals objectives metrics", "goal=[Maximize('val_acc'), Minimize('latency_ms')]"),
-    ("Study Problem Policy", "epochs max_epoch n_epochs num_epochs max_t max_resource", "max_epochs= of the study"),
+    ("Study Problem Policy", "epochs max_epoch n_epochs num_epochs max_t max_resource", _EPOCHS),
     ("Study Problem", "min_steps min_tokens min_seconds", "min_epochs=, which counts in the study's unit"),
     ("Study Problem Policy HaltuneCallback", "n_warmup_steps grace_period start_from_epoch min_resource", _WARM_UP),
     ("Policy", "min_epochs", _WARM_UP),
@@ -115,6 +116,7 @@ ATTRIBUTES: Rows = (
     ("Study", "results_summary summary print_summary", "haltune.report.summary(study)"),
     ("Study", "plot show", "study.report() writes a page; haltune.report has its figures"),
     ("Study", "save load", "Study(..., 'search.db') saves it, haltune.load_study('search.db') opens it"),
+    ("Study", "best_checkpoint checkpoint", "study.best.checkpoint"),
     ("Study Best", "best_model model", "study.best.checkpoint is its file; for Keras, study.best.load_model()"),
     ("Study", "stop close", "leave its loop with break; from outside, haltune stop search.db"),
     ("Study", "next_trial next create_trial suggest get_next_trial", "study.ask()"),
