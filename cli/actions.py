@@ -29,7 +29,7 @@ from haltune.launch.scripts import run_program
 from haltune.log.problem import Budget
 from haltune.policies.from_spec import policy_from
 from haltune.report import summary
-from haltune.store.studies import hold, if_allowed, known, lift, recorded_problem
+from haltune.store.studies import hold, if_allowed, known, lift, note_on, recorded_problem
 from haltune.study import Study
 from haltune.study.view import RecordedStudy, follow_study, read_study
 from haltune.trackers import MLflow, TensorBoard, WandB
@@ -157,6 +157,22 @@ def enqueue(
         else:
             why = known(study.history, study.problem.checked(config, "enqueue(config)"))
             say(f"{why}. To train it once more, add --again")
+
+
+def note(
+    where: Where,
+    trial: Annotated[int, typer.Argument(help="its number", show_default=False)],
+    text: Annotated[str, typer.Argument(help="the note; '' removes it", show_default=False)],
+    name: Name = None,
+) -> None:
+    """Write a note on a trial: [bold]haltune note digits.db 7 "unstable after epoch 20 #rerun"[/]
+
+    Its row on the page shows it, and the page's filter finds its words.
+    """
+    with errors():
+        study = study_of(where, name, writing=True)
+        note_on(study.store, study.name, study.history, trial, text)
+        say(f"trial {trial} of {study.name} has {'this' if text.strip() else 'no'} note")
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -27,7 +27,7 @@ from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.history import History
 from haltune.store.base import Store
 from haltune.store.open import open_store
-from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, raise_limits
+from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, note_on, raise_limits
 from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy, follow_study
 
@@ -166,8 +166,17 @@ def extend(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -
     return f"The budget is {limits_of(raised)} now{now}"
 
 
+def note(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
+    """Write a note on a trial."""
+    trial, text = asked.get("trial"), asked.get("text")
+    if not isinstance(trial, int) or isinstance(trial, bool) or not isinstance(text, str):
+        raise InvalidInput('The request has no trial or no text. Send both, such as {"trial": 7, "text": "rerun"}.')
+    note_on(location.written, location.name, study.history, trial, text)
+    return f"Trial {trial} has {'this' if text.strip() else 'no'} note"
+
+
 ACTIONS: dict[str, Callable[[Location, RecordedStudy, Mapping[str, Any]], str]] = {
-    "stop": stop, "resume": resume, "enqueue": enqueue, "extend": extend,
+    "stop": stop, "resume": resume, "enqueue": enqueue, "extend": extend, "note": note,
     "end": partial(_ask, "stop", "stopped by you, on the search's page", "ends after its present epoch"),
     "pause": partial(
         _ask, "pause", "paused by you, on the search's page: Continue there resumes it",

@@ -455,6 +455,31 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         assert [dict(config) for config in study.history.queue] == [{"lr": 0.0625}]
 
 
+def test_a_note_on_a_trial_is_shown_found_by_the_filter_and_changed(watched):
+    study, served, context = watched
+    for value in (0.5, 0.4):
+        with study.ask() as trial:
+            trial.report(value, seconds=1.0)
+    page = visit(context, served, [])
+    row = page.locator("tr[data-trial=trial-1]:not(.why)")
+    row.click()
+    for text in (f"#rerun {EVIL}", "7 #later"):
+        page.get_by_role("button", name="Note", exact=True).click()
+        page.get_by_role("textbox", name="note").fill(text)
+        page.get_by_role("button", name="Save", exact=True).click()
+        page.wait_for_function("(text) => document.querySelector('.noted')?.textContent === text", arg=text)
+        assert [*study.store.read(study.name)][-1].text == text
+    assert page.evaluate("document.body.dataset.ran") is None
+    page.get_by_role("searchbox").or_(page.locator(".filters input")).first.fill("#later")
+    page.wait_for_function("document.querySelectorAll('.trials tbody tr:not(.why)').length === 1")
+    assert rows(page) == [1]
+    page.get_by_role("button", name="Note", exact=True).click()
+    assert page.get_by_role("textbox", name="note").input_value() == "7 #later"
+    page.get_by_role("textbox", name="note").fill("")
+    page.get_by_role("button", name="Save", exact=True).click()
+    shows(page, "Trial 1 has no note")
+
+
 def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
     study, served, context = watched
     with study.ask() as trial:

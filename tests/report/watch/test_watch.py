@@ -300,6 +300,8 @@ def test_one_run_is_ended_paused_and_let_continue_and_the_budget_raised(served):
         ("extend", b'{"limits": {"trials": 1}}', 400, "no limit is raised"),
         ("extend", b'{"limits": 5}', 400, "limits of the budget"),
         ("enqueue", b'{"config": {"lr": 7}}', 400, "lr"),
+        ("note", b'{"trial": 0}', 400, "no text"),
+        ("note", b'{"trial": 99, "text": "x"}', 400, "there is no trial 99"),
         ("enqueue", b"[" * 90_000, 400, "not a JSON object"),
     ],
 )
@@ -314,7 +316,7 @@ def test_there_is_nothing_else_to_do(served):
     assert ask(served[0], f"/{TOKEN}/7/stop", "POST", headers=[OWN])[0] == 404
     for number in ("7", "-1", "9" * 50, "\u0663"):
         assert ask(served[0], f"/{TOKEN}/{number}/")[0] == 404
-    assert set(ACTIONS) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend"}
+    assert set(ACTIONS) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend", "note"}
 
 
 def test_several_studies_and_those_that_start_later_stand_in_one_list(tmp_path):
