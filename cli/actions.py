@@ -229,7 +229,9 @@ _ALL = ("0.0.0.0", "::")  # every address of the machine
 
 
 def watch(
-    where: Annotated[list[str], typer.Argument(help="study files, databases, or URLs", show_default=False)],
+    where: Annotated[
+        list[str], typer.Argument(help="study files, databases, folders of them, or URLs", show_default=False)
+    ],
     name: Name = None,
     port: Annotated[int, typer.Option(help="0: any free port", min=0, max=65535)] = 8765,
     host: Annotated[

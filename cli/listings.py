@@ -341,7 +341,7 @@ def report(
 
 def compare(
     where: Annotated[
-        list[str], typer.Argument(help="study files, databases (all their studies), or URLs", show_default=False)
+        list[str], typer.Argument(help="study files, databases, folders of them, or URLs", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("comparison.html"),
     name: Name = None,

@@ -97,6 +97,19 @@ class Live {
     });
     dialog.showModal();
   }
+  async output(trial) { // the end of what a trial printed
+    const dialog = made("dialog", { class: "form output", "aria-label": `Output of trial ${trial}` }, document.body);
+    made("h2", {}, dialog, `Output of trial ${trial}`);
+    const text = made("pre", { tabindex: "0" }, dialog, "..."), row = made("div", { class: "tools" }, dialog);
+    made("button", { type: "button" }, row, "Close").addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", () => dialog.remove());
+    dialog.showModal();
+    try {
+      const answer = await fetch(`output/${trial}`);
+      text.textContent = (await answer.text()) || "It printed nothing.";
+    } catch { text.textContent = "The server did not answer. Try again"; }
+    text.scrollTop = text.scrollHeight;
+  }
   run(id, why) { // buttons for one trial, below its explanation
     const trial = +id.slice(6), may = this.page.form.asks.runs[trial] || [];
     let place = why.querySelector(".asks");
@@ -105,6 +118,7 @@ class Live {
       for (const [action, word] of [["end", "End this trial"], ["pause", "Pause this trial"], ["continue", "Continue"]]) {
         made("button", { type: "button", "data-do": action }, place, word).addEventListener("click", (event) => { event.stopPropagation(); this.send(action, { trial }); });
       }
+      made("button", { type: "button" }, place, "Output").addEventListener("click", (event) => { event.stopPropagation(); this.output(trial); });
       made("button", { type: "button" }, place, "Note").addEventListener("click", (event) => {
         event.stopPropagation();
         this.form(`Note on trial ${trial}`, { note: why.querySelector(".because").dataset.note }, "Save", ({ note }) => this.post("note", { trial, text: note }), true);

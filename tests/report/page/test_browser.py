@@ -455,6 +455,24 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         assert [dict(config) for config in study.history.queue] == [{"lr": 0.0625}]
 
 
+def test_the_output_of_a_trial_is_read_on_its_page(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.5, seconds=1.0)
+    page = visit(context, served, [])
+    page.locator("tr[data-trial=trial-0]:not(.why)").click()
+    file = study.checkpoints.output_of(0)
+    for shown in ("There is no file", "before", EVIL):
+        if shown != "There is no file":
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{'x' * 70_000}\n10%\r{shown}\n")
+        page.get_by_role("button", name="Output").click()
+        page.wait_for_function("(text) => document.querySelector('.output pre').textContent.includes(text)", arg=shown)
+        assert len(page.locator(".output pre").text_content()) <= 65_536
+        page.get_by_role("button", name="Close").click()
+    assert page.evaluate("document.body.dataset.ran") is None
+
+
 def test_a_note_on_a_trial_is_shown_found_by_the_filter_and_changed(watched):
     study, served, context = watched
     for value in (0.5, 0.4):

@@ -80,7 +80,19 @@ def test_the_page_is_the_one_that_is_written_to_a_file_and_knows_its_moment(serv
 
 def test_nothing_is_shown_without_the_token(served):
     app = served[0]
-    for path in ("/", "/0/", "//0/", "/wrong/", f"/{TOKEN}x/", f"/{TOKEN[:-1]}/0/", "/../", f"/x/{TOKEN}/", "/\u00e9/"):
+    for path in (
+        "/",
+        "/0/",
+        "/0/output/0",
+        "/wrong/0/output/0",
+        "//0/",
+        "/wrong/",
+        f"/{TOKEN}x/",
+        f"/{TOKEN[:-1]}/0/",
+        "/../",
+        f"/x/{TOKEN}/",
+        "/\u00e9/",
+    ):
         status, _, text = ask(app, path)
         assert status == 404, path
         assert "acc" not in text
