@@ -7,6 +7,7 @@ users get have `KnowsAttributes`. For an unknown word, the hint is the most simi
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
@@ -42,6 +43,10 @@ NO_TRIAL = (
     "study:, which yields only trials; or while isinstance(trial := study.ask(), Trial):"
 )
 
+_OTHER_FRAMEWORK = (
+    "this is the HaltuneCallback of another framework. Import it from the module of yours: "
+    "haltune.callbacks.lightning, haltune.callbacks.keras, haltune.callbacks.transformers"
+)
 _EPOCHS = "max_epochs=30 belongs to the study: Study(space, 'val_acc', max_epochs=30)"
 ARGUMENTS: Rows = (
     ("Study Problem Policy", "direction mode metric objective", _GOAL),
@@ -102,6 +107,7 @@ ATTRIBUTES: Rows = (
     ("Trial", "cv fold kfold split splits n_splits cross_validate", _FOLDS),
     ("Trial", "set_user_attr", "trial.report(value, metrics={'name': number})"),
     # frameworks look for these first in a list of callbacks
+    ("Reporting", "on_batch_end on_exception on_init_end", _OTHER_FRAMEWORK),
     ("Trial Study", "on_batch_end on_exception on_init_end setup set_params", "callbacks=[HaltuneCallback(trial)]"),
     ("Study", "best_config best_parameters get_best_hyperparameters", "study.best_params"),
     ("Study", "best_score best_result", "study.best"),
@@ -175,7 +181,8 @@ def _check(owners: Sequence[str], takes: Callable[..., Any], named: Mapping[str,
             near = sorted(get_close_matches(word, known[1:]), key=lambda other: sorted(other) != sorted(word))
             hint = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known[1:]) or 'nothing'}"
         if hint is not None:
-            raise UnknownArgument(f"{owners[0]} has no argument {word}=: {hint}")
+            use = "use " if re.fullmatch(r"\w+=", hint) else ""
+            raise UnknownArgument(f"{owners[0]} has no argument {word}=: {use}{hint}")
 
 
 class KnowsArguments:
