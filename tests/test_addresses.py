@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,38 +16,37 @@ FOLDERS = ("core", "callbacks", "launch", "report", "bridges", "cli")
 PLACED = ("pyproject.toml", "CITATION.cff", ".ci/conda/recipe.yaml", ".github/ISSUE_TEMPLATE/config.yml")
 
 
-def parsed() -> Iterator[tuple[str, ast.AST]]:
-    for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            yield path.relative_to(ROOT).as_posix(), node
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """The package's files, parsed."""
+    files = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in files}
 
 
-def named() -> dict[str, str]:
-    """The pages that the package names, each with the file that does."""
-    found = {}
-    for path, node in parsed():
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "documented":
-            (page,) = node.args
-            assert isinstance(page, ast.Constant), (
-                f"{path}:{node.lineno}: a page is a literal, so that this test reads it"
-            )
-            found[page.value] = path
-    return found
+def test_no_text_of_the_package_names_a_file_that_is_not_installed(trees: dict[str, ast.Module]) -> None:
+    texts = ((path, n) for path, tree in trees.items() for n in ast.walk(tree) if isinstance(n, ast.Constant))
+    named = [
+        (path, n) for path, n in texts if isinstance(n.value, str) and re.search(r"\bdocs/\S|\b\w+\.md\b", n.value)
+    ]
+    assert [f"{path}:{n.lineno}" for path, n in named] == []
 
 
-def test_no_text_of_the_package_names_a_file_that_is_not_installed() -> None:
-    texts = ((path, n) for path, n in parsed() if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    assert [f"{path}:{n.lineno}" for path, n in texts if re.search(r"\bdocs/\S|\b\w+\.md\b", n.value)] == []
-
-
-@pytest.mark.parametrize("page", sorted(named()))
-def test_each_page_that_a_message_names_is_there_with_its_anchor(page: str) -> None:
-    path, _, anchor = page.partition("#")
-    text = (ROOT / "docs" / f"{path}.md").read_text(encoding="utf-8")
-    heads = re.findall(r"^#+ (.*?)(?: *\{ *#([\w-]+) *\})?$", text, re.MULTILINE)
-    anchors = {given or re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head, given in heads}
-    assert not anchor or anchor in anchors
-    assert documented(page) == f"{SITE}/{path}.html" + (f"#{anchor}" if anchor else "")
+def test_each_page_that_a_message_names_is_there_with_its_anchor(trees: dict[str, ast.Module]) -> None:
+    calls = ((path, n) for path, tree in trees.items() for n in ast.walk(tree) if isinstance(n, ast.Call))
+    naming = [(path, n) for path, n in calls if getattr(n.func, "id", "") == "documented"]
+    assert naming
+    for file, call in naming:
+        (page,) = call.args
+        where = f"{file}:{call.lineno}"
+        assert isinstance(page, ast.Constant), f"{where}: a page is a literal, so that this test reads it"
+        path, _, anchor = page.value.partition("#")
+        text = (ROOT / "docs" / f"{path}.md").read_text(encoding="utf-8")
+        heads = re.findall(r"^#+ (.*?)(?: *\{ *#([\w-]+) *\})?$", text, re.MULTILINE)
+        anchors = {
+            given or re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head, given in heads
+        }
+        assert not anchor or anchor in anchors, where
+        assert documented(page.value) == f"{SITE}/{path}.html" + (f"#{anchor}" if anchor else ""), where
 
 
 def test_the_address_of_the_site_is_the_same_wherever_it_is_written() -> None:

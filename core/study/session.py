@@ -203,8 +203,10 @@ class Session:
             while True:
                 try:
                     with tries, self.log.lock:
-                        with self._following(attempt):
+                        try:
                             decision.answer = work(self.replica)
+                        finally:
+                            self._catch_up(attempt)
                         return read(decision.answer)
                 except Conflict:
                     continue
@@ -243,19 +245,17 @@ class Session:
     def _follow(self, attempt: Attempt | None, said: Callable[[], Any], read: Callable[[Any], T]) -> T:
         """Follow rank 0's answer or exception at the position of the log at which it gave it."""
         with self.log.lock:
-            with self._following(attempt):
+            try:
                 answer = said()
+            finally:
+                self._catch_up(attempt)
             return read(answer)
 
-    @contextmanager
-    def _following(self, attempt: Attempt | None) -> Iterator[None]:
-        """Let the attempt follow what the block appended or heard, also after an error. The caller holds the lock."""
-        try:
-            yield
-        finally:
-            self._rank.position = max(self._rank.position, self.log.fold.history.position)
-            if attempt is not None:
-                self.log.follow(attempt)
+    def _catch_up(self, attempt: Attempt | None) -> None:
+        """Let the attempt follow what was appended or heard, also before an error. The caller holds the lock."""
+        self._rank.position = max(self._rank.position, self.log.fold.history.position)
+        if attempt is not None:
+            self.log.follow(attempt)
 
     # between trials
 
@@ -631,14 +631,14 @@ def _synced(replica: Replica) -> None:
 def _checkpointed(
     replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, resumes_only: bool
 ) -> bool:
-    replica.log_sleep(attempt.id, attempt.attempt)
+    now = replica.log_sleep(attempt.id, attempt.attempt)
     event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else ev.Checkpointed)(
-        at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=_saved_epoch(attempt, keep), path=path,
+        at=now, trial=attempt.id, attempt=attempt.attempt, epoch=_saved_epoch(attempt, keep), path=path,
         seconds=seconds,
     )  # fmt: skip
     if resumes_only and isinstance(event, ev.Checkpointed):
         event = replace(event, resumes_only=True)
-    if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt)):
+    if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt, now=now)):
         return True
     return any(  # it may be in the log although the server did not answer
         isinstance(e, ev.Checkpointed | ev.Kept) and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
@@ -658,13 +658,13 @@ def _lost(attempt: Attempt) -> LeaseLost:
 
 def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
     """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
-    replica.log_sleep(attempt.id, attempt.attempt)
+    now = replica.log_sleep(attempt.id, attempt.attempt)
     replica.sync()
     replica.follow(attempt)
     if status is None and not len(replica.history.trial(attempt.id).epochs):
         status, failure = Status.FAILED, Failure(_SILENT)
     event = ev.Ended(
-        at=replica.now(), trial=attempt.id, attempt=attempt.attempt,
+        at=now, trial=attempt.id, attempt=attempt.attempt,
         status=status or _derived(attempt, replica.problem.max_epochs),
         error=None if failure is None else failure.error,
         traceback=None if failure is None else failure.traceback,
