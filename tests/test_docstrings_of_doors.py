@@ -83,7 +83,9 @@ SECTIONS = "Args:|Returns:|Raises:|Example:"
 def door(module: str, name: str) -> Any:
     if (framework := NEEDS.get(module)) and importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
-    return attrgetter(name)(importlib.import_module(module))
+    with pytest.MonkeyPatch.context() as patch:  # Keras would import TensorFlow, which takes seconds; torch is there
+        patch.setenv("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "torch"))
+        return attrgetter(name)(importlib.import_module(module))
 
 
 def section(thing: Any, title: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from documents import ROOT
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
 
 FOLDER = ROOT / "docs" / "notebooks"
 SMALL = {  # what is put in the place of what takes longer
