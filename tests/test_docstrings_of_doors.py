@@ -95,7 +95,10 @@ def section(thing: Any, title: str) -> str:
     return dedent(found[1])
 
 
-@pytest.mark.parametrize(("module", "name"), ALL)
+EXPENSIVE = {"haltune.keras_tuner": [pytest.mark.slow]}  # Keras Tuner imports TensorFlow
+
+
+@pytest.mark.parametrize(("module", "name"), [pytest.param(m, n, marks=EXPENSIVE.get(m, [])) for m, n in ALL])
 def test_a_docstring_names_every_argument_and_what_is_raised(module: str, name: str) -> None:
     thing = door(module, name)
     first = (inspect.getdoc(thing) or "").splitlines()[0]
