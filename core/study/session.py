@@ -422,9 +422,12 @@ class Session:
 
         keep: True for the state after the trial's best epoch, which is not one to continue from.
         """
+        return self.once(attempt, "starts to be saved", lambda: str(self.begin(attempt, suffix, keep)), Path)
+
+    def begin(self, attempt: Attempt, suffix: str, keep: bool | float) -> Path:
+        """`begin_save` on rank 0."""
         a = attempt
-        work = partial(self.checkpoints.begin, a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
-        return self.once(attempt, "starts to be saved", lambda: str(work()), Path)
+        return self.checkpoints.begin(a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
 
     def commit_save(
         self,
@@ -438,7 +441,7 @@ class Session:
 
         seconds: time that writing took.
         """
-        work = partial(self._publish, attempt, temporary, seconds, keep, resumes_only)
+        work = partial(self.publish, attempt, temporary, seconds, keep, resumes_only)
         return self.once(attempt, "commits", work, lambda _: self.saved(attempt, keep))
 
     def saved(self, attempt: Attempt, keep: bool | float) -> str:
@@ -446,9 +449,8 @@ class Session:
         r = self.log.history.trial(attempt.id)
         return str(r.kept if keep else r.checkpoint)
 
-    def _publish(
-        self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float, resumes_only: bool
-    ) -> None:
+    def publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float, resumes_only: bool) -> str:
+        """`commit_save` on rank 0."""
         checkpoints = self.checkpoints
         with checkpoints.undecided(temporary):
             with self.ours(attempt, temporary):
@@ -458,6 +460,7 @@ class Session:
                 discard(final)
                 raise _lost(attempt)
             checkpoints.supersede(final, self.log.history.kept(attempt.id))
+        return self.saved(attempt, keep)
 
     @contextmanager
     def ours(self, attempt: Attempt, temporary: Path) -> Iterator[None]:
