@@ -98,12 +98,14 @@ gpu:
 	$(call environment,dev)
 	$(PY) -m pytest -q -m gpu tests/callbacks $(ARGS)
 
-# Torch, Lightning and transformers take longer to import than most tests: one process does, beside all others. Those
-# take a file each, so that what its tests share is made once, and the files of tests/conftest.py's LONGEST first.
+# Torch, scikit-learn, Ray and what builds on them take longer to import than most tests: one process does, beside all
+# others. Those collect all other tests, and import none (tests/test_habits.py). They take a file each, so that what its
+# tests share is made once, and the files of tests/conftest.py's LONGEST first.
 # Keras is tested in processes of its own, which the others start.
 FRAMEWORKS := $(wildcard tests/callbacks/test_*.py) tests/callbacks/lightning tests/callbacks/transformers tests/foreign \
 	tests/launch/test_distributed_program.py tests/test_pages.py tests/test_docs.py tests/test_readme.py \
-	tests/test_docstrings_of_doors.py
+	tests/test_docstrings_of_doors.py tests/study/test_retries.py tests/test_live_trainings.py \
+	tests/ray_tune tests/launch/ray/test_keeper.py tests/syne_tune
 with-frameworks:
 	$(PY) -m pytest -q -rs $(CHOSEN) $(FRAMEWORKS)
 without-frameworks:

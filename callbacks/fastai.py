@@ -230,7 +230,7 @@ class HaltuneCallback(Reporting):
     def _planned(self) -> float | None:
         """Return the epochs to which the fits train if they are too many; fewer may be followed by another fit."""
         planned, horizon = self._course.before + self.learn.n_epoch, self.trial.horizon
-        tuning = caller("fine_tune", "fastai.callback.schedule")
+        tuning = caller("fine_tune", "fastai.callback.schedule")  # it calls fit twice; without it there is no advice
         if horizon is None or tuning is None:
             return None if horizon is None or planned <= horizon else planned
         epochs, frozen = tuning.f_locals["epochs"], tuning.f_locals["freeze_epochs"]

@@ -142,7 +142,11 @@ class HaltuneCallback(Reporting):
         self._follow_early_stopping(env)
 
     def _follow_early_stopping(self, env: Any) -> None:
-        """Let LightGBM's early stopping continue after a pause, and end the fit before it cuts the booster."""
+        """Let LightGBM's early stopping continue after a pause, and end the fit before it cuts the booster.
+
+        A callback has no access to the others, so their list is read from the call. Without it, a resumed trial would
+        be stopped at other rounds than one that never paused.
+        """
         from lightgbm.callback import _EarlyStoppingCallback
 
         frame = caller("train", "lightgbm.")

@@ -271,7 +271,7 @@ class HaltuneCallback(Reporting):
 
 
 def _updates(model: Any) -> int:
-    """Return the updates of a policy so far."""
+    """Return the updates of a policy so far, for which Stable-Baselines3 has no public name."""
     return int(model._n_updates)
 
 

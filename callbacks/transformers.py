@@ -138,6 +138,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         vars(state)[_STARTED] = True
         retries, self._training = self._training, True  # a training that failed is tried again, with a smaller batch
         self._start(state.global_step)
+        # callbacks get neither the Trainer nor the checkpoint that it loads. Without them, EarlyStoppingCallback would
+        # forget its count, and a trial could continue another trial's state
         train = caller("train", "transformers.")
         trainer = None if train is None else train.f_locals["self"]
         loaded = self._loaded(state, train.f_locals.get("resume_from_checkpoint") if train is not None else None)
@@ -226,6 +228,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         step: int = state.global_step
         if self._training and step != self._weights_at:  # the first batch of an evaluation
+            # callbacks get the model of train(); without the evaluated one, other weights would be kept as the best
             loop = caller("evaluation_loop", "transformers.")
             model = others.get("model") if loop is None else loop.f_locals["self"].model
             self._weights_at: int = step

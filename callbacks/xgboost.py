@@ -216,7 +216,11 @@ def _folds(model: Any) -> bool:
 
 
 def _callbacks(hook: str) -> list[Any]:
-    """Return all callbacks of the training whose hook is being called."""
+    """Return all callbacks of the training whose hook is being called.
+
+    A callback has no access to the others, so they are read from the call. Without them, EarlyStopping would forget the
+    rounds before a pause.
+    """
     frame = caller(hook, "xgboost.callback")
     return [] if frame is None else list(frame.f_locals["self"].callbacks)
 
@@ -253,7 +257,8 @@ def _drawing(model: Any) -> str:
             else:
                 yield str(name), value
 
-    frame = caller("train", "xgboost.")  # the configuration has not all that was given
+    # the configuration lacks parameters that are not used yet; without them, a booster that draws rows would pause
+    frame = caller("train", "xgboost.")
     given = {} if frame is None else {name: v for name, v in dict(frame.f_locals["params"]).items() if v is not None}
     found = set()
     for name, value in (*values(json.loads(model.save_config())), *given.items()):

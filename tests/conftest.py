@@ -65,12 +65,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 # what takes longest, so that no worker is left alone with it: servers, processes, browsers, builds
 LONGEST = [
-    "callbacks/keras/test_callback.py", "chaos/test_outages.py", "chaos/test_killed_workers.py",
-    "report/page/test_browser.py", "ranks/test_ranks.py",
-    "test_site.py", "ranks/test_readings.py", "launch/ray/test_cluster.py", "test_packaging.py", "laws/test_laws.py",
-    "policies/multifidelity/test_multifidelity.py", "policies/multifidelity/test_second_looks.py",
-    "policies/bobos/test_bobos.py", "laws/test_units.py", "launch/test_run.py", "launch/test_interrupts.py",
-    "chaos/test_chaos.py", "test_examples.py", "test_notebooks.py", "launch/test_scripts.py",
+    "callbacks/keras/test_callback.py", "chaos/test_killed_workers.py", "chaos/test_outages.py",
+    "ranks/test_readings.py", "launch/ray/test_cluster.py", "test_packaging.py", "test_site.py", "test_examples.py",
+    "report/page/test_browser.py", "laws/test_laws.py", "policies/bobos/test_bobos.py",
+    "policies/multifidelity/test_multifidelity.py", "launch/test_run.py", "ranks/test_ranks.py", "laws/test_units.py",
+    "cli/test_doctor.py", "launch/test_interrupts.py", "policies/multifidelity/test_second_looks.py",
+    "policies/bayesopt/test_ei.py", "launch/test_scripts.py", "chaos/test_chaos.py", "test_notebooks.py",
 ]  # fmt: skip
 
 

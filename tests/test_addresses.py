@@ -8,8 +8,6 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from haltune.errors import SITE, documented
 
 ROOT = Path(__file__).parents[1]
@@ -17,38 +15,39 @@ FOLDERS = ("core", "callbacks", "launch", "report", "bridges", "cli")
 PLACED = ("pyproject.toml", "CITATION.cff", ".ci/conda/recipe.yaml", ".github/ISSUE_TEMPLATE/config.yml")
 
 
-def parsed() -> Iterator[tuple[str, ast.AST]]:
+def nodes(pattern: str) -> Iterator[tuple[str, ast.AST]]:
+    """What the files of the package hold that have this pattern; to parse all of them takes seconds."""
     for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            yield path.relative_to(ROOT).as_posix(), node
+        if re.search(pattern, text := path.read_text(encoding="utf-8")):
+            name = path.relative_to(ROOT).as_posix()
+            yield from ((name, node) for node in ast.walk(ast.parse(text)))
 
 
-def named() -> dict[str, str]:
-    """The pages that the package names, each with the file that does."""
-    found = {}
-    for path, node in parsed():
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "documented":
-            (page,) = node.args
-            assert isinstance(page, ast.Constant), (
-                f"{path}:{node.lineno}: a page is a literal, so that this test reads it"
-            )
-            found[page.value] = path
-    return found
+NOT_INSTALLED = r"\bdocs/\S|\b\w+\.md\b"
 
 
 def test_no_text_of_the_package_names_a_file_that_is_not_installed() -> None:
-    texts = ((path, n) for path, n in parsed() if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    assert [f"{path}:{n.lineno}" for path, n in texts if re.search(r"\bdocs/\S|\b\w+\.md\b", n.value)] == []
+    texts = ((path, n) for path, n in nodes(NOT_INSTALLED) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    named = [(path, n) for path, n in texts if re.search(NOT_INSTALLED, str(n.value))]
+    assert [f"{path}:{n.lineno}" for path, n in named] == []
 
 
-@pytest.mark.parametrize("page", sorted(named()))
-def test_each_page_that_a_message_names_is_there_with_its_anchor(page: str) -> None:
-    path, _, anchor = page.partition("#")
-    text = (ROOT / "docs" / f"{path}.md").read_text(encoding="utf-8")
-    heads = re.findall(r"^#+ (.*?)(?: *\{ *#([\w-]+) *\})?$", text, re.MULTILINE)
-    anchors = {given or re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head, given in heads}
-    assert not anchor or anchor in anchors
-    assert documented(page) == f"{SITE}/{path}.html" + (f"#{anchor}" if anchor else "")
+def test_each_page_that_a_message_names_is_there_with_its_anchor() -> None:
+    calls = ((path, n) for path, n in nodes(r"documented\(") if isinstance(n, ast.Call))
+    naming = [(path, n) for path, n in calls if getattr(n.func, "id", "") == "documented"]
+    assert naming
+    for file, call in naming:
+        (page,) = call.args
+        where = f"{file}:{call.lineno}"
+        assert isinstance(page, ast.Constant), f"{where}: a page is a literal, so that this test reads it"
+        path, _, anchor = page.value.partition("#")
+        text = (ROOT / "docs" / f"{path}.md").read_text(encoding="utf-8")
+        heads = re.findall(r"^#+ (.*?)(?: *\{ *#([\w-]+) *\})?$", text, re.MULTILINE)
+        anchors = {
+            given or re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head, given in heads
+        }
+        assert not anchor or anchor in anchors, where
+        assert documented(page.value) == f"{SITE}/{path}.html" + (f"#{anchor}" if anchor else ""), where
 
 
 def test_the_address_of_the_site_is_the_same_wherever_it_is_written() -> None:

@@ -81,16 +81,16 @@ if not MODULES:
     pytest.skip("not a checkout", allow_module_level=True)
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every module, parsed."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
 def imported(name: str) -> Iterator[str]:
-    """The modules of the package that a module imports."""
-    path = MODULES[name]
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    yield from asked_for(path.read_text(encoding="utf-8"), name, package)
-
-
-def asked_for(code: str, name: str, package: str) -> Iterator[str]:
-    """The modules of the package that the code of a module imports, by a statement or by their names."""
-    for node in ast.walk(ast.parse(code)):
+    """The modules of the package that a module imports, by a statement or by their names."""
+    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(trees()[name]):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__") and node.args[0].value in MODULES:
@@ -171,8 +171,8 @@ def part(module: str, folder: str) -> str:
 
 def test_nothing_is_imported_by_the_name_of_its_folder() -> None:
     wrong = []
-    for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for name, tree in trees().items():
+        for node in ast.walk(tree):
             base = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
             wrong += [name] if (base or "").partition(".")[0] in TOPS else []
     assert wrong == []
@@ -206,12 +206,11 @@ OF_FRAMEWORKS = {  # Accelerate, TensorFlow, torch, TRL, Optuna
 
 def test_no_package_uses_an_underscore_name_of_another() -> None:
     """What a package needs of a trial is in haltune.study.port, of a study in the public names of Study and Session."""
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
     defined: dict[str, set[str]] = {}
-    for name, tree in trees.items():
+    for name, tree in trees().items():
         defined.setdefault(room(name), set()).update(own_names(tree))
     wrong = []
-    for name, tree in trees.items():
+    for name, tree in trees().items():
         here = defined[room(name)]
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):

@@ -83,7 +83,9 @@ SECTIONS = "Args:|Returns:|Raises:|Example:"
 def door(module: str, name: str) -> Any:
     if (framework := NEEDS.get(module)) and importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
-    return attrgetter(name)(importlib.import_module(module))
+    with pytest.MonkeyPatch.context() as patch:  # Keras would import TensorFlow, which takes seconds; torch is there
+        patch.setenv("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "torch"))
+        return attrgetter(name)(importlib.import_module(module))
 
 
 def section(thing: Any, title: str) -> str:
@@ -93,7 +95,10 @@ def section(thing: Any, title: str) -> str:
     return dedent(found[1])
 
 
-@pytest.mark.parametrize(("module", "name"), ALL)
+EXPENSIVE = {"haltune.keras_tuner": [pytest.mark.slow]}  # Keras Tuner imports TensorFlow
+
+
+@pytest.mark.parametrize(("module", "name"), [pytest.param(m, n, marks=EXPENSIVE.get(m, [])) for m, n in ALL])
 def test_a_docstring_names_every_argument_and_what_is_raised(module: str, name: str) -> None:
     thing = door(module, name)
     first = (inspect.getdoc(thing) or "").splitlines()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from itertools import chain
@@ -36,6 +37,30 @@ def test_a_workflow_runs_targets_of_the_makefile(path: Path) -> None:
         if command.startswith("make "):
             assert command.split()[1] in targets
     assert path.stem != "tests" or {".ci/run", "make newest", "make lowest"} <= {c.split(" #")[0] for c in commands}
+
+
+SLOWLY_IMPORTED = {
+    "accelerate", "catboost", "fastai", "jax", "keras", "lightgbm", "lightning", "material", "mkdocs", "pandas", "ray",
+    "skops", "sklearn", "syne_tune", "tensorflow", "torch", "transformers", "xgboost",
+}  # fmt: skip
+
+
+def test_tests_beside_those_of_frameworks_import_none_when_they_are_collected() -> None:
+    """Every process of pytest-xdist collects all of them."""
+    listed = re.search(r"^FRAMEWORKS := (.*?)(?<!\\)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M | re.S)
+    assert listed is not None
+    apart = [ROOT / name for name in re.findall(r"tests/[\w/.]+", listed[1])] + [ROOT / "tests" / "callbacks"]
+    found = []
+    for path in (p for p in sorted((ROOT / "tests").rglob("test_*.py")) if not {p, *p.parents} & {*apart}):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.Assign | ast.Expr) and isinstance(node.value, ast.Call):
+                called = node.value
+                first = called.args[0] if called.args and getattr(called.func, "attr", "") == "importorskip" else None
+                names += [str(first.value)] if isinstance(first, ast.Constant) else []
+            found += [f"{path.name}: {name}" for name in names if name.partition(".")[0] in SLOWLY_IMPORTED]
+    assert found == []
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from documents import ROOT
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
 
 FOLDER = ROOT / "docs" / "notebooks"
 SMALL = {  # what is put in the place of what takes longer

@@ -175,6 +175,7 @@ def test_a_wheel_works_in_an_empty_environment_with_its_own_requirements_only(
         assert f"haltune needs typer and rich here: pip install '{wheel}[cli]'" in asked.stderr
 
 
+@pytest.mark.slow  # setuptools builds it
 def test_the_source_distribution_holds_every_file_of_the_repository(copy: Path, unpacked: Path) -> None:
     made = {"PKG-INFO", "setup.cfg"}  # by setuptools
 
@@ -256,6 +257,7 @@ def test_pyright_knows_the_types_in_a_project_of_somebody_elses(outside: Path, i
     assert '"BOBO" is unknown import symbol' in told
 
 
+@pytest.mark.slow  # setuptools builds it; that each folder is a package is tested below
 def test_the_wheel_holds_every_file_of_the_package_its_licence_and_its_type_marker(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     ours = {

@@ -17,10 +17,6 @@ from urllib.parse import unquote
 import pytest
 from documents import PAGES, ROOT, blocks
 
-pytest.importorskip("mkdocs", reason="MkDocs is not installed")
-pytest.importorskip("material", reason="Material for MkDocs is not installed")
-pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed")
-
 INNER = {
     "haltune.cli",
     "haltune.log.problem",
@@ -61,6 +57,9 @@ class Read(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site."""
+    pytest.importorskip("mkdocs", reason="MkDocs is not installed")
+    pytest.importorskip("material", reason="Material for MkDocs is not installed")
+    pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed")
     folder = tmp_path_factory.mktemp("site") / "built"
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],

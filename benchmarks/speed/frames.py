@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,10 +39,15 @@ import haltune
 from haltune import Float, Int, Maximize, Problem, Space, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.policies import BOBOS, MultiFidelity, RandomSearch
+from haltune.store.memory import MemoryStore
+from haltune.store.sqlite import SqliteStore
+from haltune.study.session import clocked
 
 POLICIES: dict[str, Callable[[], Any]] = {"default": MultiFidelity, "random": RandomSearch, "bobos": BOBOS}
 GOALS = {"lightning": (9, 90, 18), "loop": (8, 70, None), "ask": (None, 300, None), "keras": (None, 250, None)}
 ROOT = Path(__file__).resolve().parents[2]
+# the clock of the store and of the process: on a slow machine, decisions are claimed and sleeps are logged
+tick: Callable[[], float] = partial(next, count(1e9, 0.001))
 _known: dict[str, str | None] = {}  # a code's file -> its path from the repository's root; None: not of haltune
 
 
@@ -132,7 +137,8 @@ def trained(study: Study, trials: int) -> Study:
 def study_in(store: str | None, policy: str, **more: Any) -> Study:
     space = Space({"lr": Float(1e-4, 1.0, log=True), **more})
     problem = Problem(space, Maximize("acc", (0, 1)), max_epochs=9)
-    return Study(problem, POLICIES[policy](), store, seed=0, budget="20 trials", verbose=0)
+    kept = MemoryStore(tick) if store is None else SqliteStore(store, tick)
+    return Study(problem, POLICIES[policy](), kept, seed=0, budget="20 trials", verbose=0)
 
 
 def lightning(policy: str, store: str) -> Walk:
@@ -238,7 +244,7 @@ def main() -> None:
     print("".join(f"{column:>14}" for column in ("frames", "calls", "files", "changes")))
     for name in names:
         walked, filed = ROWS[name]
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, clocked(tick):
             walk = walked(options.policy, f"sqlite:///{folder}/frames.db" if filed else None)
         goals = (*GOALS.get(name, (None, None, None)), None)
         cells = [f"{n} ({goal})" if goal else f"{n}{'':5}" for n, goal in zip(walk.numbers(), goals, strict=True)]

@@ -253,7 +253,10 @@ class Data:
 
 
 def batches_of_epoch(planned: int | None) -> int:
-    """Return the number of batches that the fit has trained in the epoch that ends. planned: by Keras, if known."""
+    """Return the number of batches that the fit has trained in the epoch that ends. planned: by Keras, if known.
+
+    Keras counts them only in a local of Model.fit. Without it, an epoch that ended early would count as a whole one.
+    """
     frame = caller("fit", "keras.")
     end = None if frame is None else frame.f_locals.get("end_step")
     trained = (planned or 0) if end is None else int(end) + 1

@@ -104,15 +104,14 @@ def spacing(history: History, trial: int, position: float) -> float | None:
     positions differ by a rounding error. A study in epochs has one point per epoch unless a report comes within an
     epoch.
     """
-    problem, reports = history.problem, history.reports
-    if problem.judge_every is not None or reports > max(1, len(history)):
+    problem, curve = history.problem, history.curve(trial)
+    if problem.judge_every is not None or len(curve) > 1 or (reports := history.reports) > max(1, len(history)):
         return None
     now = problem.spacing or 1.0
     if reports == 0:
         whole = problem.unit == "epoch" and position == math.floor(position)
         found = now if whole else position
     else:
-        curve = history.curve(trial)
         found = position - curve[-1] if len(curve) == 1 else now
         found = min(found, 1.0) if problem.unit == "epoch" else found
     found = found if problem.max_epochs is None else min(found, float(problem.max_epochs))

@@ -450,21 +450,32 @@ class Port(Attempt):
             ('weights', True)
         """
         check_write(write)
+        self._need_held()
         with self._signals.whole():
             work = partial(self._save, write, suffix, keep, resumes_only)
             return self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
 
     def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool) -> None:
-        began = self._session.monotonic()
-        temporary = self.begin_save(suffix, keep)
-        with self._session.ours(self, temporary):
+        session, began = self._session, self._session.monotonic()
+        temporary = session.begin(self, suffix, keep)
+        with session.ours(self, temporary):
             try:
                 write(temporary)
                 check_written(temporary)
             except BaseException:
                 discard(temporary)
                 raise
-        self.commit_save(temporary, self._session.monotonic() - began, keep, resumes_only)
+        seconds = session.monotonic() - began
+        self._commit(partial(session.publish, self, temporary, seconds, keep, resumes_only), keep, resumes_only)
+
+    def _commit(self, commit: Callable[[], str], keep: bool | float, resumes_only: bool) -> str:
+        """Make a written state the checkpoint, by `commit`; that of the best epoch is kept as such, too."""
+        best = keep is False and not resumes_only and self.keeps(best_epoch=True)
+        path = commit()
+        if best:
+            self._session.checkpointed(self, self._session.checkpoints.recorded(Path(path)), 0.0, True)
+        self._lap = self._session.monotonic()
+        return path
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
@@ -496,12 +507,8 @@ class Port(Attempt):
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         self._need_held()
-        best = keep is False and not resumes_only and self.keeps(best_epoch=True)
-        path = self._session.commit_save(self, temporary, seconds, keep, resumes_only)
-        if best:  # the state to resume from is that of the best epoch, too
-            self._session.checkpointed(self, self._session.checkpoints.recorded(Path(path)), 0.0, True)
-        self._lap = self._session.monotonic()
-        return path
+        commit = partial(self._session.commit_save, self, temporary, seconds, keep, resumes_only)
+        return self._commit(commit, keep, resumes_only)
 
     def decline_pause(self, why: str | None = None) -> None:
         """Take back a PAUSE that was not carried out, so that later reports are judged.

@@ -203,8 +203,10 @@ class Session:
             while True:
                 try:
                     with tries, self.log.lock:
-                        with self._following(attempt):
+                        try:
                             decision.answer = work(self.replica)
+                        finally:
+                            self._catch_up(attempt)
                         return read(decision.answer)
                 except Conflict:
                     continue
@@ -243,19 +245,17 @@ class Session:
     def _follow(self, attempt: Attempt | None, said: Callable[[], Any], read: Callable[[Any], T]) -> T:
         """Follow rank 0's answer or exception at the position of the log at which it gave it."""
         with self.log.lock:
-            with self._following(attempt):
+            try:
                 answer = said()
+            finally:
+                self._catch_up(attempt)
             return read(answer)
 
-    @contextmanager
-    def _following(self, attempt: Attempt | None) -> Iterator[None]:
-        """Let the attempt follow what the block appended or heard, also after an error. The caller holds the lock."""
-        try:
-            yield
-        finally:
-            self._rank.position = max(self._rank.position, self.log.fold.history.position)
-            if attempt is not None:
-                self.log.follow(attempt)
+    def _catch_up(self, attempt: Attempt | None) -> None:
+        """Let the attempt follow what was appended or heard, also before an error. The caller holds the lock."""
+        self._rank.position = max(self._rank.position, self.log.fold.history.position)
+        if attempt is not None:
+            self.log.follow(attempt)
 
     # between trials
 
@@ -422,9 +422,12 @@ class Session:
 
         keep: True for the state after the trial's best epoch, which is not one to continue from.
         """
+        return self.once(attempt, "starts to be saved", lambda: str(self.begin(attempt, suffix, keep)), Path)
+
+    def begin(self, attempt: Attempt, suffix: str, keep: bool | float) -> Path:
+        """`begin_save` on rank 0."""
         a = attempt
-        work = partial(self.checkpoints.begin, a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
-        return self.once(attempt, "starts to be saved", lambda: str(work()), Path)
+        return self.checkpoints.begin(a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
 
     def commit_save(
         self,
@@ -438,7 +441,7 @@ class Session:
 
         seconds: time that writing took.
         """
-        work = partial(self._publish, attempt, temporary, seconds, keep, resumes_only)
+        work = partial(self.publish, attempt, temporary, seconds, keep, resumes_only)
         return self.once(attempt, "commits", work, lambda _: self.saved(attempt, keep))
 
     def saved(self, attempt: Attempt, keep: bool | float) -> str:
@@ -446,9 +449,8 @@ class Session:
         r = self.log.history.trial(attempt.id)
         return str(r.kept if keep else r.checkpoint)
 
-    def _publish(
-        self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float, resumes_only: bool
-    ) -> None:
+    def publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float, resumes_only: bool) -> str:
+        """`commit_save` on rank 0."""
         checkpoints = self.checkpoints
         with checkpoints.undecided(temporary):
             with self.ours(attempt, temporary):
@@ -458,6 +460,7 @@ class Session:
                 discard(final)
                 raise _lost(attempt)
             checkpoints.supersede(final, self.log.history.kept(attempt.id))
+        return self.saved(attempt, keep)
 
     @contextmanager
     def ours(self, attempt: Attempt, temporary: Path) -> Iterator[None]:
@@ -631,14 +634,14 @@ def _synced(replica: Replica) -> None:
 def _checkpointed(
     replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, resumes_only: bool
 ) -> bool:
-    replica.log_sleep(attempt.id, attempt.attempt)
+    now = replica.log_sleep(attempt.id, attempt.attempt)
     event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else ev.Checkpointed)(
-        at=replica.now(), trial=attempt.id, attempt=attempt.attempt, epoch=_saved_epoch(attempt, keep), path=path,
+        at=now, trial=attempt.id, attempt=attempt.attempt, epoch=_saved_epoch(attempt, keep), path=path,
         seconds=seconds,
     )  # fmt: skip
     if resumes_only and isinstance(event, ev.Checkpointed):
         event = replace(event, resumes_only=True)
-    if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt)):
+    if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt, now=now)):
         return True
     return any(  # it may be in the log although the server did not answer
         isinstance(e, ev.Checkpointed | ev.Kept) and (e.trial, e.attempt, e.path) == (attempt.id, attempt.attempt, path)
@@ -658,13 +661,13 @@ def _lost(attempt: Attempt) -> LeaseLost:
 
 def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
     """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
-    replica.log_sleep(attempt.id, attempt.attempt)
+    now = replica.log_sleep(attempt.id, attempt.attempt)
     replica.sync()
     replica.follow(attempt)
     if status is None and not len(replica.history.trial(attempt.id).epochs):
         status, failure = Status.FAILED, Failure(_SILENT)
     event = ev.Ended(
-        at=replica.now(), trial=attempt.id, attempt=attempt.attempt,
+        at=now, trial=attempt.id, attempt=attempt.attempt,
         status=status or _derived(attempt, replica.problem.max_epochs),
         error=None if failure is None else failure.error,
         traceback=None if failure is None else failure.traceback,

@@ -149,14 +149,13 @@ def enqueue(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) 
     return "The configuration has started already, or waits"
 
 
-def _ask(  # request that one trial ends, pauses or continues
-    wish: str, reason: str, told: str, location: Location, study: RecordedStudy, asked: Mapping[str, Any]
-) -> str:
+def _ask(wish: str, reason: str, then: str, location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
+    """Request that one trial ends, pauses or continues. then: what the trial does, for the answer."""
     trial = asked.get("trial")
     if not isinstance(trial, int) or isinstance(trial, bool):
         raise InvalidInput('The request has no trial. Send its number, such as {"trial": 7}.')
     ask_of(location.written, location.name, study.history, trial, wish, reason)
-    return f"Trial {trial} {told}"
+    return f"Trial {trial} {then}"
 
 
 def extend(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:

@@ -327,6 +327,7 @@ def transformers(tmp_path_factory):
         def on_train_begin(self, args, state, control, **others):
             train = caller("train", "transformers.")
             seen.trainers.append(train and train.f_locals["self"])
+            seen.resumes = "resume_from_checkpoint" in train.f_locals
 
         def on_epoch_begin(self, args, state, control, **others):
             say("epoch begins")
@@ -340,6 +341,10 @@ def transformers(tmp_path_factory):
         def on_step_end(self, args, state, control, **others):
             say("step ends")
 
+        def on_prediction_step(self, args, state, control, **others):
+            loop = caller("evaluation_loop", "transformers.")
+            seen.evaluated = loop and loop.f_locals["self"].model
+
         def on_log(self, args, state, control, logs, **others):
             if "loss" in logs:
                 say("log")
@@ -351,6 +356,7 @@ def transformers(tmp_path_factory):
     options = {"logging_strategy": "steps", "logging_steps": 1, "gradient_accumulation_steps": 2}
     seen.trainer = trainer(tmp_path_factory.mktemp("run"), spy, model=Spies(), epochs=1, **options)
     seen.trainer.train()
+    seen.trainer.evaluate()
     seen.batches = []
     for size in (2, 4):
         seen.trainer._train_batch_size = size
@@ -372,6 +378,14 @@ TRANSFORMERS = {
     "train() is on the stack in on_train_begin, with the Trainer as self": (
         "Ctrl-C that waits until the state is saved, and the state of EarlyStoppingCallback in a resumed trial",
         lambda seen: seen.trainers == [seen.trainer] and seen.spy in seen.trainer.callback_handler.callbacks,
+    ),
+    "train() has its argument resume_from_checkpoint": (
+        "a trial could train on from another trial's checkpoint",
+        lambda seen: seen.resumes,
+    ),
+    "evaluation_loop() is on the stack in on_prediction_step, with the Trainer as self": (
+        "the model of other weights than the evaluated ones would be kept as the best",
+        lambda seen: seen.evaluated is seen.trainer.model,
     ),
     "the Trainer logs its loss after on_step_end or on_epoch_end, and before the next one begins": (
         "logs of the user's own within a step would be reported as the Trainer's",
@@ -418,13 +432,15 @@ def fastai(tmp_path_factory):
     from fastai.callback.tracker import SaveModelCallback
     from fits import Fastai
 
-    seen = SimpleNamespace(fits=[], finds=[], saved=[])
+    seen = SimpleNamespace(fits=[], finds=[], saved=[], tunes=[])
 
     class Spy(Callback):
         def before_fit(self):
             frame = caller("fit", "fastai.learner")
             seen.fits.append(frame is not None and frame.f_locals["self"] is self.learn)
             seen.finds.append(hasattr(self.learn, "lr_finder"))
+            tuning = caller("fine_tune", "fastai.callback.schedule")
+            seen.tunes.append(tuning and (tuning.f_locals["epochs"], tuning.f_locals["freeze_epochs"]))
 
     save = SaveModelCallback(fname="best")
     save._save = seen.saved.append
@@ -433,6 +449,7 @@ def fastai(tmp_path_factory):
     learn.fit(1, 0.01, cbs=save)
     learn.validate()
     learn.lr_find(num_it=20, show_plot=False)
+    learn.fine_tune(1)
     return seen
 
 
@@ -444,6 +461,10 @@ FASTAI = {
     "a Learner that looks for a learning rate has its callback as lr_finder": (
         "lr_find() would train and end the trial",
         lambda seen: seen.finds[:2] == [False, False] and seen.finds[2] is True,
+    ),
+    "fine_tune() is on the stack of its two fits, with its epochs and freeze_epochs": (
+        "the advice on a plan that is longer than max_epochs",
+        lambda seen: seen.tunes[:3] == [None] * 3 and seen.tunes[3:] == [(1, 1)] * 2,
     ),
     "SaveModelCallback saves by _save(), which can be set on the instance": (
         "a resumed trial would overwrite the file of the best weights",
@@ -466,7 +487,7 @@ def stable_baselines3():
     sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
     from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 
-    seen = SimpleNamespace(planned=[], rewards=[])
+    seen = SimpleNamespace(planned=[], rewards=[], updates=[])
 
     class Spy(BaseCallback):
         def _on_training_start(self):
@@ -483,6 +504,7 @@ def stable_baselines3():
             gymnasium.make("CartPole-v1"), callback_after_eval=Spy(), eval_freq=16, n_eval_episodes=1, verbose=0
         )
         model.learn(16, callback=tests)
+        seen.updates.append(model._n_updates)
     return seen
 
 
@@ -494,6 +516,10 @@ STABLE_BASELINES3 = {
     "an EvalCallback is the parent of its callbacks, and has last_mean_reward and callback_on_new_best": (
         "reports of evaluations",
         lambda seen: len(seen.rewards) == 2 and None not in seen.rewards and seen.place is None,
+    ),
+    "a model counts its updates as _n_updates": (
+        "a report before the first update would count as trained",
+        lambda seen: len(seen.updates) == 2 and min(seen.updates) > 0,
     ),
 }
 
@@ -548,7 +574,7 @@ def test_accelerate(assumption, accelerate):
 # Boosters
 
 
-def catboost_call():
+def catboost_call(before=None):
     """What the only hook of CatBoost finds on the stack, and the error that fit() raises for one of the hook."""
     catboost = pytest.importorskip("catboost", reason="CatBoost is not installed")
     seen = SimpleNamespace()
@@ -558,14 +584,25 @@ def catboost_call():
             seen.given = set(vars(info))
             fit = caller("_fit", "catboost.")
             seen.model, seen.callbacks = fit.f_locals["self"], fit.f_locals["callbacks"]
+            seen.params, seen.train, seen.before = (fit.f_locals[n] for n in ("params", "train_params", "init_model"))
             raise KeyError("of mine")
 
     spy = seen.spy = Spy()
     seen.made = catboost.CatBoostRegressor(iterations=2, verbose=False, allow_writing_files=False)
     with pytest.raises(Exception, match="") as raised:
-        seen.made.fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0], callbacks=[spy])
+        seen.made.fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0], callbacks=[spy], init_model=before)
     seen.error = raised.type
     return seen
+
+
+def catboost_continues():
+    """Whether a fit that continues a model has it as it was given and loaded, its parameters, and its eval_sets."""
+    catboost = pytest.importorskip("catboost", reason="CatBoost is not installed")
+    before = catboost.CatBoostRegressor(iterations=1, verbose=False, allow_writing_files=False)
+    before.fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+    seen = catboost_call(before)
+    loaded = seen.train["init_model"].tree_count_
+    return (seen.before, loaded, seen.train["eval_sets"], seen.params["iterations"]) == (before, 1, [], 2)
 
 
 def lightgbm_call():
@@ -577,7 +614,10 @@ def lightgbm_call():
     def spy(env):
         seen.train = caller("train", "lightgbm.") is not None
         seen.data = env.model.train_set is data
+        known = caller("train", "lightgbm.").f_locals
+        seen.callbacks, seen.continued = known["callbacks_after_iter"], "init_model" in known
 
+    seen.spy = spy
     lgb.train({"verbose": -1, "min_data_in_leaf": 1}, data, 1, callbacks=[spy])
     seen.early = lgb.early_stopping(1).order
     return seen
@@ -593,11 +633,16 @@ def xgboost_call():
         def after_iteration(self, model, epoch, logs):
             seen.train = caller("train", "xgboost.") is not None
             seen.folds.append(hasattr(model, "cvfolds"))
+            seen.callbacks = list(caller("after_iteration", "xgboost.callback").f_locals["self"].callbacks)
+            if seen.train:
+                known = caller("train", "xgboost.").f_locals
+                seen.given = known["params"], "xgb_model" in known
             return False
 
     data = xgb.DMatrix(np.arange(20.0)[:, None], np.arange(20.0))
     xgb.cv({"nthread": 1}, data, 1, nfold=2, callbacks=[Spy()])
-    xgb.train({"nthread": 1}, data, 1, callbacks=[Spy()])
+    xgb.train({"nthread": 1}, data, 1, callbacks=[spy := Spy()])
+    seen.found = spy in seen.callbacks and seen.given == ({"nthread": 1}, True)
     return seen
 
 
@@ -605,6 +650,10 @@ BOOSTERS = {
     "CatBoost: _fit() is on the stack of the hook, with the model as self and the callbacks": (
         "the best model is kept, two callbacks are refused, and Ctrl-C waits for the end of the round",
         lambda: (seen := catboost_call()).model is seen.made and seen.callbacks[0] is seen.spy,
+    ),
+    "CatBoost: _fit() has its params, its init_model, and that model loaded and the eval_sets in train_params": (
+        "a model cut by use_best_model would be kept as it was trained, and another trial's would be continued",
+        catboost_continues,
     ),
     "CatBoost: the hook gets the round and the metrics only": (
         "nothing: with the model in it, the stack need not be read",
@@ -618,6 +667,10 @@ BOOSTERS = {
         "Ctrl-C that waits for the round, and the error for a Dataset with another booster's scores",
         lambda: (seen := lightgbm_call()).train and seen.data,
     ),
+    "LightGBM: train() has its callbacks in a list callbacks_after_iter, and its init_model": (
+        "early stopping would count from its start in a resumed trial, and another trial's model could be continued",
+        lambda: (seen := lightgbm_call()).continued and seen.callbacks == [seen.spy],
+    ),
     "LightGBM: early stopping has a later order than haltune's callback": (
         "the last round before early stopping would not be reported",
         lambda: lightgbm_call().early > 25,
@@ -625,6 +678,10 @@ BOOSTERS = {
     "XGBoost: train() is on the stack of a callback, and the boosters of cv() have cvfolds": (
         "Ctrl-C that waits for the round, and the refusal to pause xgb.cv",
         lambda: (seen := xgboost_call()).train and seen.folds == [True, False],
+    ),
+    "XGBoost: train() has its params and xgb_model, and the caller of a hook all callbacks": (
+        "a booster that draws rows would pause, another trial's be continued, and early stopping forget its rounds",
+        lambda: xgboost_call().found,
     ),
 }
 

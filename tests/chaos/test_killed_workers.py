@@ -71,7 +71,7 @@ def test_a_thousand_kills_lose_nothing_on_postgresql(postgres_url: str, folder: 
     survives(postgres_url, folder, MANY)
 
 
-@pytest.mark.parametrize("kills", [40, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [10, pytest.param(500, marks=pytest.mark.slow)])
 def test_a_file_opened_after_each_kill_holds_what_was_acknowledged_and_warns_of_nothing(
     tmp_path: Path, kills: int
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_training_continues_while_its_server_is_away_and_its_reports_are_deliv
     assert study.trials[0].status == "completed"
 
 
+@pytest.mark.slow
 def test_a_training_that_ends_meanwhile_waits_for_its_server_with_its_reports(mortal: Server) -> None:
     study = opened(mortal.database())
     trial = asked(study)
@@ -101,7 +102,7 @@ def test_a_training_that_ends_meanwhile_waits_for_its_server_with_its_reports(mo
     assert study.trials[0].status == "completed"
 
 
-@pytest.mark.parametrize("seconds", [1.0, pytest.param(60.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [0.2, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_asks_reports_and_ends_wait_for_a_server_that_is_away_and_say_so_once(mortal: Server, seconds: float) -> None:
     study = opened(mortal.database())
     with pytest.warns(HaltuneWarning, match="waiting up to 600 s for the study's server") as told:
@@ -118,6 +119,7 @@ def test_asks_reports_and_ends_wait_for_a_server_that_is_away_and_say_so_once(mo
     assert study.trials[0].status == "completed"
 
 
+@pytest.mark.slow
 def test_a_study_is_opened_when_its_server_is_back(mortal: Server) -> None:
     url = mortal.database()
     with pytest.warns(HaltuneWarning, match="waiting up to 600 s for the study's server"), away(mortal, 1.0):
@@ -141,7 +143,8 @@ def test_a_server_that_stops_answering_is_an_error_when_patience_ends(mortal: Se
     assert [e.value for e in reports(study)] in ([0.2], [0.1, 0.2])
 
 
-@pytest.mark.parametrize("use", ["ask", pytest.param("report", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("use", ["ask", "report"])
 def test_ctrl_c_ends_the_wait_for_a_server_that_stops_answering(mortal: Server, use: str) -> None:
     study = opened(Storage(mortal.database(), patience=600.0))
     trial = asked(study)

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from examples import many
 from haltune.errors import InvalidInput
@@ -33,6 +31,8 @@ def make(n=25, kind="matern52", noise=0.01, seed=0, **more):
 
 
 def peer(kind):
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
     part = RBF(SCALES, "fixed") if kind == "se" else Matern(SCALES, "fixed", nu=1.5 if kind == "matern32" else 2.5)
     return ConstantKernel(1.3, "fixed") * part
 
@@ -40,6 +40,8 @@ def peer(kind):
 @pytest.mark.parametrize("kind", ["se", "matern32", "matern52"])
 @pytest.mark.parametrize("extra", [None, "per point"])
 def test_mean_deviation_covariance_and_likelihood_agree_with_scikit_learn(kind, extra):
+    from sklearn.gaussian_process import GaussianProcessRegressor
+
     X, y = data(40)
     more = np.linspace(0, 0.1, 40) if extra else np.zeros(40)
     ours = condition_on(Kernel(kind, 1.3, SCALES), X, y, noise=1e-3, point_noise=more)
@@ -167,6 +169,8 @@ def test_the_likelihood_s_gradient_agrees_with_finite_differences(kind, n):
 
 
 def test_the_likelihood_and_its_best_constant_agree_with_dense_algebra():
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+
     X, y = targets(80)
     found = Likelihood("matern52", X, y, np.zeros(80))(np.array([0.4, 0.8, 3.0]), 50.0, 2.0)
     kernel = ConstantKernel(50.0) * Matern([0.4, 0.8, 3.0], nu=2.5)
@@ -179,6 +183,9 @@ def test_the_likelihood_and_its_best_constant_agree_with_dense_algebra():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_fitted_likelihood_is_at_least_scikit_learn_s_best_of_several_starts():
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
     X, y = targets(60)
     ours = fit(X, y, priors=WIDE, starts=5)
     standard = (y - y.mean()) / y.std()

@@ -336,7 +336,7 @@ def test_what_a_process_of_its_own_reports_is_known_where_the_trial_was_asked_fo
     assert [(e.trial, e.status) for e in study.events() if isinstance(e, Ended)] == [(0, "stopped")]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [pytest.param(m, marks=[pytest.mark.slow] * (m == "spawn")) for m in METHODS])
 def test_folds_that_processes_of_their_own_train_follow_each_other(tmp_path: Path, method: str) -> None:
     study = Study(Problem(PROBLEM.space, PROBLEM.goal, 2), Whims(), tmp_path / "search.db", seed=1, budget="1 trial")
     seen = []

@@ -99,7 +99,7 @@ def test_the_faithful_beta_is_theorem_1_on_a_finite_space_and_scaled_on_another(
 
 
 def test_nothing_is_stopped_from_the_trial_on_at_which_k1_is_infinite() -> None:
-    study = judged_search(BOBOS(initial=3, certain_from=8, kappa=math.inf))
+    study = judged_search(BOBOS(initial=3, certain_from=8, kappa=math.inf, stopping=ALONE))
     status = [t.status for t in study.trials]
     assert "stopped" in status[:7]
     assert set(status[7:]) == {"completed"}
