@@ -138,7 +138,7 @@ class HaltuneCallback(Reporting):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))
         self._reporter.begin(model=env.model, position=self._before, of=given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
-        self.trial.before_end(lambda: self._end(env))  # after a callback that ends a training LightGBM calls no other
+        self.trial.before_end(lambda: self._end_unseen(env))
         self._follow_early_stopping(env)
 
     def _follow_early_stopping(self, env: Any) -> None:
@@ -162,6 +162,11 @@ class HaltuneCallback(Reporting):
             keep_best(self._reporter, lambda path, n: env.model.save_model(path, num_iteration=self._given + n), ".txt")
         self._reporter.end_of_fit(_writing(env.model), ".txt")
         self._reporter.leave()
+
+    def _end_unseen(self, env: Any) -> None:
+        """End the fit after a callback that ended the training, because LightGBM calls no other; not after an error."""
+        if env.model.best_iteration > 0:
+            self._end(env)
 
     def _pause(self, env: Any, epoch: int) -> None:
         write, names = _writing(env.model), {f"{row[0]}-{row[1]}" for row in env.evaluation_result_list}

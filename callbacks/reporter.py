@@ -423,6 +423,7 @@ class Reporter:
 
         write: saves the final model if it is to be kept and no checkpoint for a pause was saved.
         """
+        self.trial.fits(None)
         if write is not None and not self.saves and self.keeps:
             self.save(write, suffix)
         if self.verdict is None and self._by_itself:
@@ -485,6 +486,8 @@ class Reporter:
         """Defer signals until `heed`. They are raised in `leave`, or after `postpone`."""
         self.postpone()
         self._leaves, self._interruption = False, interruption.__enter__()
+        if not self.ended and interruption.known:
+            self.trial.fits(interruption.trains_now)
 
     def heed(self, epoch: float | None) -> None:
         """End the loop by a deferred signal after `epoch` epochs, if the last one was reported."""
