@@ -269,8 +269,9 @@ class Reporter:
                 else f"the search's {full} is {horizon}: haltune ends each fit there, before the end of a "
                 "learning-rate schedule"
             )
+            unless = "Unless another fit of the trial follows: g" if planned < horizon else "G"
             self.advise(
-                f"This fit plans {plural(planned, trial.unit)}, but {why}. Give the loop trial.{full}, or set "
+                f"This fit plans {plural(planned, trial.unit)}, but {why}. {unless}ive the loop trial.{full}, or set "
                 f"{full}={planned:g} in the search.",
                 "horizon",
             )

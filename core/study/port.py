@@ -226,8 +226,8 @@ class Port(Attempt):
         over = over or (self.horizon is not None and self.epoch >= self.horizon)
         if self._broken is None and fit is not None and this().alone and not over and not fit():
             self._broken = Failure(
-                f"An exception, which the program handled, ended its fit after {self.unit} {self.epoch:g}. To end a fit "
-                "early, use the framework's own way."
+                f"An exception, which the program handled, ended its fit after {self.unit} {self.epoch:g}. To end a "
+                "fit early, use the framework's own way."
             )
         return self._broken
 
