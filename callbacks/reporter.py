@@ -270,9 +270,9 @@ class Reporter:
                 "learning-rate schedule"
             )
             unless = "Unless another fit of the trial follows: g" if planned < horizon else "G"
+            set_it = f", or set {full}={planned:g} in the search" if float(planned).is_integer() else ""
             self.advise(
-                f"This fit plans {plural(planned, trial.unit)}, but {why}. {unless}ive the loop trial.{full}, or set "
-                f"{full}={planned:g} in the search.",
+                f"This fit plans {plural(planned, trial.unit)}, but {why}. {unless}ive the loop trial.{full}{set_it}.",
                 "horizon",
             )
         self.starts(position, model, of)
