@@ -7,7 +7,8 @@ boosters, so its trials do not pause, and Ctrl-C ends them at once.
 A pause saves the booster as text. LightGBM does not save its random generators. So a training that draws from them
 (bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss", boosting="dart") is
 not paused, and a warning says so; neither is a random forest (boosting="rf") or linear_tree. LightGBM's early stopping
-continues in a resumed training. For reset_parameter write `learning_rate=lambda i: rate(i + trial.epoch)`.
+continues in a resumed training. reset_parameter does not: LightGBM counts its rounds from 0 again. Write `start =
+trial.epoch` before the training (later it counts the reports) and `learning_rate=lambda i: rate(start + i)`.
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
 of="best" those up to its best.
