@@ -163,7 +163,7 @@ class AcceleratedLoop(TrainingLoop):
             if getattr(loader, "persistent_workers", False):
                 return "persistent workers have random states that cannot be saved (set persistent_workers=False)"
             if (getattr(loader, "_haltune_place", None) or {}).get("drawn"):
-                return "its sampler draws random numbers within a pass, which are not repeated (draw them at its start)"
+                return "its sampler draws random numbers within a pass, which are not repeated (give it a generator)"
         return None
 
     def _write(self, path: Path) -> None:
@@ -222,7 +222,7 @@ class _Placed:
                     _set_random(self, place["ahead"])
                 next(batches)
             _set_random(self, now)
-        watched = _own_samplers(self)
+        watched = _may_draw(self)
         try:
             while True:
                 place["ahead"] = _random(self)
@@ -266,12 +266,19 @@ def _set_random(loader: Any, state: dict[str, Any]) -> None:
     set_states(_generators(loader), state["generators"])
 
 
-def _own_samplers(loader: Any) -> bool:
-    """Return whether a loader has samplers of the program's, which may draw within a pass."""
+def _may_draw(loader: Any) -> bool:
+    """Return whether samplers of a loader may draw the process's random numbers within a pass.
+
+    The program's may, and torch's with replacement if they were given the process's generator.
+    """
+    import torch
+
     batches = getattr(loader, "batch_sampler", None)
     samplers = [getattr(loader, "sampler", None), batches, getattr(batches, "batch_sampler", None), _sampler(loader)]
     kinds = [type(sampler).__module__.partition(".")[0] for sampler in samplers if sampler is not None]
-    return not {*kinds} <= {"torch", "accelerate"}
+    drawing = (sampler for sampler in samplers if getattr(sampler, "replacement", False))
+    shared = any(sampler.generator is torch.default_generator for sampler in drawing)
+    return shared or not {*kinds} <= {"torch", "accelerate"}
 
 
 def _sampler(loader: Any) -> Any:

@@ -196,6 +196,9 @@ class HaltuneCallback(Reporting):
     def _end(self) -> None:
         model, self._model = self._model, None
         reporter = self._reporter
+        if model is not None and not model.is_fitted() and not reporter.over:
+            reporter.postpone()  # after an error, which the program has handled
+            return
         if reporter.saves:
             reporter.attempt(lambda: self.trial.save(self._write, _SNAPSHOT), over=True)
         if model is not None and model.is_fitted():

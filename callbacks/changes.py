@@ -37,20 +37,23 @@ class Attributes:
         self._skip = skip
         self._seen: set[str] = set()  # names of objects
         self._before: dict[str, Any] = {}  # marks of plain data, prints of others
-        self._states: dict[str, Any] = {}  # that earlier attempts changed
+        self._starts: dict[str, str] = {}  # see `objects.start_of`
+        self._states: dict[str, Any] = {}  # that earlier attempts changed: (start, state)
 
     def see(self, owners: Owners, saved: Iterable[Any]) -> None:
         """Note the present attributes of objects that were not seen before; later ones count as changes."""
         new = [(place, owner) for place, owner in owners if place not in self._seen]
         self._seen |= {place for place, _ in new}
-        self._before |= self._now(self._values(new), [*saved])
+        self._before |= self._now(values := self._values(new), [*saved])
+        self._starts |= {name: objects.start_of(value) for name, value in values.items()}
 
     def changed(self, owners: Owners, saved: Iterable[Any]) -> dict[str, Any]:
         """Return the states of plain data that changed, in earlier attempts too."""
         values, weights = self._values(owners), _storages(saved := [*saved])
         now = {n: one for n, one in self._now(values, saved).items() if isinstance(one, str)}
         changed = [name for name, one in now.items() if one != self._before.get(name)]
-        return self._states | {name: objects.data_of(values[name], weights=weights) for name in changed}
+        states = {name: objects.data_of(values[name], weights=weights) for name in changed}
+        return self._states | {name: [self._starts.get(name, ""), state] for name, state in states.items()}
 
     def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
         """Return the name of an attribute that changed and is not plain data, or None."""
@@ -63,11 +66,12 @@ class Attributes:
         """Set what `changed` returned in an earlier attempt; what was built otherwise stays as it is."""
         self._states = dict(states)
         for place, owner in owners:
-            for name, state in states.items():
-                if name.startswith(f"{place}."):
-                    attribute = name.removeprefix(f"{place}.")
+            for name, (start, state) in states.items():
+                attribute = name.removeprefix(f"{place}.")
+                value = vars(owner).get(attribute)
+                if attribute != name and not objects.is_shared(value, start):
                     with suppress(NotSupported):
-                        setattr(owner, attribute, objects.put_back(state, vars(owner).get(attribute), device))
+                        setattr(owner, attribute, objects.put_back(state, value, device))
 
     def _values(self, owners: Owners) -> dict[str, Any]:
         return {

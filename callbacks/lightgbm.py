@@ -7,7 +7,8 @@ boosters, so its trials do not pause, and Ctrl-C ends them at once.
 A pause saves the booster as text. LightGBM does not save its random generators. So a training that draws from them
 (bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss", boosting="dart") is
 not paused, and a warning says so; neither is a random forest (boosting="rf") or linear_tree. LightGBM's early stopping
-continues in a resumed training. For reset_parameter write `learning_rate=lambda i: rate(i + trial.epoch)`.
+continues in a resumed training. reset_parameter does not: LightGBM counts its rounds from 0 again. Write `start =
+trial.epoch` before the training (later it counts the reports) and `learning_rate=lambda i: rate(start + i)`.
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
 of="best" those up to its best.
@@ -138,7 +139,7 @@ class HaltuneCallback(Reporting):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))
         self._reporter.begin(model=env.model, position=self._before, of=given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
-        self.trial.before_end(lambda: self._end(env))  # after a callback that ends a training LightGBM calls no other
+        self.trial.before_end(lambda: self._end_unseen(env))
         self._follow_early_stopping(env)
 
     def _follow_early_stopping(self, env: Any) -> None:
@@ -166,6 +167,11 @@ class HaltuneCallback(Reporting):
             keep_best(self._reporter, lambda path, n: env.model.save_model(path, num_iteration=self._given + n), ".txt")
         self._reporter.end_of_fit(_writing(env.model), ".txt")
         self._reporter.leave()
+
+    def _end_unseen(self, env: Any) -> None:
+        """End the fit after a callback that ended the training, because LightGBM calls no other; not after an error."""
+        if env.model.best_iteration > 0:
+            self._end(env)
 
     def _pause(self, env: Any, epoch: int) -> None:
         write, names = _writing(env.model), {f"{row[0]}-{row[1]}" for row in env.evaluation_result_list}

@@ -109,6 +109,22 @@ def is_data(marked: str) -> bool:
     return marked != LARGE and not marked.startswith("object ")
 
 
+def start_of(value: Any) -> str:
+    """Return a mark of a list, a dict or a set at the start of a fit, for `is_shared`; "" for anything else."""
+    marked = mark(value) if isinstance(value, (list, dict, set, deque)) else LARGE
+    return marked if is_data(marked) else ""
+
+
+def is_shared(value: Any, start: str) -> bool:
+    """Return whether a fit that resumes has a container with other contents than the fit had at its start.
+
+    It then holds what a program collects of all trials. Put back, a copy from before the pause would take its place,
+    and lose what is collected later.
+    """
+    now = start_of(value)
+    return bool(now and start) and now != start
+
+
 def changes(values: Mapping[str, Any], marks: Mapping[str, str], **how: Any) -> tuple[dict[str, Any], list[str]]:
     """Return the states of the values that changed since their marks, and the names of others that changed.
 

@@ -269,9 +269,10 @@ class Reporter:
                 else f"the search's {full} is {horizon}: haltune ends each fit there, before the end of a "
                 "learning-rate schedule"
             )
+            unless = "Unless another fit of the trial follows: g" if planned < horizon else "G"
+            set_it = f", or set {full}={planned:g} in the search" if float(planned).is_integer() else ""
             self.advise(
-                f"This fit plans {plural(planned, trial.unit)}, but {why}. Give the loop trial.{full}, or set "
-                f"{full}={planned:g} in the search.",
+                f"This fit plans {plural(planned, trial.unit)}, but {why}. {unless}ive the loop trial.{full}{set_it}.",
                 "horizon",
             )
         self.starts(position, model, of)
@@ -423,6 +424,7 @@ class Reporter:
 
         write: saves the final model if it is to be kept and no checkpoint for a pause was saved.
         """
+        self.trial.fits(None)
         if write is not None and not self.saves and self.keeps:
             self.save(write, suffix)
         if self.verdict is None and self._by_itself:
@@ -485,6 +487,8 @@ class Reporter:
         """Defer signals until `heed`. They are raised in `leave`, or after `postpone`."""
         self.postpone()
         self._leaves, self._interruption = False, interruption.__enter__()
+        if not self.ended and interruption.known:
+            self.trial.fits(interruption.trains_now)
 
     def heed(self, epoch: float | None) -> None:
         """End the loop by a deferred signal after `epoch` epochs, if the last one was reported."""

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from haltune._utils.interruption import caller
 from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
@@ -117,6 +118,8 @@ class HaltuneCallback(Reporting):
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
         owner = trial.signer(self._start) if fresh else None
         self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner)
+        if not self._reporter.ended and _learns():
+            trial.fits(_learns)
         if self.parent is not None:  # events do not pass these hooks on
             root = self.locals["callback"]
             _follow(root, "_on_rollout_start", self._on_rollout_start)
@@ -268,6 +271,11 @@ class HaltuneCallback(Reporting):
         for name in written.keys() - {"environments", "callbacks"}:
             setattr(self.model, name, written[name])
         restore(state["random"])
+
+
+def _learns() -> bool:
+    """Return whether a `learn` is under way: Stable-Baselines3 calls no hook when it fails."""
+    return caller("learn", "stable_baselines3.") is not None
 
 
 def _updates(model: Any) -> int:

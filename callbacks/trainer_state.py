@@ -8,6 +8,9 @@ that the pause is declined.
 
 from __future__ import annotations
 
+import dis
+import functools
+import inspect
 import json
 import random
 from collections.abc import Iterator, Mapping
@@ -48,6 +51,8 @@ class Unsaved(Portable):
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
         self._attributes = Attributes()
+        theirs = () if objects.of_library(type(trainer).__module__) else _assigned(type(trainer))
+        self._of_trainer = Attributes(*theirs)  # what a class of the program adds to the Trainer
         self._pass: dict[str, Any] = {}  # random states at the start of the present pass
         self._print: Any = None  # random states before the data are read
         self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
@@ -74,6 +79,7 @@ class Unsaved(Portable):
             set_states(self._generators, self._restored.get("generators", {}))
         self._before = self._present()
         self._attributes.see(_own_callbacks(self._trainer), self._saved())
+        self._of_trainer.see(_own_trainer(self._trainer), self._saved())
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         within = self._restored.get("pass") if self._resumes else None
@@ -118,6 +124,7 @@ class Unsaved(Portable):
             earlier = self._restored.get("model", {})
             found["model"] = differences(present["model"], self._before["model"], earlier)
             found["callbacks"] = self._attributes.changed(_own_callbacks(self._trainer), self._saved())
+            found["trainer"] = self._of_trainer.changed(_own_trainer(self._trainer), self._saved())
             found["loss"] = self._loss()
             found["generators"] = states_of(self._generators)
             found["pass"] = self._pass if within else None
@@ -208,6 +215,7 @@ class Unsaved(Portable):
         trainer, found = self._trainer, self._restored
         set_extras(trainer.model, found.get("model", {}))
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
+        self._of_trainer.put_back(_own_trainer(trainer), found.get("trainer", {}), trainer.args.device)
 
     def _drawing(self) -> Any:
         """Return the states of the generators from which data can draw."""
@@ -246,6 +254,31 @@ def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
             f"{kind.__module__}.".startswith(_OWN_PACKAGES) or any(c.__name__ == "ExportableState" for c in kind.mro())
         ):
             yield f"{i}.{kind.__qualname__.rpartition('.')[2]}", callback
+
+
+def _own_trainer(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the Trainer with its name, if the program's class made it."""
+    if not objects.of_library(type(trainer).__module__):
+        yield type(trainer).__qualname__.rpartition(".")[2], trainer
+
+
+@functools.cache
+def _assigned(kind: type) -> frozenset[str]:
+    """Return the names of the attributes that the methods of a class's library bases assign."""
+    found: set[str] = set()
+
+    def read(code: Any) -> None:
+        found.update(step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR")
+        for inner in code.co_consts:
+            if inspect.iscode(inner):
+                read(inner)
+
+    for base in kind.__mro__:
+        for value in vars(base).values() if objects.of_library(base.__module__) else ():
+            for method in (value, *(getattr(value, name, None) for name in ("fset", "fget", "__func__"))):
+                if inspect.isfunction(method := inspect.unwrap(method) if callable(method) else None):
+                    read(method.__code__)
+    return frozenset(found)
 
 
 class _Watched:

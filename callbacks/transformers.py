@@ -389,7 +389,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if ends:
             self._reporter.ends_by_itself()
         self._keeps_epoch = self._reporter.keeps_epoch
-        self._final = self._reporter.stopping and not self._reporter.pausing and self._reporter.keeps
+        last = self._reporter.stopping or state.global_step >= state.max_steps
+        self._final = last and not self._reporter.pausing and self._reporter.keeps
         if not (self._reporter.saves or self._keeps_epoch or self._final):
             return END if self._reporter.over else GO_ON, False
         writes = _no_checkpoint(args)

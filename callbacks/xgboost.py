@@ -6,8 +6,9 @@ continue boosters, so its trials do not pause, and Ctrl-C ends them at once.
 
 A pause saves the booster (.ubj). XGBoost does not save its random generators. So a training that draws from them
 (subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, and a warning says so.
-EarlyStopping continues in a resumed training. For a LearningRateScheduler write `lambda round: rate(round +
-trial.epoch)` and params["eta"] = rate(trial.epoch - 1).
+EarlyStopping continues in a resumed training. LearningRateScheduler does not: XGBoost counts its rounds from 0 again.
+Write `start = trial.epoch` before the training (later it counts the reports), `lambda round: rate(start + round)` and
+params["eta"] = rate(start - 1).
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
 of="best" those up to its best.

@@ -12,10 +12,10 @@ trial.load_model(make_model), which builds the model by your function.
 A resumed fit also restores the trainable layers, all optimizers that the model holds, the plain attributes of other
 callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of your own layers, and the place in the data: the generators
 of a DataLoader or a PyDataset, and with steps_per_epoch the batches already read. Trials do not pause, with one
-warning, if an optimizer is not part of the model, if the program compiles the model again between two fits, or if a
-tf.data dataset shuffles from a seed. These start again: TensorFlow's own tf.random within layers, and the order in
-several workers of a PyDataset. With TensorFlow, set the seed by keras.utils.set_random_seed: otherwise it shuffles
-arrays differently in every process.
+warning, if an optimizer is not part of the model, if the program compiles the model again between two fits, at the end
+of a fit that another one may follow, or if a tf.data dataset shuffles from a seed. These start again: TensorFlow's own
+tf.random within layers, and the order in several workers of a PyDataset. With TensorFlow, set the seed by
+keras.utils.set_random_seed: otherwise it shuffles arrays differently in every process.
 
 haltune moves its callback behind all others except those that log, so it saves what they leave at the end of an epoch.
 The kept model has the weights that were evaluated: with SwapEMAWeights, the averages.
@@ -56,6 +56,9 @@ __all__ = ["HaltuneCallback", "load_best", "load_model"]
 _OPTIMIZERS: weakref.WeakKeyDictionary[Trial, tuple[int, Any]] = weakref.WeakKeyDictionary()
 # trial -> its attempt, and the layers with trained weights of its last fit
 _LAYERS: weakref.WeakKeyDictionary[Trial, tuple[int, weakref.WeakSet[Any]]] = weakref.WeakKeyDictionary()
+# trial -> its attempt, where the last fit was called, and the model's optimizer and trainable weights at its end
+_ENDS: weakref.WeakKeyDictionary[Trial, tuple[int, Any, Any, list[bool]]] = weakref.WeakKeyDictionary()
+_REPEATED: set[Any] = set()  # calls of fit, after which the same call followed with the same model
 _MARKED = 1024  # numbers of each weight by which a model is recognized
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
 
@@ -133,7 +136,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        tied = {"on_train_batch_end", "_watch", "_data", "_training"}
+        tied = {"on_train_batch_end", "_watch", "_data", "_training", "_called"}
         return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -149,6 +152,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
         self._in_epoch = self._validated = self._starts = False
         self._start = ""  # mark of the model at the start of the fit
+        self._called: Any = None  # where the program calls this fit
         self._epoch = self._reported_batch = 0
         self._updates: int | None = None  # of the model's optimizers, when the fit started
 
@@ -184,6 +188,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise missing(self.monitor, (), "before training", how, guess=False)
         refuse_shadowed_loss(model, self.monitor)
         reporter.begin(epochs, model, of=self.trial.signer(self._start))
+        self._called = surroundings.place_of_fit()
+        if (before := _ENDS.pop(self.trial, None)) is not None and before == (self.trial.attempt, *self._end_of_fit()):
+            _REPEATED.add(self._called)
         self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         begun = _OPTIMIZERS.get(self.trial, (-1, None))[0] == self.trial.attempt
         if reporter.ended or begun:  # an earlier fit of this attempt has resumed, or has ended the trial
@@ -213,6 +220,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._watch.put_back(more["attributes"], lambda owner: companions.of_keras(owner))
                 companions.set_metrics(model, more["metrics"])
                 optimizers.add_batches(model, more["batches"] - optimizers.batches_of(model))
+                if more["repeated"]:
+                    _REPEATED.add(self._called)
             saving.restore_randomness(model, path)  # last, because reading data again draws numbers
         except (OSError, BadZipFile) as error:  # deleted since the model was loaded
             why = f"the random state in {path} cannot be read ({error})"
@@ -346,8 +355,22 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         attempt, optimizer = _OPTIMIZERS.get(self.trial, (-1, None))
         return attempt == self.trial.attempt and optimizer() is not getattr(self.model, "optimizer", None)
 
+    def _end_of_fit(self) -> tuple[Any, Any, list[bool]]:
+        model = self.model
+        return self._called, weak(getattr(model, "optimizer", None)), [w.trainable for w in model.weights]
+
+    def _check_next_fit(self) -> None:
+        """Raise NotSupported at the end of a fit after which the program may change the model for another fit."""
+        ends, horizon = (self.params or {}).get("epochs"), self.trial.horizon
+        last = self._epoch + 1 == ends and self.trial.epoch < (horizon or math.inf)
+        if last and self._called is not None and self._called not in _REPEATED:
+            raise NotSupported(
+                f"this fit ends at epoch {ends}, and the program may compile or change the model before another fit"
+            )
+
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         reporter = self._reporter
+        _ENDS[self.trial] = (self.trial.attempt, *self._end_of_fit())
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and reporter.silent
@@ -381,6 +404,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     "its program compiles the model again after it has trained, and would do so in a resumed fit, "
                     "which loses the optimizer's state"
                 )
+            self._check_next_fit()
             self._training.check(model)
             changed, unread = self._watch.changes()
             if unread:
@@ -390,6 +414,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "data": self._data.state(),
                 "metrics": companions.metrics_of(model),
                 "batches": optimizers.batches_of(model),
+                "repeated": self._called in _REPEATED,
             }
             if self._proven:
                 saving.write(model, path, more)

@@ -57,6 +57,14 @@ def is_listener(callback: Any) -> bool:
     return is_tracker(callback) or isinstance(callback, kinds)
 
 
+def place_of_fit() -> Any:
+    """Return where the program calls the fit, its code and line; None in a loop of the program's own."""
+    frame = caller("fit", "keras.")
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("keras."):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code, frame.f_lineno)
+
+
 def moved_last(listed: list[Any], callback: Any) -> bool:
     """Move `callback` behind all others except listeners, in on_train_begin; return whether it is called again there.
 

@@ -36,6 +36,9 @@ class Snapshot:
         self._marks = {
             owner: {n: objects.mark(v, tensors=True) for n, v in held.items()} for owner, held, _ in _owners(trainer)
         }
+        self._starts = {
+            o: {n: m for n, v in held.items() if (m := objects.start_of(v))} for o, held, _ in _owners(trainer)
+        }
         self._frozen = _frozen(trainer.lightning_module)
         self._held = _held_weights(trainer)
 
@@ -63,6 +66,7 @@ class Snapshot:
         frozen = _frozen(module)
         found = {
             "attributes": attributes,
+            "starts": {owner: starts for owner in attributes if (starts := self._starts.get(owner))},
             "frozen": sorted(frozen) if frozen != self._frozen else None,
             "buffers": {n: b.cpu() for n, b in _unsaved_buffers(module)},
             "gradients": {},
@@ -76,7 +80,10 @@ def put_back(trainer: Any, found: Mapping[str, Any]) -> None:
     """Set what `Snapshot.changes` returned in an earlier attempt."""
     module = trainer.lightning_module
     for owner, held, put in list(_owners(trainer)):
+        starts = found["starts"].get(owner, {})
         for name, state in found["attributes"].get(owner, {}).items():
+            if objects.is_shared(held.get(name), starts.get(name, "")):
+                continue
             with suppress(NotSupported):  # built otherwise in this attempt
                 put(name, objects.put_back(state, held.get(name), module.device))
     for loader in leaves(trainer.train_dataloader):  # Lightning has set the present epoch before

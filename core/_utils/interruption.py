@@ -75,6 +75,15 @@ class Interruption:
         """True when the loop should save and end."""
         return self._number != 0
 
+    @property
+    def known(self) -> bool:
+        """True if the function that trains is known."""
+        return self._loop is not None
+
+    def trains_now(self) -> bool:
+        """Return whether that function is running in this thread."""
+        return self._trains(sys._getframe())
+
     def __enter__(self) -> Self:
         if self._bears and threading.current_thread() is threading.main_thread():
             self._grace = _grace()

@@ -496,6 +496,8 @@ class History:
         self._peaks[t.id] = t.peak
         if e.given_up:
             self._results[t.id] = -math.inf
+            if not any(map(math.isfinite, t.values)):
+                self._firsts.pop(t.id, None)
         self._spending.begin(t.id, e.at, e.deciding, e.price)
 
     def _happened(self, e: ev.AttemptEvent) -> None:

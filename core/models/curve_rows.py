@@ -4,13 +4,14 @@ A row is the value of a trial at an epoch, NaN where it diverged. Each trial has
 each of the epochs 1, 3, 9, ... (times the first rung), and for its last before it paused or ended: the values in
 between add little. If a training ends by itself, its last value is that of a full training. Rows keep the order of the
 log. A trial that starts again, or resumes from a checkpoint, loses its later rows, as in the history. Late reports, and
-those of a superseded attempt, are left out.
+those of a superseded attempt, are left out. A value that its program gave up is not the best any more.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
@@ -50,6 +51,7 @@ class TrialRows:
     top: float = math.nan  # its best finite value
     kept: float = math.nan  # `top` at its last checkpoint
     rows: list[tuple[float, int]] = field(default_factory=list)  # epochs and number of each of its rows
+    bests: list[tuple[float, float, float]] = field(default_factory=list)  # epochs, value and `trained` of each `best`
 
 
 class CurveRows:
@@ -99,20 +101,25 @@ class CurveRows:
     def _resumed(self, t: TrialRows, e: ev.Resumed) -> None:
         """Forget the rows after the checkpoint: these epochs are trained again."""
         saved, top = (0.0, math.nan) if e.anew else (t.saved, t.kept)
+        bests = [best for best in t.bests if best[0] <= saved or not e.given_up]
         kept = [row for row in t.rows if row[0] <= saved]
         for row in t.rows:
             if row[0] > saved:
                 del self.rows[row[1]]
                 self._table = None
-        self.trials[e.trial] = TrialRows(e.attempt, True, t.partial, saved, None, saved, top, top, kept)
+        self.trials[e.trial] = TrialRows(e.attempt, True, t.partial, saved, None, saved, top, top, kept, bests)
+        if len(bests) < len(t.bests):
+            self.best, self.best_at = math.nan, 0.0
+            for _, value, at in sorted((best for t in self.trials.values() for best in t.bests), key=itemgetter(2)):
+                self._beats(value, at)
 
     def _reported(self, t: TrialRows, e: ev.Reported) -> None:
         if e.epoch <= t.at:
             return  # seen before
         marked = _marked(t.at, e.epoch, self.first)
         self.trained += e.epoch - t.at
-        if e.epoch >= self.end and self.goal.better(e.value, self.best):
-            self.best, self.best_at = e.value, self.trained
+        if e.epoch >= self.end:
+            self._full(t, e.epoch, e.value)
         t.at, t.top = e.epoch, e.value if self.goal.better(e.value, t.top) else t.top
         t.value = t.top if self.goal.of == "best" and math.isfinite(t.top) else e.value
         if marked:
@@ -128,11 +135,20 @@ class CurveRows:
             self._add(t, trial, math.nan)
         elif status is Status.COMPLETED and t.value is not None and t.at < self.full and not t.partial:
             t.at = self.full
-            if self.goal.better(t.value, self.best):
-                self.best, self.best_at = t.value, self.trained
+            self._full(t, t.at, t.value)
         known = bool(t.rows) and t.rows[-1][0] >= t.at
         if not (known or status in (Status.FAILED, Status.INTERRUPTED) or t.value is None):
             self._add(t, trial, t.value)
+
+    def _full(self, t: TrialRows, epoch: float, value: float) -> None:
+        """Record a value that may be the best."""
+        if self.goal.better(value, t.bests[-1][1] if t.bests else math.nan):
+            t.bests.append((epoch, value, self.trained))
+        self._beats(value, self.trained)
+
+    def _beats(self, value: float, at: float) -> None:
+        if self.goal.better(value, self.best):
+            self.best, self.best_at = value, at
 
     def _add(self, t: TrialRows, trial: int, value: float) -> None:
         t.rows.append((t.at, self.count))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -310,7 +310,7 @@ class _Audited:
     cost: float = 0.0
     incumbent: float = math.nan  # at the last decision on it
     reach: float = -math.inf  # the largest K1 at which it would have been stopped, as a multiple of its own
-    stop: ev.Reported | None = None
+    decided: list[ev.Reported] = field(default_factory=list)  # up to `stop`
     value: float = math.nan
     wins: bool | None = None
 
@@ -318,6 +318,8 @@ class _Audited:
         if isinstance(e, ev.Resumed):
             self.attempt, self.held = e.attempt, True
             self.epoch = self.checkpoint = 0.0 if e.anew else self.checkpoint
+            if e.given_up:
+                self.decided = [d for d in self.decided if d.epoch <= self.epoch]
         elif e.attempt != self.attempt:
             return
         elif isinstance(e, ev.Checkpointed) and self.held:
@@ -327,15 +329,22 @@ class _Audited:
         elif isinstance(e, ev.Reported) and self.held and e.epoch > self.epoch:
             if self.stop is not None and not e.copied:
                 self.cost += e.epoch - self.epoch
-            self.epoch, evidence = e.epoch, e.verdict.evidence
+            self.epoch = e.epoch
             if self.stop is None:
-                self.incumbent = _number(evidence, "incumbent", self.incumbent)
-                self.reach = max(self.reach, _reach(evidence))
-                self.stop = e if AUDIT in evidence else None
+                self.decided.append(e)
+
+    @property
+    def stop(self) -> ev.Reported | None:
+        """The decision by which it would have been stopped."""
+        last = self.decided[-1:]
+        return last[0] if last and AUDIT in last[0].verdict.evidence else None
 
     def end(self, history: History) -> None:
         """Note the final value, of a trial that ended as it would have by itself."""
         t, goal = history.trial(self.trial), history.problem.goal
+        for e in self.decided:
+            self.incumbent = _number(e.verdict.evidence, "incumbent", self.incumbent)
+            self.reach = max(self.reach, _reach(e.verdict.evidence))
         if t.status is Status.COMPLETED or (t.status is Status.STOPPED and t.complete):
             self.value = t.result(goal)
             if not math.isnan(self.incumbent):

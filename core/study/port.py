@@ -79,6 +79,7 @@ class Port(Attempt):
         self._first: float | None = None  # position of the first report of this attempt
         self._left: float | None = None  # the epoch that a loop has begun and not reported
         self._broken: Failure | None = None  # the exception that ended the last fit, while no other fit has started
+        self._fit: Callable[[], bool] | None = None  # whether the last fit is under way; None: it has ended normally
         self._block: int | None = None  # the process whose `with trial:` block trains it
         self._pace: list[tuple[float, float]] | None = []  # position, updates: of a fit's start and first reports
         self._last_act: Callable[[], object] | None = None
@@ -207,6 +208,28 @@ class Port(Attempt):
             self._broken = Failure.by(error)
         else:
             self.fail(error)
+
+    def fits(self, under_way: Callable[[], bool] | None) -> None:
+        """State that a fit of a framework starts which calls no hook after an exception; None: it has ended normally.
+
+        If the program handles such an exception and ends the trial, the trial fails, as by `breaks`.
+
+        Args:
+            under_way: Returns whether the fit still runs.
+        """
+        self._fit = under_way
+
+    def _handled(self) -> Failure | None:
+        """Return the failure of the last fit that an exception ended, and that the program has handled; else None."""
+        fit, self._fit = self._fit, None
+        over = self.ended is not None or (self.verdict is not None and self.verdict.stops)
+        over = over or (self.horizon is not None and self.epoch >= self.horizon)
+        if self._broken is None and fit is not None and this().alone and not over and not fit():
+            self._broken = Failure(
+                f"An exception, which the program handled, ended its fit after {self.unit} {self.epoch:g}. To end a "
+                "fit early, use the framework's own way."
+            )
+        return self._broken
 
     def goes_back(self, epoch: float) -> bool:
         """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
@@ -576,8 +599,8 @@ class Port(Attempt):
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None and self._held_here:
             act()
-        if status is None and self._broken is not None:
-            self._end_as(Status.FAILED, self._broken)
+        if status is None and (failure := self._handled()) is not None:
+            self._end_as(Status.FAILED, failure)
         self._end_as(None if status is None else Status(status))
 
     def interrupt(self) -> None:

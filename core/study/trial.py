@@ -730,8 +730,8 @@ class Fold(Trial):
             trial._last_act = None
             act()
         trial.recall()  # another process may have trained it
-        if trial._broken is not None:
-            trial._end_as(Status.FAILED, trial._broken)
+        if (failure := self._handled()) is not None:
+            trial._end_as(Status.FAILED, failure)
         self._look()
         if self._cut:
             return

@@ -81,6 +81,15 @@ def test_an_average_and_a_schedule_that_were_not_prepared_are_not_paused_and_the
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+def test_a_sampler_that_draws_the_random_numbers_of_the_model_within_a_pass_is_not_paused_there():
+    draws = torch.utils.data.RandomSampler(range(24), True, 80, torch.default_generator)  # 32 at a time
+    trial = FakeTrial(max_epochs=12, verdicts={10.0: PAUSE})
+    trial.unit = "step"
+    with pytest.warns(HaltuneWarning, match=r"sampler draws random numbers within a pass.*keeps training"):
+        train(trial, sampler=draws)
+    assert (trial.epochs[-1], trial.declined) == (12, 1)
+
+
 def test_an_accelerator_that_holds_the_model_of_another_trial_is_refused():
     accelerator = Accelerator(cpu=True)
     study = pausing_study(at=(), trials=3, verbose=0)

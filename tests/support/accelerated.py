@@ -45,8 +45,9 @@ class Counting(torch.nn.Dropout):
 
 
 def train(
-    trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=None, during=None, before=None, noisy=False
-):
+    trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=None, during=None, before=None, noisy=False,
+    sampler=None,
+):  # fmt: skip
     """The weights after the last epoch; during: called within each. before: with the accelerator, before the loop.
 
     What `before` returns, an average or a schedule that is not prepared, follows the updates.
@@ -59,7 +60,9 @@ def train(
     )
     sgd = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, 100)
-    loader = torch.utils.data.DataLoader(Noisy() if noisy else ROWS, batch_size=4, shuffle=True)
+    loader = torch.utils.data.DataLoader(
+        Noisy() if noisy else ROWS, batch_size=4, shuffle=sampler is None, sampler=sampler
+    )
     net, sgd, loader, schedule = accelerator.prepare(net, sgd, loader, schedule)
     follower = None if before is None else before(accelerator)
     passes = (batch for _ in itertools.count() for batch in loader)

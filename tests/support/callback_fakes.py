@@ -140,6 +140,9 @@ class FakeTrial(Port):
     def breaks(self, error):
         self.fail(error)
 
+    def fits(self, under_way):
+        pass
+
     def interrupt(self):
         self.endings.append("interrupted")
 

@@ -48,7 +48,7 @@ def measured(prediction):
     return {"mae": float(np.abs(prediction.predictions - prediction.label_ids).mean())}
 
 
-def trainer(folder, *callbacks, epochs=3, optimizers=None, model=None, data=None, train=None, **options):
+def trainer(folder, *callbacks, epochs=3, optimizers=None, model=None, data=None, train=None, kind=Trainer, **options):
     quiet = {
         "report_to": "none",
         "disable_tqdm": True,
@@ -63,7 +63,7 @@ def trainer(folder, *callbacks, epochs=3, optimizers=None, model=None, data=None
     arguments = TrainingArguments(output_dir=str(folder), num_train_epochs=epochs, **quiet | options)
     torch.manual_seed(0)
     model = model or Net()
-    return Trainer(
+    return kind(
         model,
         arguments,
         train_dataset=train or rows(16),

@@ -25,7 +25,7 @@ from haltune._utils.memo import Memo
 from haltune.display import chance, plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict, continue_, stop
-from haltune.log.events import Event, Reported, Started, Status
+from haltune.log.events import Checkpointed, Event, Reported, Resumed, Started, Status, TrialEvent
 from haltune.log.history import History
 from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy, fold_finished, fold_over
 from haltune.log.problem import Problem
@@ -277,7 +277,16 @@ class Marked:
 # The first report at which the rule would stop it records that decision; the rule does not judge later reports.
 # `Study.audit` counts the outcomes.
 
-Audited = dict[int, float | None]  # trial -> the epoch at which it would have been stopped, or None
+
+@dataclass
+class Followed:
+    """An audited trial."""
+
+    at: float | None = None  # the epoch at which it would have been stopped; None: not yet
+    saved: float = 0.0  # the epoch of its last checkpoint
+
+
+Audited = dict[int, Followed]  # by trial
 
 
 def check_share(owner: str, share: Any) -> None:
@@ -299,15 +308,21 @@ def declare(move: Move, share: float, history: History) -> Move:
 
 
 def fold_audited(audited: Audited, event: Event, share: float) -> None:
-    """Record the declared trials, and where each would have been stopped first.
+    """Record the declared trials, and where each would have been stopped first, unless its program gave that up.
 
     Without a share it does nothing: a rule without an audit may be replayed on an audited search.
     """
     if share and isinstance(event, Started) and AUDIT in event.evidence:
-        audited[event.trial] = None
-    elif share and isinstance(event, Reported) and AUDIT in event.verdict.evidence:
-        trial = event.trial
-        audited |= {trial: event.epoch} if trial in audited and audited[trial] is None else {}
+        audited[event.trial] = Followed()
+    elif isinstance(event, TrialEvent) and (trial := audited.get(event.trial)) is not None:
+        if isinstance(event, Reported) and AUDIT in event.verdict.evidence and trial.at is None:
+            trial.at = event.epoch
+        elif isinstance(event, Checkpointed):
+            trial.saved = event.epoch
+        elif isinstance(event, Resumed):
+            trial.saved = 0.0 if event.anew else trial.saved
+            if event.given_up and trial.at is not None and trial.at > trial.saved:
+                trial.at = None
 
 
 def ruled(
@@ -319,7 +334,7 @@ def ruled(
     C2: a stop at epoch n stands only if sigma([x, N]) <= kappa sigma([x, n]), by the surrogate of the trials that ended
     before this one. Without a surrogate the stop stands.
     """
-    if (at := audited.get(trial.id)) is not None:
+    if trial.id in audited and (at := audited[trial.id].at) is not None:
         reason = f"audit: would have been stopped at {history.problem.at(at)}; continues to measure wrong stops"
         return continue_(reason, **{AUDIT: at})
     verdict = stopper.verdict(history, trial)

@@ -17,7 +17,7 @@ pytest.importorskip("accelerate", reason="accelerate is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from torch.nn.utils import prune  # noqa: E402
-from transformers import TrainerCallback, default_data_collator  # noqa: E402
+from transformers import Trainer, TrainerCallback, default_data_collator  # noqa: E402
 from transformers_nets import EVERY_TWO, Net, Stream, rows, same, trainer, weights  # noqa: E402
 
 from haltune import Constant, Study  # noqa: E402
@@ -50,6 +50,17 @@ class Cools(TrainerCallback):
     def on_step_end(self, args, state, control, model, **others):
         self.seen += 1
         model.layers[1].p = 0.3 / (1 + self.seen)
+
+
+class Weighs(Trainer):
+    """It weighs the loss by a count of its own, which its class does not set before the training."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, **others):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **others)
+        if model.training:
+            self.seen = getattr(self, "seen", 0) + 1
+        loss = loss * (1 + 0.1 * getattr(self, "seen", 0))
+        return (loss, outputs) if return_outputs else loss
 
 
 class CountsEpochs(Cools):
@@ -200,6 +211,8 @@ RESTORED = {
     "trainable flags, within": (*WITHIN, {"others": [Unfreezes]}),
     "attributes of a callback": (*BETWEEN, {"others": [Cools]}),
     "attributes of a callback, within": (*WITHIN, {"others": [Cools]}),
+    "attributes of a Trainer": (*BETWEEN, {"kind": Weighs}),
+    "attributes of a Trainer, within": (*WITHIN, {"kind": Weighs}),
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
     "attributes that change at the end of an epoch": ((2,), EVERY_TWO, {"others": [CountsEpochs]}),
