@@ -391,7 +391,7 @@ class Space(KnowsArguments):
         return found
 
     def covering(self, older: Space) -> Space:
-        """Return the smallest space that contains both; if there is none, one whose `lacking(older)` has the reasons."""
+        """Return the smallest space that contains both; if there is none, `lacking(older)` of the result says why."""
         try:
             return Space(cover(self._layout, older._layout), [(c.name, c.predicate) for c in self.constraints])
         except InvalidSpace:  # an older parameter depends on one that is missing
