@@ -767,11 +767,12 @@ def holding(layout: Layout, inner: Layout) -> Layout:
     """Return the layout such that configurations of an inner one keep their exact values."""
     kept = []
     for p in layout.ordered:
-        if (q := inner.by_name.get(p.name)) is not None and isinstance(p.axis, FloatAxis):
+        q, axis = inner.by_name.get(p.name), p.axis
+        if q is not None and isinstance(axis, FloatAxis):
             if isinstance(q.axis, FloatAxis):
                 p = _also_on(p, (q.axis.grid, *q.hull))
-            else:
-                p = _also_on(p, (p.axis.grid, float(q.absent), float(q.absent)))
+            else:  # a constant
+                p = _also_on(p, (axis.grid, float(q.absent), float(q.absent)))
         kept.append(p)
     return replace(layout, ordered=tuple(kept))
 
@@ -853,7 +854,7 @@ def _joined_choice(new: Domain, old: Choice) -> Choice | None:
     texts, before = [_text(option) for option in options], [_text(option) for option in old.options]
     merged = _merged(texts, before) if old.ordered else [*texts, *(text for text in before if text not in texts)]
     try:
-        return merged and Choice([by_text[text] for text in merged], ordered=old.ordered)
+        return None if merged is None else Choice([by_text[text] for text in merged], ordered=old.ordered)
     except InvalidSpace:  # 1 and 1.0
         return None
 
