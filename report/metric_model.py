@@ -181,7 +181,8 @@ def line_through(space: Space, name: str, levels: int, point: Array) -> tuple[tu
     at = space.columns[name]
     width = at.stop - at.start
     cube = np.tile(point, (width if width > 1 else levels, 1))
-    cube[:, at] = np.eye(width) if width > 1 else np.linspace(*space.box[:, at], levels)
+    low, high = space.box[:, at]
+    cube[:, at] = np.eye(width) if width > 1 else np.linspace(low, high, levels)
     configs = space.decode_many(cube)
     values = [config.get(name) for config in configs]
     kept = [i for i, v in enumerate(values) if v is not None and v not in values[:i]]

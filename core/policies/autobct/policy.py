@@ -60,7 +60,8 @@ def controls_of(space: Space) -> Controls:
     if space.size is not None and space.size <= 49:
         configs = space.enumerate()
     elif space.dim in _LEVELS:
-        axes = np.meshgrid(*np.linspace(*space.box, _LEVELS[space.dim], axis=1), indexing="ij")
+        low, high = space.box
+        axes = np.meshgrid(*list(np.linspace(low, high, _LEVELS[space.dim], axis=1)), indexing="ij")
         found = space.decode_many(np.stack([axis.ravel() for axis in axes], axis=1))
         passing = {space.key_of_canonical(c): c for c in found if space.contains(c)}
         configs = list(passing.values()) if len(passing) >= 9 else []
