@@ -23,7 +23,7 @@ environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)
 # bytecode is written on first use (--no-compile): installing takes half the time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all gpu lint docs figures gallery notebooks bench claims dist newest lowest clean always style types with-frameworks without-frameworks
+.PHONY: help demo test test-all gpu lint docs figures gallery film notebooks bench claims dist newest lowest clean always style types with-frameworks without-frameworks
 ifndef BESIDE
 .NOTPARALLEL:
 endif
@@ -71,6 +71,11 @@ figures:
 gallery:
 	$(call environment,dev)
 	$(PY) docs/site/gallery.py
+
+# runs the program of the README anew, and draws its moving picture
+film:
+	$(call environment,dev)
+	$(PY) docs/site/film.py
 
 # runs the notebooks of the documentation anew, and keeps what their cells show
 notebooks:

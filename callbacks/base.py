@@ -14,7 +14,7 @@ import sys
 from typing import Any, ClassVar, Self
 
 from haltune.errors import installing
-from haltune.hints import check_call
+from haltune.hints import KnowsAttributes, check_call
 from haltune.study import Trial
 
 from .reporter import Reporter
@@ -57,7 +57,8 @@ class Portable:
         return self.__copy__()
 
 
-class Reporting(Portable):  # not one class with `__new__`, whose signature would hide that of `__init__`
+# not one class with Portable: the signature of `__new__` would hide that of `__init__`
+class Reporting(Portable, KnowsAttributes):
     """Callback with a reporter."""
 
     _hint: ClassVar[str] = ""  # how to continue the loop at the right epoch

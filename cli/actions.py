@@ -29,7 +29,7 @@ from haltune.launch.scripts import run_program
 from haltune.log.problem import Budget
 from haltune.policies.from_spec import policy_from
 from haltune.report import summary
-from haltune.store.studies import hold, if_allowed, known, lift, recorded_problem
+from haltune.store.studies import hold, if_allowed, known, lift, note_on, recorded_problem
 from haltune.study import Study
 from haltune.study.view import RecordedStudy, follow_study, read_study
 from haltune.trackers import MLflow, TensorBoard, WandB
@@ -159,6 +159,22 @@ def enqueue(
             say(f"{why}. To train it once more, add --again")
 
 
+def note(
+    where: Where,
+    trial: Annotated[int, typer.Argument(help="its number", show_default=False)],
+    text: Annotated[str, typer.Argument(help="the note; '' removes it", show_default=False)],
+    name: Name = None,
+) -> None:
+    """Write a note on a trial: [bold]haltune note digits.db 7 "unstable after epoch 20 #rerun"[/]
+
+    Its row on the page shows it, and the page's filter finds its words.
+    """
+    with errors():
+        study = study_of(where, name, writing=True)
+        note_on(study.store, study.name, study.history, trial, text)
+        say(f"trial {trial} of {study.name} has {'this' if text.strip() else 'no'} note")
+
+
 def _setting(text: str) -> tuple[str, Any]:
     """Return a parameter's name and value. Raises InvalidInput if it is not written name=value."""
     name, found, value = text.partition("=")
@@ -213,7 +229,9 @@ _ALL = ("0.0.0.0", "::")  # every address of the machine
 
 
 def watch(
-    where: Annotated[list[str], typer.Argument(help="study files, databases, or URLs", show_default=False)],
+    where: Annotated[
+        list[str], typer.Argument(help="study files, databases, folders of them, or URLs", show_default=False)
+    ],
     name: Name = None,
     port: Annotated[int, typer.Option(help="0: any free port", min=0, max=65535)] = 8765,
     host: Annotated[

@@ -42,8 +42,8 @@ def _options(
 
 for command in (
     actions.run, actions.resume, actions.stop, listings.status, listings.trials, listings.best, listings.explain,
-    listings.export, listings.report, listings.compare, listings.figure, actions.watch, actions.enqueue, doctor,
-    actions.track,
+    listings.export, listings.report, listings.compare, listings.figure, actions.watch, actions.enqueue, actions.note,
+    doctor, actions.track,
 ):  # fmt: skip
     app.command(no_args_is_help=True)(command)
 app.add_typer(actions.maps, name="maps")

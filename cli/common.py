@@ -6,8 +6,9 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ import typer
 
 from haltune._utils.disk import is_gone
 from haltune.display import visible
-from haltune.errors import HaltuneError, StoreError, StudyMismatch, TrainingFailed
+from haltune.errors import HaltuneError, InvalidInput, StoreError, StudyMismatch, TrainingFailed
 from haltune.store.base import Store
 from haltune.store.open import only_study, open_store
 from haltune.store.sqlite import need_file, path_at
@@ -106,10 +107,10 @@ def find(where: str, name: str | None = None, *, writing: bool = False) -> tuple
 def studies_of(where: Sequence[str], name: str | None = None) -> list[tuple[Store, str, str, str | None]]:
     """Return all studies of these stores, or those named `name`: (store, name, URL for writing, checkpoints' folder).
 
-    Raises as `find` if a store has none.
+    A folder stands for its files *.db that are haltune's. Raises as `find` if a store has none.
     """
     found: list[tuple[Store, str, str, str | None]] = []
-    for text in where:
+    for text in chain.from_iterable(map(_unfolded, where)):
         file = read(text) if text.endswith(".toml") else None
         if file or name:
             store, only = find(text, name)
@@ -118,6 +119,20 @@ def studies_of(where: Sequence[str], name: str | None = None) -> list[tuple[Stor
             store = open_store(text, reading=True)
             names = store.names()
         found += [(store, known, file.store if file else text, file.folder if file else None) for known in names]
+    return found
+
+
+def _unfolded(where: str) -> list[str]:
+    """Return the logs in a folder; otherwise the text itself."""
+    if not os.path.isdir(where):
+        return [where]
+    found = []
+    for path in sorted(Path(where).glob("*.db")):
+        with suppress(HaltuneError):
+            if open_store(str(path), reading=True).names():
+                found.append(str(path))
+    if not found:
+        raise InvalidInput(f"The folder {where} has no search: no file *.db in it is a log of haltune.")
     return found
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from haltune import report as reports
 from haltune._utils.disk import keep
 from haltune._utils.process import named, surely_gone
-from haltune.display import cell, duration, settings, short
+from haltune.display import cell, clipped, duration, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status, plain, to_json, trial_of
 from haltune.log.folds import plus_minus, spread
@@ -136,6 +136,7 @@ def _say_status(study: RecordedStudy, data: dict[str, Any]) -> None:
 
 _STATES = {"continues": "continues", "idle": "no worker trains now", "over": "over", "stopped": "stopped for now"}
 _WHOLE = 100_000  # characters of a line in a file or a pipe: nothing is cut or folded
+_REASON = 80  # characters of a reason in a table; `haltune explain` and -f json have the whole
 _LEAST = 24  # characters of a reason that are shown on a narrow terminal
 Top = Annotated[int | None, typer.Option("--top", min=1, help="show only this many", show_default=False)]
 
@@ -230,7 +231,8 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
         value += plus_minus(t.folds(history.problem))
         cells = (
             row["trial"], listed.outcome(t), row["attempt"], history.problem.reached(row["epoch"]), value,
-            *(short(results[name]) for name in names), duration(row["seconds"]), settings(row["config"]), row["reason"],
+            *(short(results[name]) for name in names), duration(row["seconds"]), settings(row["config"]),
+            clipped((row["reason"] or "").partition("; ")[0], _REASON),
         )  # fmt: skip
         table.add_row(*map(cell, cells))
     if narrow:
@@ -339,7 +341,7 @@ def report(
 
 def compare(
     where: Annotated[
-        list[str], typer.Argument(help="study files, databases (all their studies), or URLs", show_default=False)
+        list[str], typer.Argument(help="study files, databases, folders of them, or URLs", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("comparison.html"),
     name: Name = None,

@@ -8,8 +8,10 @@ log "haltune", explanations, tables and the command line use it; HTML uses `esca
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -190,6 +192,31 @@ class _Stderr(logging.Handler):
             else:
                 sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()
+
+
+_PUSHED: list[bool] = []  # not empty: the terminal keeps its former title
+
+
+def titled(text: str | None) -> None:
+    """Set the title of the terminal's window; None restores the former one.
+
+    A title moves no cursor and takes no line, so it does not disturb the progress bars of trainings.
+    """
+    stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)  # Rich's own stream reads what is written to it
+    silent = stream is None or not stream.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "linux")
+    if silent or (text is None and not _PUSHED):
+        return
+    with suppress(Exception):
+        if text is None:
+            _PUSHED.clear()
+            stream.write("\x1b[23;2t")
+        else:
+            if not _PUSHED:
+                _PUSHED.append(True)
+                atexit.register(titled, None)
+                stream.write("\x1b[22;2t")
+            stream.write(f"\x1b]2;{visible(text, lines=False)}\x07")
+        stream.flush()
 
 
 def _show(record: logging.LogRecord) -> bool:

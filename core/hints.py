@@ -7,6 +7,7 @@ users get have `KnowsAttributes`. For an unknown word, the hint is the most simi
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
@@ -42,10 +43,15 @@ NO_TRIAL = (
     "study:, which yields only trials; or while isinstance(trial := study.ask(), Trial):"
 )
 
+_OTHER_FRAMEWORK = (
+    "this is the HaltuneCallback of another framework. Import it from the module of yours: "
+    "haltune.callbacks.lightning, haltune.callbacks.keras, haltune.callbacks.transformers"
+)
+_EPOCHS = "max_epochs=30 belongs to the study: Study(space, 'val_acc', max_epochs=30)"
 ARGUMENTS: Rows = (
     ("Study Problem Policy", "direction mode metric objective", _GOAL),
     ("Study Problem", "directions goals objectives metrics", "goal=[Maximize('val_acc'), Minimize('latency_ms')]"),
-    ("Study Problem Policy", "epochs max_epoch n_epochs num_epochs max_t max_resource", "max_epochs= of the study"),
+    ("Study Problem Policy", "epochs max_epoch n_epochs num_epochs max_t max_resource", _EPOCHS),
     ("Study Problem", "min_steps min_tokens min_seconds", "min_epochs=, which counts in the study's unit"),
     ("Study Problem Policy HaltuneCallback", "n_warmup_steps grace_period start_from_epoch min_resource", _WARM_UP),
     ("Policy", "min_epochs", _WARM_UP),
@@ -101,6 +107,7 @@ ATTRIBUTES: Rows = (
     ("Trial", "cv fold kfold split splits n_splits cross_validate", _FOLDS),
     ("Trial", "set_user_attr", "trial.report(value, metrics={'name': number})"),
     # frameworks look for these first in a list of callbacks
+    ("Reporting", "on_batch_end on_exception on_init_end", _OTHER_FRAMEWORK),
     ("Trial Study", "on_batch_end on_exception on_init_end setup set_params", "callbacks=[HaltuneCallback(trial)]"),
     ("Study", "best_config best_parameters get_best_hyperparameters", "study.best_params"),
     ("Study", "best_score best_result", "study.best"),
@@ -115,6 +122,7 @@ ATTRIBUTES: Rows = (
     ("Study", "results_summary summary print_summary", "haltune.report.summary(study)"),
     ("Study", "plot show", "study.report() writes a page; haltune.report has its figures"),
     ("Study", "save load", "Study(..., 'search.db') saves it, haltune.load_study('search.db') opens it"),
+    ("Study", "best_checkpoint checkpoint", "study.best.checkpoint"),
     ("Study Best", "best_model model", "study.best.checkpoint is its file; for Keras, study.best.load_model()"),
     ("Study", "stop close", "leave its loop with break; from outside, haltune stop search.db"),
     ("Study", "next_trial next create_trial suggest get_next_trial", "study.ask()"),
@@ -173,7 +181,8 @@ def _check(owners: Sequence[str], takes: Callable[..., Any], named: Mapping[str,
             near = sorted(get_close_matches(word, known[1:]), key=lambda other: sorted(other) != sorted(word))
             hint = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known[1:]) or 'nothing'}"
         if hint is not None:
-            raise UnknownArgument(f"{owners[0]} has no argument {word}=: {hint}")
+            use = "use " if re.fullmatch(r"\w+=", hint) else ""
+            raise UnknownArgument(f"{owners[0]} has no argument {word}=: {use}{hint}")
 
 
 class KnowsArguments:

@@ -132,10 +132,7 @@ class Crew:
         self._study, self._options, self._start, self._early = study, options, start, early
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"
-        folder = study.checkpoints.folder
-        default = folder.parent.suffix == ".checkpoints"
-        logs = folder.parent.with_suffix(".logs") / folder.name if default else folder / "logs"
-        self._logs = options.logs or logs
+        self._logs = options.logs or study.checkpoints.output_of(0).parent
         found = options.devices  # one for each worker, or shared in turn if there are fewer
         threads = threads_of(options.workers)
         visible = [threads | ({VISIBLE: found[n % len(found)]} if found else {}) for n in range(options.workers)]

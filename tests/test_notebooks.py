@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ def test_a_notebook_runs_from_top_to_bottom(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It runs in a plain namespace; the slow test runs it by a kernel."""
-    pytest.importorskip("IPython", reason="IPython is not installed")
+    shells = pytest.importorskip("IPython.core.inputtransformer2", reason="IPython is not installed")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "notebook"}
     left = dict(SMALL[name])
@@ -39,10 +41,29 @@ def test_a_notebook_runs_from_top_to_bottom(
             text = "".join(cell["source"])
             for ours in [ours for ours in left if ours in text]:
                 text = text.replace(ours, left.pop(ours))
-            exec(compile(text, f"{name} [{number}]", "exec"), names)
+            exec(compile(shells.TransformerManager().transform_cell(text), f"{name} [{number}]", "exec"), names)
     assert left == {}
     assert names["study"].outcome.over
     assert {"first_search": "validation 0.", "why_stopped": "K1 p + q = "}[name] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_first_cell_installs_haltune_from_the_package_index_where_it_is_missing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shells = pytest.importorskip("IPython.core.inputtransformer2", reason="IPython is not installed")
+    first = "".join(next(cell for cell in cells(name) if cell["cell_type"] == "code")["source"])
+    asked: list[Any] = []
+    shell = SimpleNamespace(run_line_magic=lambda *line: asked.append(line))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    exec(shells.TransformerManager().transform_cell(first), {"get_ipython": lambda: shell})
+    ((magic, line),) = asked
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = re.fullmatch(r'install -q "([\w-]+)\[([\w-]+)\]" scikit-learn', line)
+    assert magic == "pip"
+    assert required is not None
+    assert required[1] == project["name"]
+    assert required[2] in project["optional-dependencies"]
 
 
 def test_every_notebook_is_run_and_kept_as_it_was_run_whole() -> None:

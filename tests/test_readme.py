@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import tomllib
 
 import pytest
 from documents import ROOT, blocks
@@ -43,3 +44,27 @@ def test_the_lines_shown_are_such_as_a_search_says(caplog):
             loop.report(0.9 - 0.1 * abs(math.log10(trial.config["lr"]) + 2) - 0.5 / (epoch + 1))
     said = {form(record.getMessage()) for record in caplog.records if record.name == "haltune"}
     assert [line for line in shown[1].splitlines() if line != "..." and form(line) not in said] == []
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_lines_at_the_top_are_lines_of_the_whole_program():
+    (core,) = re.findall(r"```py\n(.*?)```", README, flags=re.DOTALL)
+    lines = [line.removesuffix(")") for line in core.splitlines()]  # the whole one passes more to the trainer
+    assert [line for line in lines if line not in WHOLE.text] == []
+
+
+def test_the_badges_say_what_the_package_states():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    versions = [c.rpartition(" ")[2] for c in project["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    badges = re.findall(r"\[!\[(.*?)\]\(https://img\.shields\.io/badge/(.*?)\)\]\(([\w.]+)\)", README)
+    assert [told for told, _, _ in badges] == [f"Python {' | '.join(versions)}", project["license"], "typed"]
+    assert badges[0][1] == f"python-{'_%7C_'.join(versions)}-blue"
+    assert all((ROOT / path).exists() for _, _, path in badges)
+
+
+def test_the_number_of_the_comparison_is_on_the_page_that_measured_it():
+    (number,) = re.findall(r"reaches after ([\d.]+) full trainings", README)
+    measured = " ".join((ROOT / "docs/experiments/live.md").read_text(encoding="utf-8").split())
+    assert f"reaches after {number} trainings what TPE with MedianPruner has after 20" in measured

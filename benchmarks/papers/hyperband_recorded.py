@@ -1,6 +1,6 @@
 """Figures 5 and 6 of Hyperband (Li et al. 2018), on recorded curves: orders, speedups, and what its theorems ask for.
 
-    python benchmarks/papers/hyperband_recorded.py --data FOLDER [--seeds 400]
+    python benchmarks/papers/hyperband_recorded.py --data FOLDER [--seeds 400] [--tpe 10]
 
 The paper's figure 5 trains for a year of GPU hours; its figure 6 has 117 data sets. Here a training is a recorded one:
 6 text RNNs (learning_curves.npz), AlexNet, LSTM and MetaQNN (training_curves.npz), 20 to 59 epochs. Each seed draws
@@ -10,7 +10,11 @@ R is a full training, eta = 3. "most exploratory" repeats the bracket s_max, "ra
 the budget, "infinite" is figure 9 with eta = 4 and budgets from 2 R on (section 3.1); it does not know R, so a pull
 beyond the last epoch keeps the last loss. Losses count at the ends of rungs. The regret is the incumbent's loss minus
 the table's best, as a share of the distance from the best to the median final loss. "speedup" is the budget with which
-random search reaches the regret that a method has after 10 R, over 10 R.
+random search reaches the regret that a method has after 10 R, over 10 R. Ranks are those of figure 6: on each table and
+seed 1 for the least regret, ties shared, and their differences have two errors, over seeds and over tables.
+
+--tpe: so many searches of Optuna's TPE on each table, too, every training in full; a proposed point becomes the nearest
+row that was not tried yet. The hyperparameters are those of ../search/recorded.py.
 
 Then, of 27 drawn curves: z_SH of theorem 8 for an epsilon of 0.2, the budget of corollary 9 for its least epsilon
 (delta = 0.1), and the budget that was needed, as multiples of R. FOLDER, or HALTUNE_DATA, holds the files.
@@ -20,6 +24,7 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import cycle
 from pathlib import Path
@@ -27,6 +32,11 @@ from pathlib import Path
 import numpy as np
 from command_line import command_line, data_file
 from numpy.typing import NDArray
+from paired import cell
+from scipy.stats import rankdata
+
+sys.path.append(str(Path(__file__).parents[1] / "search"))
+from recorded import load_kinds
 
 from haltune.policies.hyperband.brackets import Bracket, Rung, hyperband, infinite
 from haltune.policies.hyperband.theory import envelope, needed_budget, sampling_budget, sufficient_budget
@@ -99,8 +109,45 @@ def at(costs: Array, best: Array, mark: float) -> Array:
     return np.asarray(best[:, np.searchsorted(costs, mark * (1 + 1e-9), side="right") - 1])
 
 
+def tpe(losses: Array, points: Array, seeds: int) -> Array:
+    """Return the regrets (seeds, MARKS) of Optuna's TPE, which trains every configuration in full."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    found = []
+    for seed in range(seeds):
+        study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+        free, seen = np.ones(len(points), dtype=bool), []
+        for _ in range(max(MARKS)):
+            trial = study.ask()
+            point = np.array([trial.suggest_float(f"u{i}", 0.0, 1.0) for i in range(points.shape[1])])
+            row = int(np.where(free, np.square(points - point).sum(axis=1), np.inf).argmin())
+            free[row] = False
+            seen.append(losses[row, -1])
+            study.tell(trial, losses[row, -1])
+        found.append(np.minimum.accumulate(seen)[np.array(MARKS) - 1])
+    return np.array(found)
+
+
+def ranks(found: dict[str, dict[str, tuple[Array, Array]]], mark: float) -> None:
+    """Print the mean ranks of the methods of figure 6, and that of Hyperband minus each other."""
+    names = ("Hyperband", "random", "random_2x")
+    each = np.array([[at(*own[name], mark) for name in names] for own in found.values()])  # tables, names, seeds
+    ranked = rankdata(each, axis=1)
+    print(
+        f"\nmean rank of three after {mark:g} R"
+        + "".join(f"   {n} {ranked[:, i].mean():.3f}" for i, n in enumerate(names))
+    )
+    for i in (1, 2):
+        difference = ranked[:, 0] - ranked[:, i]
+        over = {"seeds": difference.mean(axis=0), "tables": difference.mean(axis=1)}
+        print(f"Hyperband minus {names[i]:12s}" + "".join(f"  {cell(d)} over {len(d)} {w}" for w, d in over.items()))
+
+
 def main() -> None:
-    args = command_line(__doc__, 400, f"{TEXT} and {OTHERS}").parse_args()
+    parser = command_line(__doc__, 400, f"{TEXT} and {OTHERS}")
+    parser.add_argument("--tpe", type=int, default=0, help="searches of Optuna's TPE on each table")
+    args = parser.parse_args()
     found = {name: {m: regrets(loss, args.seeds, m) for m in METHODS} for name, loss in tables(args.data).items()}
     print(
         f"{len(found)} tables, {args.seeds} seeds: mean regret after full trainings{'':8s}"
@@ -111,16 +158,37 @@ def main() -> None:
         error = np.sqrt(each.var(axis=2, ddof=1).sum(axis=0) / args.seeds) / len(each)
         cells = [f"{mean:.4f}±{e:.4f}" for mean, e in zip(each.mean(axis=(0, 2)), error, strict=True)]
         print(f"{method:60s}" + "".join(f"{cell:>15s}" for cell in cells), flush=True)
+    if args.tpe:
+        show_tpe(found, args.data, args.tpe)
     ahead = [
         sum(at(*own["Hyperband"], m).mean() < at(*own["random_2x"], m).mean() for own in found.values()) for m in MARKS
     ]
     print(f"{'tables with Hyperband ahead of random_2x':60s}" + "".join(f"{count:>15d}" for count in ahead))
+    for mark in (10, 40):
+        ranks(found, mark)
     print("\nspeedup over random search, of the regret after 10 R")
     for name, own in found.items():
         print(f"{name:34s}" + "".join(f"{method:>18s} {speedup(own, method)}" for method in METHODS[:3]), flush=True)
     print(f"\nbudgets of {ARMS} curves, in full trainings: theorem 8, corollary 9, needed")
     for name, loss in tables(args.data).items():
         print(f"{name:34s}" + "".join(f"{value:>12.1f}" for value in budgets(loss, min(args.seeds, 10))), flush=True)
+
+
+def show_tpe(found: dict[str, dict[str, tuple[Array, Array]]], folder: Path | None, seeds: int) -> None:
+    """Print the mean regrets of TPE, and what Hyperband has less than TPE, with both errors."""
+    points = {task.name: task.points for own in load_kinds(str(folder) if folder else None).values() for task in own}
+    losses = tables(folder)
+    each = np.array([tpe(losses[name], points[name.split("/", 1)[-1]], seeds) for name in found])
+    band = np.array([[at(*own["Hyperband"], m) for m in MARKS] for own in found.values()])
+    error = np.sqrt(each.var(axis=1, ddof=1).sum(axis=0) / seeds) / len(each)
+    rest = np.sqrt(band.var(axis=2, ddof=1).sum(axis=0) / band.shape[2]) / len(each)
+    mean = each.mean(axis=(0, 1))
+    print(
+        f"{f'TPE, {seeds} seeds':60s}" + "".join(f"{f'{m:.4f}±{e:.4f}':>15s}" for m, e in zip(mean, error, strict=True))
+    )
+    less, both = band.mean(axis=(0, 2)) - mean, np.hypot(error, rest)
+    cells = [f"{d:+.3f} ({d / e:+.1f})" for d, e in zip(less, both, strict=True)]
+    print(f"{'Hyperband minus TPE (in standard errors)':60s}" + "".join(f"{one:>15s}" for one in cells), flush=True)
 
 
 def speedup(own: dict[str, tuple[Array, Array]], method: str) -> str:

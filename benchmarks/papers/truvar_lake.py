@@ -1,16 +1,19 @@
 """Figures 2a, 2b, 2e and 2f of TruVaR: a level set on synthetic lakes; samples cost the same or by distance.
 
-    python benchmarks/papers/truvar_lake.py [--runs 10] [--first 0] [--field layered|round|fine] [--keep FILE] [--svg]
+    python benchmarks/papers/truvar_lake.py [--runs 10] [--first 0] [--figure 2a 2b] [--samples 80]
+        [--field layered|round|fine|smooth] [--keep FILE] [--svg]
 
 The chlorophyll data of the paper are not public. A synthetic lake is a layer at a depth, and on it a draw of a
 Matern-5/2 process whose patches have a size (--field); threshold 1.5. The kernel is fitted to 200 points of another
 lake of the kind; every run is of another lake, from a random place.
 
-First all samples cost the same, as in figure 2a. Then a sample costs 0.25 |x1 - x1'| + 4 (|x2| + 1), x1 in metres along
-the vessel's way and x2 the depth, as in 2b. GCHK, straddle and the largest variance ignore costs. "TruVaR ahead" is
-TruVaR that counts the members an observation would settle, anticipate=True: if moving is expensive, it continues with
-the members that it settles nearby. The output has F1 of classification by the posterior mean, and the cost of F1 of
-0.95.
+First all samples cost the same, as in figure 2a. The first stage of TruVaR has eta = 1 prior deviation, 0.59 here; with
+"eta = 1 unit" it is 1 in the units of the concentration: the paper says 1 and does not say of what. Then a sample costs
+0.25 |x1 - x1'| + 4 (|x2| + 1), x1 in metres along the vessel's way and x2 the depth, as in 2b. GCHK, straddle and the
+largest variance ignore costs. "TruVaR ahead" is TruVaR that counts the members an observation would settle,
+anticipate=True: if moving is expensive, it continues with the members that it settles nearby. The output has F1 of
+classification by the posterior mean, the cost of F1 of 0.95, and what TruVaR has more than each other method, lake by
+lake.
 """
 
 import os
@@ -22,6 +25,7 @@ from typing import Any
 
 import drawn
 import numpy as np
+from paired import differences
 from truvar_figures import field
 from truvar_runs import KeptRuns, Run, World, parser, quiet, scores, search, show
 
@@ -29,11 +33,17 @@ from haltune import Float, Space
 from haltune.gp import Kernel, fit
 from haltune.policies import TruVaR
 
-SIDE, LIMIT, SAMPLES, WAY = 50, 12_000.0, 80.0, 3_000
+SIDE, LIMIT, WAY = 50, 12_000.0, 3_000
 MARKS = (500, 1000, 2000, 3000, 4000, 6000, 8000, 10_000)
 COUNTS = (5, 10, 15, 20, 30, 40, 60, 80)
-FIELDS = {"layered": (0.3, 0.1), "round": (0.2, 0.2), "fine": (0.15, 0.1)}  # lengthscales of the patches
+FIELDS = {
+    "layered": (0.3, 0.1),
+    "round": (0.2, 0.2),
+    "fine": (0.15, 0.1),
+    "smooth": (0.5, 0.25),
+}  # lengthscales of the patches
 LAKE = Space({"x1": Float(0.0, 1400.0), "x2": Float(-20.0, 0.0)})
+ABSOLUTE = "TruVaR, eta = 1 unit"
 RULES = {"GCHK": "gchk", "straddle": "straddle", "largest variance": "variance"}
 
 
@@ -64,47 +74,53 @@ def travel(config: dict[str, Any], previous: dict[str, Any] | None) -> float:
 
 def policy_of(name: str, world: World, cost: Callable[..., float] | None) -> TruVaR:
     """A method by its name."""
-    common = {"kernel": world.kernel, "mean": world.mean, "noise": 1e-6, "grid": SIDE, "initial": 1}
+    common: dict[str, Any] = {"kernel": world.kernel, "mean": world.mean, "noise": 1e-6, "grid": SIDE, "initial": 1}
     if name in RULES:
         return TruVaR(world.threshold, rule=RULES[name], **common)
+    if name == ABSOLUTE:
+        common["eta"] = world.kernel.variance**-0.5
     return TruVaR(threshold=world.threshold, cost=cost, anticipate=name.endswith("ahead"), **common)
 
 
-def sampled(seeds: Sequence[int], field: str, kept: KeptRuns) -> tuple[dict[str, list[Run]], dict[str, list[Run]]]:
-    """Figure 2a, all samples at the same cost; and 2b, at that of the way."""
-    same: dict[str, list[Run]] = {name: [] for name in ("TruVaR", *RULES)}
+def sampled(
+    seeds: Sequence[int], field: str, figures: Sequence[str], samples: int, kept: KeptRuns
+) -> tuple[dict[str, list[Run]], dict[str, list[Run]]]:
+    """Figure 2a, all samples at the same cost; and 2b, at that of the way. Empty if it is not asked for."""
+    same: dict[str, list[Run]] = {name: [] for name in ("TruVaR", ABSOLUTE, *RULES)}
     way: dict[str, list[Run]] = {name: [] for name in ("TruVaR", "TruVaR ahead", "GCHK", "straddle")}
+    parts = [(same, True)] * ("2a" in figures) + [(way, False)] * ("2b" in figures)
     for seed in seeds:
         world = lake(seed, field)
 
         def run(name: str, unit: bool, world: World = world, seed: int = seed) -> Run:
             policy = policy_of(name, world, None if unit else travel)
             paid = (lambda c, p, _: 1.0) if unit else (lambda c, p, _: travel(c, p))
-            return search(policy, world, seed, SAMPLES if unit else LIMIT, paid, {None: 0.0})
+            return search(policy, world, seed, samples if unit else LIMIT, paid, {None: 0.0})
 
-        for found, unit in ((same, True), (way, False)):
+        for found, unit in parts:
             for name in found:
-                key = f"{field} {seed} {name}, {'samples' if unit else 'cost'}"
+                key = f"{field} {seed} {name}, {f'{samples} samples' if unit else 'cost'}"
                 found[name].append(kept.run(key, lambda name=name, unit=unit, run=run: run(name, unit)))
     return same, way
 
 
 def show_reached(found: dict[str, list[Run]], limit: float, unit: str) -> None:
-    """Print the cost at which F1 reaches 0.95."""
+    """Print the cost at which F1 reaches 0.95, and what TruVaR needs less than the others."""
     print(f"\n{unit} until F1 stays at 0.95 or above (runs that never do count as {limit:,.0f})")
     reached = {n: np.array([min(r.reaches(0.95), limit) for r in runs]) for n, runs in found.items()}
     for name, values in reached.items():
         share, error = values.mean() / reached["GCHK"].mean(), values.std(ddof=1) / len(values) ** 0.5
         print(f"{name:34s}{values.mean():9.0f} ± {error:.0f}   {share:.2f} of GCHK's")
+    differences({name: values[:, None] for name, values in reached.items()}, "TruVaR", [f"{unit} until F1 of 0.95"])
 
 
-def draw(same: dict[str, list[Run]], way: dict[str, list[Run]], world: World, name: str) -> None:
+def draw(same: dict[str, list[Run]], way: dict[str, list[Run]], world: World, name: str, samples: int) -> None:
     """Figures 2a and 2b, and the first run's ways, 2e and 2f, while their cost is at most `WAY`."""
-    every = ["TruVaR", "TruVaR ahead", *RULES]
+    every = ["TruVaR", ABSOLUTE, "TruVaR ahead", *RULES]
     sheet = drawn.Sheet(f"truvar_lake_{name}", "F1 over samples, over cost, and the paths of two searches", 900, 640)
     shares = (0, 0.25, 0.5, 0.75, 1)
     for left, found, limit, step, title, unit in (
-        (56, same, int(SAMPLES), 20, "2a: samples at the same cost", "samples"),
+        (56, same, samples, 20, "2a: samples at the same cost", "samples"),
         (500, way, int(LIMIT), 3000, "2b: samples at the cost of the distance", "cost"),
     ):
         panel = drawn.Panel(left, 46, 380, 200, (0, limit), (0, 1))
@@ -131,15 +147,23 @@ def draw(same: dict[str, list[Run]], way: dict[str, list[Run]], world: World, na
 def main() -> None:
     options = parser(__doc__, 10)
     options.add_argument("--field", choices=[*FIELDS], default="layered")
+    options.add_argument("--figure", nargs="+", choices=("2a", "2b"), default=("2a", "2b"))
+    options.add_argument("--samples", type=int, default=80, help="of figure 2a")
     args = options.parse_args()
     quiet()
-    same, way = sampled(range(args.first, args.first + args.runs), args.field, KeptRuns(args.keep))
-    show(same, COUNTS, "samples")
-    show_reached(same, SAMPLES, "samples")
-    show(way, MARKS)
-    show_reached(way, LIMIT, "cost")
-    if args.svg:
-        draw(same, way, lake(args.first, args.field), args.field)
+    seeds = range(args.first, args.first + args.runs)
+    same, way = sampled(seeds, args.field, args.figure, args.samples, KeptRuns(args.keep))
+    counts = [count for count in COUNTS if count <= args.samples]
+    for found, marks, limit, unit in ((same, counts, args.samples, "samples"), (way, MARKS, LIMIT, "cost")):
+        if found["TruVaR"]:
+            show(found, marks, unit)
+            show_reached(found, limit, unit)
+            differences(scores(found, np.array(marks)), "TruVaR", [f"{m} {unit}" for m in marks])
+    for name in ("TruVaR", ABSOLUTE):
+        ends = [run.stages.index(2) if 2 in run.stages else len(run.stages) for run in same[name]]
+        print(f"{name}: the first stage ends after {ends} samples of at most {args.samples}") if ends else None
+    if args.svg and same["TruVaR"] and way["TruVaR"]:
+        draw(same, way, lake(args.first, args.field), args.field, args.samples)
 
 
 if __name__ == "__main__":

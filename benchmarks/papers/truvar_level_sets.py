@@ -1,11 +1,13 @@
 """Figures 2c, 4a and 4b of TruVaR: a level set, choosing among three noise levels.
 
-    python benchmarks/papers/truvar_level_sets.py [--runs 50] [--first 0] [--methods NAME ...] [--keep FILE] [--svg]
+    python benchmarks/papers/truvar_level_sets.py [--runs 50] [--first 0] [--filled] [--methods NAME ...] [--keep FILE]
+        [--svg]
 
 Functions are draws of a Gaussian process on 50 x 50 points, squared exponential, lengthscale 0.1, variance 1; threshold
 2.25; noise variances 1e-6, 1e-3, 0.05 at costs 15, 10, 2; GCHK runs at each of them. The output has F1 of
 classification by the posterior mean, for all functions and for those that reach the threshold: otherwise F1 is 1 until
-a point is classified as above, then 0.
+a point is classified as above, then 0. --filled runs only the latter functions; then there are what TruVaR has more
+than each GCHK, function by function, and more than the GCHK that is best on average at that cost.
 """
 
 import os
@@ -17,6 +19,7 @@ from functools import lru_cache, partial
 
 import drawn
 import numpy as np
+from paired import differences
 from truvar_figures import field
 from truvar_runs import KeptRuns, Run, World, parser, quiet, scores, search, show
 
@@ -124,12 +127,21 @@ def draw_bars(bars: drawn.Panel, costs: np.ndarray) -> None:
 
 def main() -> None:
     options = parser(__doc__, 50)
+    options.add_argument("--filled", action="store_true", help="functions that reach the threshold alone")
     options.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     args = options.parse_args()
     quiet()
-    found = noise_levels(range(args.first, args.first + args.runs), args.methods, KeptRuns(args.keep))
-    show(found, MARKS)
+    seeds = [s for s in range(args.first, args.first + args.runs) if not args.filled or synthetic(s).above.any()]
+    found = noise_levels(seeds, args.methods, KeptRuns(args.keep))
+    if not args.filled:
+        show(found, MARKS)
     show(filled(found), MARKS)
+    values = scores(filled(found), np.array(MARKS))
+    means = {name: of.mean(axis=0) for name, of in values.items() if name != "TruVaR"}
+    if means:
+        best = [max(means, key=lambda name, i=i: means[name][i]) for i in range(len(MARKS))]
+        values["the best GCHK"] = np.stack([values[name][:, i] for i, name in enumerate(best)], axis=1)
+    differences(values, "TruVaR", [f"{m}" for m in MARKS])
     if "TruVaR" in found:
         show_levels("TruVaR", filled(found)["TruVaR"])
     if args.svg:

@@ -1,6 +1,6 @@
 """Figure 3c of TruVaR: the error of a structured SVM over evaluations, and over recorded seconds.
 
-    python benchmarks/papers/truvar_svm.py --data DIR [--seeds 30] [--keep FILE] [--svg]
+    python benchmarks/papers/truvar_svm.py --data DIR [--seeds 30] [--method NAME ...] [--keep FILE] [--svg]
 
 Data: svm_on_grid.csv, 25 x 14 x 4 configurations, each with its validation error and seconds. Every search starts at a
 random configuration; kernels (Matern-5/2, a lengthscale for each parameter) are learnt again every 3 evaluations.
@@ -22,6 +22,7 @@ import drawn
 import numpy as np
 from command_line import command_line, data_file
 from kept import Kept
+from paired import differences
 from truvar_runs import quiet
 
 from haltune import Budget, Choice, Minimize, Problem, Space, Study
@@ -81,17 +82,19 @@ class Table:
         return found
 
 
-def by_trials(seeds: int, most: int, kept: Kept) -> dict[str, np.ndarray]:
-    """(seeds, most) best errors of every method."""
+def by_trials(methods: Sequence[str], seeds: int, most: int, kept: Kept) -> dict[str, np.ndarray]:
+    """(seeds, most) best errors of each method."""
     found = {}
     head("best error after evaluations", MARKS)
-    for name, make in METHODS.items():
+    for name in methods:
+        make = METHODS[name]
         runs = [
             kept(f"{name} {s} {most}", lambda make=make, s=s: table.search(make(), s, most, np.inf))
             for s in range(seeds)
         ]
         found[name] = np.array([[best for _, best in run] for run in runs])
         means(name, found[name][:, np.array(MARKS) - 1])
+    differences({n: e[:, np.array(MARKS) - 1] for n, e in found.items()}, "TruVaR", [f"{m}" for m in MARKS])
     for name, errors in PUBLISHED.items():
         print(f"{name:34s}  " + "".join(f"{e:16.4f}" for e in errors))
     return found
@@ -141,11 +144,12 @@ def main() -> None:
     global table
     parser = command_line(__doc__, 30, "svm_on_grid.csv")
     parser.add_argument("--seconds", action="store_true", help="over recorded seconds, too: longer")
+    parser.add_argument("--method", nargs="+", choices=[*METHODS], default=[*METHODS])
     args = parser.parse_args()
     table = Table(data_file(args.data, "svm_on_grid.csv"))
     quiet()
     kept = Kept(args.keep)
-    found = by_trials(args.seeds, max(MARKS), kept)
+    found = by_trials(args.method, args.seeds, max(MARKS), kept)
     if args.seconds:
         by_seconds(args.seeds, kept)
     if args.svg:

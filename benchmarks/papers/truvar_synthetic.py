@@ -21,6 +21,7 @@ import drawn
 import numpy as np
 from command_line import command_line
 from kept import Kept
+from paired import differences
 from truvar_runs import quiet
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
@@ -112,6 +113,8 @@ def main() -> None:
     quiet()
     kept, seeds = Kept(args.keep), range(args.first, args.first + args.functions)
     found = {name: regrets_of(name, seeds, args.evaluations, kept) for name in args.methods}
+    marks = np.array([m for m in MARKS if m <= args.evaluations])
+    differences({n: r[:, marks - 1] for n, r in found.items()}, "TruVaR", [f"{m}" for m in marks])
     if args.svg:
         draw(found)
 

@@ -17,6 +17,7 @@ import numpy as np
 from command_line import command_line
 from kept import Kept, asked
 from numpy.typing import NDArray
+from paired import differences
 
 from haltune import Study, Trial
 from haltune.policies import EI, Rollout
@@ -25,7 +26,7 @@ Array = NDArray[np.float64]
 Task = tuple[str, str, int]  # problem, policy, seed
 Panels = Mapping[str, Mapping[str, Array]]  # problem -> policy -> (seeds, shares)
 SHARES = np.linspace(0.0, 1.0, 151)
-MARKS = (1 / 3, 2 / 3, 1.0)
+PLACES = [int(np.searchsorted(SHARES, mark - 1e-9)) for mark in (1 / 3, 2 / 3, 1.0)]
 POLICIES: dict[str, Callable[..., Any]] = {  # of the costs in advance, where they are known
     "EI": lambda cost=None: EI(),
     "EI per cost": lambda cost=None: EI(cost="per", cost_function=cost),
@@ -78,13 +79,17 @@ def compare(search: Callable[[Task], Array], args: argparse.Namespace) -> Panels
                     kept.add(task, [None if np.isnan(v) else v for v in curve])
                 curves = panels[problem][policy] = np.array([kept[task] for task in tasks], dtype=float)
                 print(f"  {policy:34s} {args.seeds:3d}  {row(curves)}", flush=True)
+            at = {policy: curves[:, PLACES] for policy, curves in panels[problem].items()}
+            for policy in at:
+                if policy.startswith("rollout"):
+                    differences(at, policy, ("a third", "two thirds", "all"))
     return panels
 
 
 def row(curves: Array) -> str:
     """Means and standard errors at the marks."""
-    at = curves[:, [int(np.searchsorted(SHARES, mark - 1e-9)) for mark in MARKS]]
-    errors = at.std(axis=0, ddof=1) / np.sqrt(len(at)) if len(at) > 1 else np.full(len(MARKS), np.nan)
+    at = curves[:, PLACES]
+    errors = at.std(axis=0, ddof=1) / np.sqrt(len(at)) if len(at) > 1 else np.full(len(PLACES), np.nan)
     return "  ".join(f"{mean:8.4f}±{error:.4f}" for mean, error in zip(at.mean(axis=0), errors, strict=True))
 
 

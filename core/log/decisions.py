@@ -14,7 +14,6 @@ from haltune.hints import NO_TRIAL, KnowsAttributes
 
 # names in the evidence
 CUT = "policy"  # of a verdict: the budget ended the trial; the policy was not asked
-IDLE = "idle"  # of a PAUSE or STOP: no better than at the rung before, so not promoted whatever its rank
 FULL = "full"  # of a STOP: the trial reached its policy's longest training, so it was not stopped early
 AUDIT = "audit"  # of a Start: the trial continues where it would be stopped; of a verdict: the epoch of that decision
 WISH = "wish"  # of a verdict by which the user ended a leg: "pause", this trial alone, or "hold", the search

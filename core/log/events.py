@@ -267,8 +267,16 @@ class Raised(Event):
     budget: Mapping[str, Any]  # the limits, as Budget.to_json
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted(TrialEvent):
+    """The user's note on a trial. A later one replaces it; an empty one removes it."""
+
+    kind: ClassVar[str] = "noted"
+    text: str
+
+
 MOVES = (Widened, Started, Resumed, Rescaled, JudgedEvery, Budgeted, Enqueued, Refused, Finished, Held)
-_OTHERS = (Created, Reported, Checkpointed, Kept, Slept, Ended, Expired, Asked, Raised)
+_OTHERS = (Created, Reported, Checkpointed, Kept, Slept, Ended, Expired, Asked, Raised, Noted)
 KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (*_OTHERS, *MOVES)}
 
 

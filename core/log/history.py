@@ -86,6 +86,7 @@ class History:
         self.tried: set[str] = set()  # keys of all started configurations
         self.queue: deque[Config] = deque(problem.start)  # the user's configurations, which start first
         self.wishes = Wishes()
+        self.notes: dict[int, str] = {}  # trial -> the user's note
         self.first_rungs: dict[str, float | None] = {}  # bracket, by its tag -> resource of its first rung
         self.whose = "the study"  # in errors
         self.locate: Locate = str  # from a logged path to one users can open
@@ -389,6 +390,8 @@ class History:
                 self.held = event.reason
             case ev.Asked() | ev.Raised():
                 self.wishes.add(event)
+            case ev.Noted():
+                self.notes[event.trial] = event.text
         if isinstance(event, ev.TrialEvent):
             self._top.weigh(self._trials[event.trial])
         self.position, self.now = self.position + 1, max(self.now, event.at)
@@ -411,6 +414,9 @@ class History:
             elif isinstance(event, Reported) and event.epoch > ((full := self.problem.max_epochs) or MOST_EPOCHS):
                 most = "10**12 is the largest position" if full is None else f"max_epochs is {full}"
                 why = f"{self.problem.unit} {event.epoch:g} of trial {trial}, but {most}"
+        elif isinstance(event, ev.Noted):
+            if event.trial >= count:
+                why = f"{kind} of trial {event.trial}, but there are only {count} trials"
         elif isinstance(event, ev.Started):
             if event.trial != count:
                 why = f"trial {event.trial} started, but the next number is {count}"

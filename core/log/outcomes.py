@@ -14,7 +14,7 @@ import numpy as np
 from haltune._utils.arrays import Array
 from haltune.display import amount, counted, numeral, ordinal, plural
 
-from .decisions import ASKED, CUT, FULL, IDLE, WISH
+from .decisions import ASKED, CUT, FULL, WISH
 from .events import Status
 from .history import History
 from .problem import Problem, latest, violation
@@ -203,8 +203,6 @@ class Comparisons:
         rank = f"{rank} {where}{self._scope(rung)}{'' if self.over else ' so far'}"
         if t.id in found.continued:
             return f"{rank}: its configuration continued as another trial"
-        if t.verdict and t.verdict.evidence.get(IDLE):
-            rank += ", but it had not improved since the rung before"
         return f"{rank}; {plural(len(found.continued), 'other') if found.continued else 'none'} continued"
 
     def counts(self, level: float) -> tuple[int, int] | None:

@@ -126,6 +126,12 @@ class Checkpoints:
     def of(self, trial: int) -> Path:
         return self.folder / f"trial-{trial}"
 
+    def output_of(self, trial: int) -> Path:
+        """Return the file with the output of a trial that a worker process trained, if no other folder was named."""
+        beside = self.folder.parent.suffix == ".checkpoints"
+        folder = self.folder.parent.with_suffix(".logs") / self.folder.name if beside else self.folder / "logs"
+        return folder / f"trial-{trial}.log"
+
     def begin(
         self, trial: int, attempt: int, epoch: float, suffix: str, keep: bool = False, unit: str = "epoch"
     ) -> Path:

@@ -26,6 +26,7 @@ from haltune.log.events import (
     Expired,
     Finished,
     Held,
+    Noted,
     Raised,
     Resumed,
     Slept,
@@ -44,6 +45,7 @@ from .base import Store
 _log = logging.getLogger("haltune")
 _ANY = 2**31 - 1  # a position beyond every log: the event conflicts with none
 # a log with only these events has no reports
+_NOTE = 2000  # characters of a note
 _UNREPORTED = (Created, Budgeted, Started, Resumed, Slept, Ended, Expired, Finished)
 
 
@@ -214,6 +216,17 @@ def ask_of(store: Store, name: str, history: History, trial: int, wish: str, rea
         raise InvalidInput(f"trial {trial} has no request to withdraw; it is {r.status}")
     asked = Asked(at=store.now(), trial=trial, attempt=r.attempt, wish=wish, reason=reason)
     store.append(name, [asked], seen=_ANY, about=None)
+
+
+def note_on(store: Store, name: str, history: History, trial: int, text: str) -> None:
+    """Record a user's note on a trial, instead of its earlier note; an empty one removes it.
+
+    Raises InvalidInput for an unknown trial or a text that is too long, StoreError for an unknown name.
+    """
+    history.trial(trial)
+    if len(text) > _NOTE:
+        raise InvalidInput(f"A note has at most {_NOTE} characters; this one has {len(text)}. Shorten it.")
+    store.append(name, [Noted(at=store.now(), trial=trial, text=text.strip())], seen=_ANY, about=None)
 
 
 def enqueued(

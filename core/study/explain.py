@@ -70,6 +70,8 @@ def explanation(
             found.quote(e.traceback or "")
         elif isinstance(e, ev.Asked):
             found.add("asked", f"{e.wish}: {e.reason}")
+        elif isinstance(e, ev.Noted):
+            found.add("note", e.text or "removed")
         elif isinstance(e, ev.Expired):
             found.add("lost", f"{e.reason or f'{named(e.holder)} is gone'}; the trial is {e.status}")
     return found.text()
@@ -86,6 +88,7 @@ def short_explanation(comparisons: Comparisons, trial: int, lost: Container[int]
         others = record.results(problem) if problem.measured else {}
         for name in problem.measured:
             found.add(name, f"{others[name]:.6g}")
+    found.add("note", history.notes.get(trial, ""))
     found.add("proposal", record.proposed)
     found.add("continued as", record.resumed)
     for title, reason in comparisons.because(record):

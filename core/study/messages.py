@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from haltune.display import clipped, clock, counted, duration, heard, numeral, plural, settings, short, visible
+from haltune.display import clipped, clock, counted, duration, heard, numeral, plural, settings, short, titled, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
 from haltune.log.folds import plus_minus
@@ -37,6 +37,7 @@ from .attempt import Attempt
 F = TypeVar("F", bound=Callable[..., None])
 _log = logging.getLogger("haltune")
 _BETWEEN_LINES = 10.0  # seconds between two lines on the state of the search
+_BETWEEN_TITLES = 1.0  # seconds between two titles of the terminal's window
 _BAR = 20  # characters
 _CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason, on a terminal
 _STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # outcome -> style of its line
@@ -233,6 +234,14 @@ def _seen_better(history: History, value: float, besides: int | None = None) -> 
     return False
 
 
+def _remaining(history: History, budget: Budget) -> tuple[float | None, str]:
+    """Return the used share of the closest limit, if there is one, and in words the time that is left."""
+    share = history.spent.share(history.wishes.extended(budget))
+    if share is None or not 0.05 <= share < 1.0:
+        return share, ""
+    return share, f", about {duration(history.spent.time * (1.0 - share) / share)} left"
+
+
 def _at_a_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
@@ -268,6 +277,7 @@ class Logger:
         self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, but not their end
         self._named: set[int] = set()  # trials whose configuration was logged
         self._standing = self._over = ""  # as logged last
+        self._retitle = 0.0  # when the terminal's title may change again
 
     @contextmanager
     def silenced(self) -> Iterator[None]:
@@ -297,10 +307,16 @@ class Logger:
             self._say(started_line(history.trial(attempt.id), history.problem))
 
     @_quietly
-    def judged(self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict) -> None:
-        """Log a report and its verdict."""
-        what = f"Trial {attempt.id}, {history.problem.at(epoch)}: {history.problem.goal.metric} {short(float(value))}"
-        self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
+    def judged(
+        self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict, budget: Budget
+    ) -> None:
+        """Log a report and its verdict with verbose=2; show the state of the search in the terminal's title."""
+        self._title(history, budget)
+        if self.verbose > 1:
+            what = (
+                f"Trial {attempt.id}, {history.problem.at(epoch)}: {history.problem.goal.metric} {short(float(value))}"
+            )
+            self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
 
     def forget(self, attempt: Attempt) -> None:
         """Do not log the end of an attempt, because a warning reported it."""
@@ -334,20 +350,27 @@ class Logger:
         self.ended(history, budget, failed=True)
         if self.last_word and answer.reason != self._over:
             self._over, held = answer.reason, answer.reason == history.held
+            titled(None)
             self._say(f"The search is {'stopped for now' if held else 'over'}: {answer.reason}", "cyan")
             self._stands(history, budget, over=not held)
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, line = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)
-        share = history.spent.share(history.wishes.extended(budget))
-        if share is not None and _at_a_terminal():  # share of the closest limit
-            left = ""
-            if 0.05 <= share < 1.0 and not over:
-                left = f", about {duration(history.spent.time * (1.0 - share) / share)} left"
-            line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget{left}: {line}"
+        share, left = _remaining(history, budget)
+        if share is not None and _at_a_terminal():
+            line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget{left * (not over)}: {line}"
         if line != self._standing:
             self._standing = line
             self._say(line, "cyan")
+
+    def _title(self, history: History, budget: Budget) -> None:
+        if self._clock() < self._retitle or not _at_a_terminal():
+            return
+        self._retitle = self._clock() + _BETWEEN_TITLES
+        share, left = _remaining(history, budget)
+        parts = [spending_line(history, budget), lead_of(history)]
+        first = f"haltune {share:.0%}{left}" if share is not None else "haltune"
+        titled(f"{first}: {'; '.join(filter(None, parts))}")
 
     def _say(self, text: str, style: str = "default", within: bool = False) -> None:
         """Log a line. within: True during a training, whose progress bar may be on the screen."""

@@ -335,8 +335,7 @@ class Port(Attempt):
             except StoreError:
                 self._unheard = report.epoch, report.value, True
                 raise
-        if session.logger.verbose > 1:
-            session.logger.judged(session.log.history, self, report.epoch, report.value, verdict)
+        session.logger.judged(session.log.history, self, report.epoch, report.value, verdict, session.budget)
         self._validation = report.validation or self._validation
         self._lap, self._unheard = self._session.monotonic(), None
         self._first, self._left, self._broken = self._first or report.epoch, None, None

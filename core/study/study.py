@@ -334,6 +334,13 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         return verdict
 
     @with_hints
+    def _without_best(self) -> None:
+        started = plural(len(self.history), "trial")
+        self.session.hint(
+            f"study.best is None: no trial has reported a finite {self.problem.goal.metric} yet ({started} started).",
+            "no best yet",
+        )
+
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
         """Add a configuration of yours to the queue; it is trained before the policy's own proposals.
 

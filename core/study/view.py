@@ -142,7 +142,12 @@ class StudyView(ABC):
                 f"With several goals ({names}) no trial is the best in all. study.pareto_front() lists the trials "
                 "that no other trial dominates."
             )
-        return self._kept(self.history.best())
+        if (best := self._kept(self.history.best())) is None:
+            self._without_best()
+        return best
+
+    def _without_best(self) -> None:  # noqa: B027  a study that is only read logs nothing
+        """Called when `best` is None: see Study."""
 
     def pareto_front(self) -> list[OnFront]:
         """Return the Pareto front: the trials that no other trial dominates.

@@ -26,8 +26,8 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 ZOO, GALLERY = ROOT / "tests" / "foreign" / "zoo", ROOT / "docs" / "gallery"
 NAMES = (
-    "lightning_plateau", "keras_callbacks", "hf_best", "torch_cosine",
-    "torch_folds", "fastai_one_cycle", "xgboost_early_stopping", "lightgbm_train", "sklearn_partial_fit", "sb3_ppo",
+    "lightning_plateau", "keras_callbacks", "hf_best", "hf_lora", "torch_cosine", "torch_folds",
+    "accelerate_ema", "fastai_one_cycle", "xgboost_early_stopping", "lightgbm_train", "sklearn_partial_fit", "sb3_ppo",
 )  # fmt: skip
 TRIALS, SHOWN = 8, 7  # of a search; lines of its log
 HEAD = """# Gallery

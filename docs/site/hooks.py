@@ -29,7 +29,6 @@ MOVED = {
     "benchmarks/README.md": "measured.md",
     "LICENSE": "licence.md",
     "examples": "examples/all.md",
-    "examples/digits.png": "examples/digits.png",
 }
 PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "benchmarks/README.md")
 OUTSIDE = {MOVED[name]: name for name in (*PAGES, "LICENSE")}  # pages that lie there
@@ -49,13 +48,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are files of the repository outside docs/, and those that notebooks are."""
     for path in (ROOT / "docs/notebooks").glob("*.ipynb"):
-        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook(_text(path))))
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook(_text(path)) + _hosted(path)))
     for name in PAGES:
         files.append(File.generated(config, MOVED[name], content=_text(ROOT / name)))
     licence = f"---\nsearch: {{exclude: true}}\n---\n# Licence\n\n```\n{_text(ROOT / 'LICENSE')}\n```\n"
     files.append(File.generated(config, MOVED["LICENSE"], content=licence))
-    picture = File.generated(config, "examples/digits.png", content=(ROOT / "examples/digits.png").read_bytes())
-    files.append(picture)
     shown = [path for path in sorted((ROOT / "examples").iterdir()) if path.suffix in LANGUAGES]
     for path in shown:
         files.append(File.generated(config, f"examples/{path.name}.md", content=_example(path)))
@@ -94,6 +91,16 @@ def _turned(link: str, there: str, page: Page, files: Files) -> str:
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+def _hosted(path: Path) -> str:
+    """Return how to open a notebook elsewhere: its file, and its address at Colab where the repository has one."""
+    words = f'\n<a href="{path.name}" download>Download this notebook</a> and open it in Jupyter, Colab or Kaggle.'
+    repository = tomllib.loads(_text(ROOT / "pyproject.toml"))["project"]["urls"].get("Repository", "")
+    if found := re.fullmatch(r"https://github\.com/([^/]+/[^/]+)/?", repository):
+        address = f"https://colab.research.google.com/github/{found[1]}/blob/main/docs/notebooks/{path.name}"
+        words += f" Or [open it in Colab]({address})."
+    return words + " Its first cell installs haltune from the package index.\n"
 
 
 def _example(path: Path) -> str:

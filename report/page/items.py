@@ -90,7 +90,8 @@ class ToldSearch:
         told |= {f"curve/{mark['uid']}": mark for mark in curves.marks(facts, speaking=False)}
         tracebacks = self.story.tracebacks if self.story else {}
         for row in facts.rows:
-            made_of = (row.record, row.leads, row.kind, row.reason, facts.levels, words.columns(facts))
+            note = facts.history.notes.get(row.record.id, "")
+            made_of = (row.record, row.leads, row.kind, row.reason, note, facts.levels, words.columns(facts))
             traceback = tracebacks.get(row.record.id, "")
             made = self._keep(f"row {row.record.id}", made_of, partial(words.row, facts, row, traceback))
             told[f"row/trial-{row.record.id}"] = made

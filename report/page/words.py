@@ -249,6 +249,8 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
         text = escaped(clipped(settings(t.config)))
         config = [f'<td class="long" data-whole title="{text}">{text}</td>']
     finite = row.value is not None and math.isfinite(row.value)
+    note = escaped(facts.history.notes.get(t.id, ""))
+    noted = f'<small class="noted">{note}</small>' if note else ""
     results = t.results(facts.problem) if facts.problem.measured else {}
     share = min(1.0, t.epoch / horizon) if horizon else 0.0
     bar = f'<svg class="run" aria-hidden="true"><rect width="{share:.0%}" height="100%"/></svg>' if horizon else ""
@@ -260,7 +262,7 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
         *(_cell(name, float(results[name]), 4) for name in facts.problem.measured),
         *[_cell("level", t.tags.get("level"))] * facts.levels,
         *config,
-        f"<td>{row.outcome}{row.praise}</td>",
+        f"<td>{row.outcome}{row.praise}{noted}</td>",
     ]
     lasts = [(name, float(t.metrics[name][-1])) for name in places(t.metrics) if len(t.values)]
     numbers = [*row.evidence.items(), *((name, short(last)) for name, last in lasts)]
@@ -280,7 +282,8 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     return (
         f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{leads} data-more={_json(more)}>{"".join(cells)}</tr>\n'
         f'<tr class="why" data-trial="trial-{t.id}"><td colspan="{len(cells)}">'
-        f'<div class="because">{because}</div><pre>{escaped(receipt)}</pre>{copied(t.config)}</td></tr>'
+        f'<div class="because" data-note="{note}">{because}</div><pre>{escaped(receipt)}</pre>'
+        f"{copied(t.config)}</td></tr>"
     )
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -19,15 +21,15 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from haltune.display import escaped
+from haltune.display import escaped, visible
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.history import History
 from haltune.store.base import Store
 from haltune.store.open import open_store
-from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, raise_limits
+from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, note_on, raise_limits
 from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy, follow_study
 
@@ -37,6 +39,7 @@ from .watched import Watched
 
 _REFRESH = 0.5  # seconds between readings
 _PULSE = 15.0  # seconds without changes after which a stream sends a heartbeat
+_OUTPUT = 65_536  # bytes at the end of a trial's output
 _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -166,8 +169,17 @@ def extend(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -
     return f"The budget is {limits_of(raised)} now{now}"
 
 
+def note(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:
+    """Write a note on a trial."""
+    trial, text = asked.get("trial"), asked.get("text")
+    if not isinstance(trial, int) or isinstance(trial, bool) or not isinstance(text, str):
+        raise InvalidInput('The request has no trial or no text. Send both, such as {"trial": 7, "text": "rerun"}.')
+    note_on(location.written, location.name, study.history, trial, text)
+    return f"Trial {trial} has {'this' if text.strip() else 'no'} note"
+
+
 ACTIONS: dict[str, Callable[[Location, RecordedStudy, Mapping[str, Any]], str]] = {
-    "stop": stop, "resume": resume, "enqueue": enqueue, "extend": extend,
+    "stop": stop, "resume": resume, "enqueue": enqueue, "extend": extend, "note": note,
     "end": partial(_ask, "stop", "stopped by you, on the search's page", "ends after its present epoch"),
     "pause": partial(
         _ask, "pause", "paused by you, on the search's page: Continue there resumes it",
@@ -219,6 +231,10 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
             return Response(media_type="text/event-stream")
         return StreamingResponse(told, media_type="text/event-stream")
 
+    async def output(request: Request) -> Response:
+        found, trial = await study(request), request.path_params["trial"]
+        return PlainTextResponse(await run_in_threadpool(_output, found.study.checkpoints.output_of(trial)))
+
     async def act(request: Request) -> Response:
         does, found = ACTIONS.get(request.path_params["action"]), await study(request)
         location = board.location(request.path_params["number"])
@@ -241,6 +257,7 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
         Route("/{token}/{number:int}/", page),
         Route("/{token}/{number:int}/changes", changes),
         Route("/{token}/{number:int}/events", events),
+        Route("/{token}/{number:int}/output/{trial:int}", output),
         Route("/{token}/{number:int}/{action}", act, methods=["POST"]),
     ]
     return Guard(Starlette(routes=routes), token, (*_HOSTS, socket.gethostname(), *hosts), closing)
@@ -267,6 +284,17 @@ def _index(board: Board) -> str:
         f'{trouble}<div class="studies wide-table"><table><tbody>{body}</tbody></table></div>'
         "</main></body></html>\n"
     )
+
+
+def _output(path: Path) -> str:
+    """Return the end of what a trial printed."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-min(_OUTPUT, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return f"There is no file {path}. Only trials of worker processes print to a file (workers=, haltune run)."
+    return visible(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _page(found: Watched, head: str) -> str:

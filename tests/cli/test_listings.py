@@ -454,6 +454,15 @@ def test_a_report_without_a_name_is_called_like_its_file_and_overwrites_nobodys(
     haltune("report", "b.db")  # its own page is written again
 
 
+def test_a_note_on_a_trial_is_in_its_explanation_until_it_is_removed(ranked):
+    assert "trial 1 of study has this note" in haltune("note", ranked, "1", " too wide #rerun ")
+    assert re.search(r"note +too wide #rerun\n", haltune("explain", ranked, "1"))
+    haltune("note", ranked, "1", "")
+    assert "too wide" not in haltune("explain", ranked, "1")
+    assert "there is no trial 99" in haltune("note", ranked, "99", "x", code=2)
+    assert "at most 2000 characters" in haltune("note", ranked, "1", "x" * 2001, code=2)
+
+
 def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
     path = tmp_path / "s.db"
     space = Space({"lr": Float(1e-4, 1.0, log=True), "opt": Choice(["adam", "sgd"])})

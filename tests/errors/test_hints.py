@@ -14,6 +14,7 @@ import pytest
 
 import haltune
 from haltune import Budget, Choice, Float, Int, Space, Study, Trial, policies
+from haltune.callbacks.base import Reporting
 from haltune.callbacks.lightning import HaltuneCallback
 from haltune.errors import InvalidInput, UnknownArgument, installing
 from haltune.hints import ARGUMENTS, ATTRIBUTES
@@ -50,7 +51,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: a_trial().report(val_acc=0.5), "with the goal's metric, other metrics by metrics="),  # type: ignore[call-arg]
     (
         lambda: haltune.load_study(study_name="a", storage="a.db"),
-        r"load_study has no argument st\w+=: (name=|store='search.db')",
+        r"load_study has no argument st\w+=: (use name=|store='search.db')",
     ),  # type: ignore[call-arg]
 ]
 
@@ -134,7 +135,12 @@ def test_an_attribute_that_no_tool_has_is_missing_as_usual() -> None:
 
 def test_every_answer_is_for_something_that_is_not_there() -> None:
     owners: dict[str, Any] = {**vars(haltune), **{n: getattr(policies, n) for n in policies.__all__}}
-    owners |= {"TrialRecord": TrialRecord, "Best": Best, "HaltuneCallback": HaltuneCallback.__init__}
+    owners |= {
+        "TrialRecord": TrialRecord,
+        "Best": Best,
+        "HaltuneCallback": HaltuneCallback.__init__,
+        "Reporting": Reporting,
+    }
     for names, words, _ in ARGUMENTS:
         for owner in names.split():
             kind, _, method = owner.partition(".")
@@ -158,3 +164,12 @@ def test_every_answer_is_for_something_that_is_not_there() -> None:
 def test_what_is_missing_or_misspelt_is_answered(call: Callable[[], Any], answer: str) -> None:
     with pytest.raises(InvalidInput, match=answer):
         call()
+
+
+@pytest.mark.parametrize("hook", ["on_batch_end", "on_exception", "on_init_end"])  # Keras, Lightning, transformers
+def test_the_callback_of_another_framework_says_where_the_right_one_is(hook: str) -> None:
+    from haltune.callbacks.lightgbm import HaltuneCallback  # of a framework whose callbacks have no base class
+
+    with pytest.raises(AttributeError, match=r"of another framework. Import it .* haltune\.callbacks\.lightning"):
+        getattr(HaltuneCallback(a_trial()), hook)
+    assert not hasattr(HaltuneCallback(a_trial()), "anything")

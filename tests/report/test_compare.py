@@ -115,6 +115,9 @@ def test_the_command_compares_all_studies_of_a_database_and_names_files_apart(tm
     told = CliRunner().invoke(app, ["compare", f"{tmp_path}/a.db", f"{tmp_path}/b.db", "-o", str(out)])
     assert (told.exit_code, told.output.strip()) == (0, str(out))
     assert [label for label in ("a", "y", "b") if f"<td>{label}</td>" in out.read_text()] == ["a", "y", "b"]
+    (tmp_path / "other.db").write_text("not a log")
+    both = CliRunner().invoke(app, ["compare", str(tmp_path), "-o", str(out)])
+    assert (both.exit_code, both.output) == (told.exit_code, told.output)
     one = CliRunner().invoke(app, ["compare", f"{tmp_path}/b.db", "-o", str(out)])
     assert one.exit_code == 2
     assert "two or more studies. You gave 1." in one.output

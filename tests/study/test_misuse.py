@@ -359,3 +359,12 @@ def test_records_and_the_history_are_pickled_and_copied(tmp_path: Path, copied: 
     assert record.config == one.trials[0].config
     assert list(record.metrics["loss"]) == list(history.trial(0).metrics["loss"]) == [0.25]
     assert copied(one.best).value == 0.5
+
+
+def test_a_best_that_is_asked_for_too_early_is_explained_once(caplog):
+    study = Study({"lr": Float(0.1, 1)}, "acc", max_epochs=2, budget="1 trials")
+    with pytest.raises(AttributeError):
+        _ = study.best.checkpoint
+    assert study.best is None
+    said = [record.getMessage() for record in caplog.records if "study.best" in record.getMessage()]
+    assert said == ["study.best is None: no trial has reported a finite acc yet (0 trials started)."]

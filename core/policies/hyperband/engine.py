@@ -30,7 +30,7 @@ from haltune._utils.memo import Memo
 from haltune.display import amount, ordinal, plural
 from haltune.errors import InvalidInput
 from haltune.log import events as ev
-from haltune.log.decisions import FULL, IDLE, Action, Finish, Move, Resume, Start, Verdict, Wait, continue_, stop
+from haltune.log.decisions import FULL, Action, Finish, Move, Resume, Start, Verdict, Wait, continue_, stop
 from haltune.log.events import OVER, Event, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -524,34 +524,25 @@ class Promotion:
 class RungState:
     """The trials that arrived at a rung, and those that wait there."""
 
-    arrived: list[Key] = field(default_factory=list)  # with a finite value, not idle
-    idle: list[Key] = field(default_factory=list)  # see Asynchronous
+    arrived: list[Key] = field(default_factory=list)  # with a finite value
     count: int = 0  # all that arrived, including failed ones and values that are not finite
     waiting: list[Key] = field(default_factory=list)  # paused here
 
-    def arrive(self, key: Key | None, idle: bool = False) -> None:
+    def arrive(self, key: Key | None) -> None:
         """Record one more trial; None: without a finite value."""
         self.count += 1
         if key is not None:
-            insort(self.idle if idle else self.arrived, key)
+            insort(self.arrived, key)
 
     def withdraw(self, trial: int) -> None:
         """Forget a trial, which has a finite value here."""
-        self.count -= any(key[1] == trial for key in (*self.arrived, *self.idle))
-        for keys in (self.arrived, self.idle, self.waiting):
+        self.count -= any(key[1] == trial for key in self.arrived)
+        for keys in (self.arrived, self.waiting):
             keys[:] = [key for key in keys if key[1] != trial]
 
-    def value(self, trial: int) -> float:
-        """Return the value with which a trial arrived; OUT if it did not."""
-        return next((-key[0] for key in (*self.arrived, *self.idle) if key[1] == trial), OUT)
-
     def rank(self, key: Key) -> int:
-        """Return how many trials are promoted before a key."""
+        """Return how many trials are before a key."""
         return bisect_left(self.arrived, key)
-
-    def place(self, key: Key) -> int:
-        """Return the rank of a key among all values of the rung, from 1."""
-        return 1 + self.rank(key) + bisect_left(self.idle, key)
 
     def leave(self, key: Key) -> None:
         at = bisect_left(self.waiting, key)
@@ -567,8 +558,6 @@ class RungState:
 class LadderEntry(RungEntry):
     bracket: Bracket
     rung: int = 0
-    before: float = OUT  # its result at the rung before
-    idle: bool = False  # no better than at the rung before, so only counted (see Asynchronous)
 
     @property
     def needed(self) -> float:
@@ -587,18 +576,13 @@ class LadderEntry(RungEntry):
 
 
 class Asynchronous(Halving):
-    """Asynchronous mode: no trial waits for a complete rung. Equal brackets share their rungs.
-
-    rising: a trial that is no better than at the rung before continues only if it leads. Otherwise it is idle: it is
-    counted but not ranked, so that others are promoted.
-    """
+    """Asynchronous mode: no trial waits for a complete rung. Equal brackets share their rungs."""
 
     def __init__(
-        self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, promotion: Promotion, ends: bool = True,
-        rising: bool = False,
-    ) -> None:  # fmt: skip
+        self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, promotion: Promotion, ends: bool = True
+    ) -> None:
         super().__init__(problem, plan, sampler, unit, ends)
-        self.promotion, self.rising = promotion, rising
+        self.promotion = promotion
         self.number = 0  # the bracket of new trials
         self.started = 0  # configurations of that bracket
         self.rungs: dict[Bracket, list[RungState]] = {}
@@ -649,9 +633,6 @@ class Asynchronous(Halving):
             for at, rung in enumerate(rungs)
             if rung.waiting
         ]
-        for id, entry in self.trials.items():
-            if entry.idle and history.trial(id).status is Status.PAUSED:
-                left.append((-entry.needed, entry.key(id), entry.bracket, entry.rung))
         if not left:
             return Wait(_NO_MORE)
         _, key, bracket, at = min(left, key=lambda found: found[:2])
@@ -667,7 +648,7 @@ class Asynchronous(Halving):
         entry = self.trials[id]
         rung = self.rung(entry)
         at = max(entry.needed, entry.had) if self.unit == "epochs" else entry.needed  # a report may come after the rung
-        return f"{ordinal(rung.place(entry.key(id)))} of {rung.count} after {self.amount(at)}"
+        return f"{ordinal(1 + rung.rank(entry.key(id)))} of {rung.count} after {self.amount(at)}"
 
     def judge(self, history: History, trial: TrialRecord, promotion: Callable[[], Promotion] | None = None) -> Verdict:
         """CONTINUE to the rung; from there on CONTINUE, PAUSE or STOP by its rank among those that arrived.
@@ -693,29 +674,23 @@ class Asynchronous(Halving):
             return Verdict(Action.CONTINUE, text, {"rung": at, "first_rung": by.base}, self.pause_at(compared))
         rung = self.rungs[entry.bracket][at]
         if entry.result is None:
-            result, idle, arrived = score, self._idle(entry, at, score), rung.count + 1
+            result, arrived = score, rung.count + 1
         else:
-            result, idle, arrived = entry.result, entry.idle, rung.count
+            result, arrived = entry.result, rung.count
         stops = max(had, rungs[at].resource) >= by.stops_from
         # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
-        rank, place, left = rung.rank(key), rung.place(key), ""
+        rank, left = rung.rank(key), ""
         own = promotion is None or self.one_in_full  # the default search chooses its first full training itself
         last = int(max(1, arrived // by.cut(at)))  # promoted once no new trial may start
-        if own and top <= rank < last and not (stops or idle) and self._alone(rung, key, by, history):
+        if own and top <= rank < last and not stops and self._alone(rung, key, by, history):
             top, left = last, "no new trial may start; "  # a pause would be followed at once by its resume
-        evidence = {"rank": place, "arrived": arrived, "promoted": top, "rung": at}
-        if idle:
-            evidence[IDLE] = True
-            outcome = f", but no better than after {self.amount(rungs[at - 1].resource)}"
-        elif not top:
-            outcome = ", too few trials yet to promote one"
-        else:
-            improved = "of those that improved, " * (rank + 1 < place)
-            outcome = f"; {improved}the best {plural(top, 'continues', 'continue')}"
+        evidence = {"rank": rank + 1, "arrived": arrived, "promoted": top, "rung": at}
+        best = f"; the best {plural(top, 'continues', 'continue')}"
+        outcome = best if top else ", too few trials yet to promote one"
         after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
-        text = f"{left}{ordinal(place)} of {arrived} after {after}{outcome}"
-        if rank < top and not idle:
+        text = f"{left}{ordinal(rank + 1)} of {arrived} after {after}{outcome}"
+        if rank < top:
             return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
         return Verdict(Action.STOP if stops else Action.PAUSE, text, evidence)
 
@@ -753,13 +728,7 @@ class Asynchronous(Halving):
         for at in reached:
             rungs[at].withdraw(trial)
         if reached:
-            entry.rung, entry.result, entry.idle = reached[0], None, False
-            entry.before = rungs[entry.rung - 1].value(trial) if entry.rung else OUT
-
-    def _idle(self, entry: LadderEntry, rung: int, result: float) -> bool:
-        """Return True if a trial that arrives at a rung is no better than at the one before and does not lead."""
-        stays = self.rising and result <= entry.before and rung < len(entry.bracket.rungs) - 1
-        return stays and self.rungs[entry.bracket][rung].rank((-result, -1)) > 0
+            entry.rung, entry.result = reached[0], None
 
     def entry(self, trial: int) -> LadderEntry | None:
         return self.trials.get(trial)
@@ -779,8 +748,7 @@ class Asynchronous(Halving):
     def _enter_next(self, trial: int) -> None:
         entry = self.trials[trial]
         self.rung(entry).leave(entry.key(trial))
-        entry.before = OUT if entry.result is None else entry.result
-        entry.result, entry.idle = None, False
+        entry.result = None
         entry.rung += 1
 
     def _reported(self, e: ev.Reported, entry: RungEntry, last: float) -> None:
@@ -790,14 +758,14 @@ class Asynchronous(Halving):
         if arrives:
             entry.result = entry.value if last > OUT else OUT
             for rung in range(entry.rung, entry.passed(entry.had) + 1):  # a report may pass several rungs
-                entry.rung, entry.idle = rung, self._idle(entry, rung, entry.result)
-                self.rung(entry).arrive(entry.key(e.trial) if last > OUT else None, entry.idle)
+                entry.rung = rung
+                self.rung(entry).arrive(entry.key(e.trial) if last > OUT else None)
         if entry.result is None or entry.had < entry.needed or entry.last:
             return  # still training towards its rung, perhaps after a crash
         # a CONTINUE at the horizon is not the policy's and names no next rung
         if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.pause_at is not None):
             self._enter_next(e.trial)
-        elif arrives and e.verdict.action is Action.PAUSE and not entry.idle:
+        elif arrives and e.verdict.action is Action.PAUSE:
             insort(self.rung(entry).waiting, entry.key(e.trial))
 
     def _over(self, e: ev.Ended | ev.Expired, entry: RungEntry) -> None:

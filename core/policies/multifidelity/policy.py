@@ -183,7 +183,7 @@ class MultiFidelity(Policy[LadderState]):
         model = SearchModel(stages, lessons.every) if lessons else SearchModel(Stages(rungs, problem.space.dim))
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
-        ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion, rising=True)
+        ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion)
         # an early value may exceed the last one, which counts
         end = 0 if problem.goal.of == "best" else problem.max_epochs
         rows = CurveRows(problem.goal, self.rungs(problem.max_epochs)[0], end, problem.max_epochs)
@@ -473,7 +473,7 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
     if trials_alone(history.budget) is not None:
         return None
     paused = in_time(ladder, Remaining(history, horizon), history)
-    epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in paused if not ladder.trials[id].idle}
+    epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in paused}
     if not epochs or state.model.scale(kernel, rows.table) is None:
         return None
     id, predicted = worth_most(epochs, state, kernel, history)

@@ -76,11 +76,11 @@ class Live {
     if (action === "stop" && !confirm("Stop the search on all machines? Trials end at their next report and are saved; Resume lets it continue.")) return;
     this.send(action, {});
   }
-  form(title, values, word, send) { // keeps the input until the action succeeds
+  form(title, values, word, send, text = false) { // keeps the input until the action succeeds; text: of texts, not of JSON
     const dialog = made("dialog", { class: "form", "aria-label": title }, document.body), form = made("form", {}, dialog);
     made("h2", {}, form, title);
     const fields = Object.keys(values).map((name) => {
-      const label = made("label", {}, form, name), field = made("input", { value: JSON.stringify(values[name]) }, label);
+      const label = made("label", {}, form, name), field = made("input", { value: text ? values[name] : JSON.stringify(values[name]) }, label);
       return [name, field];
     });
     const trouble = made("p", { class: "trouble", role: "alert" }, form), row = made("div", { class: "tools" }, form);
@@ -89,7 +89,7 @@ class Live {
     dialog.addEventListener("close", () => dialog.remove());
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
-      const read = (text) => { try { return JSON.parse(text); } catch { return text; } };
+      const read = (given) => { if (text) return given; try { return JSON.parse(given); } catch { return given; } };
       go.disabled = true;
       const [done, said] = await send(Object.fromEntries(fields.map(([name, field]) => [name, read(field.value)])));
       go.disabled = false;
@@ -97,17 +97,34 @@ class Live {
     });
     dialog.showModal();
   }
+  async output(trial) { // the end of what a trial printed
+    const dialog = made("dialog", { class: "form output", "aria-label": `Output of trial ${trial}` }, document.body);
+    made("h2", {}, dialog, `Output of trial ${trial}`);
+    const text = made("pre", { tabindex: "0" }, dialog, "..."), row = made("div", { class: "tools" }, dialog);
+    made("button", { type: "button" }, row, "Close").addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", () => dialog.remove());
+    dialog.showModal();
+    try {
+      const answer = await fetch(`output/${trial}`);
+      text.textContent = (await answer.text()) || "It printed nothing.";
+    } catch { text.textContent = "The server did not answer. Try again"; }
+    text.scrollTop = text.scrollHeight;
+  }
   run(id, why) { // buttons for one trial, below its explanation
     const trial = +id.slice(6), may = this.page.form.asks.runs[trial] || [];
     let place = why.querySelector(".asks");
-    if (!place && !may.length) return;
     if (!place) {
       place = made("div", { class: "asks" }, why.firstElementChild);
       for (const [action, word] of [["end", "End this trial"], ["pause", "Pause this trial"], ["continue", "Continue"]]) {
         made("button", { type: "button", "data-do": action }, place, word).addEventListener("click", (event) => { event.stopPropagation(); this.send(action, { trial }); });
       }
+      made("button", { type: "button" }, place, "Output").addEventListener("click", (event) => { event.stopPropagation(); this.output(trial); });
+      made("button", { type: "button" }, place, "Note").addEventListener("click", (event) => {
+        event.stopPropagation();
+        this.form(`Note on trial ${trial}`, { note: why.querySelector(".because").dataset.note }, "Save", ({ note }) => this.post("note", { trial, text: note }), true);
+      });
     }
-    for (const button of place.children) button.hidden = !may.includes(button.dataset.do);
+    for (const button of place.querySelectorAll("[data-do]")) button.hidden = !may.includes(button.dataset.do);
   }
 }
 

@@ -455,6 +455,49 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         assert [dict(config) for config in study.history.queue] == [{"lr": 0.0625}]
 
 
+def test_the_output_of_a_trial_is_read_on_its_page(watched):
+    study, served, context = watched
+    with study.ask() as trial:
+        trial.report(0.5, seconds=1.0)
+    page = visit(context, served, [])
+    page.locator("tr[data-trial=trial-0]:not(.why)").click()
+    file = study.checkpoints.output_of(0)
+    for shown in ("There is no file", "before", EVIL):
+        if shown != "There is no file":
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{'x' * 70_000}\n10%\r{shown}\n")
+        page.get_by_role("button", name="Output").click()
+        page.wait_for_function("(text) => document.querySelector('.output pre').textContent.includes(text)", arg=shown)
+        assert len(page.locator(".output pre").text_content()) <= 65_536
+        page.get_by_role("button", name="Close").click()
+    assert page.evaluate("document.body.dataset.ran") is None
+
+
+def test_a_note_on_a_trial_is_shown_found_by_the_filter_and_changed(watched):
+    study, served, context = watched
+    for value in (0.5, 0.4):
+        with study.ask() as trial:
+            trial.report(value, seconds=1.0)
+    page = visit(context, served, [])
+    row = page.locator("tr[data-trial=trial-1]:not(.why)")
+    row.click()
+    for text in (f"#rerun {EVIL}", "7 #later"):
+        page.get_by_role("button", name="Note", exact=True).click()
+        page.get_by_role("textbox", name="note").fill(text)
+        page.get_by_role("button", name="Save", exact=True).click()
+        page.wait_for_function("(text) => document.querySelector('.noted')?.textContent === text", arg=text)
+        assert [*study.store.read(study.name)][-1].text == text
+    assert page.evaluate("document.body.dataset.ran") is None
+    page.get_by_role("searchbox").or_(page.locator(".filters input")).first.fill("#later")
+    page.wait_for_function("document.querySelectorAll('.trials tbody tr:not(.why)').length === 1")
+    assert rows(page) == [1]
+    page.get_by_role("button", name="Note", exact=True).click()
+    assert page.get_by_role("textbox", name="note").input_value() == "7 #later"
+    page.get_by_role("textbox", name="note").fill("")
+    page.get_by_role("button", name="Save", exact=True).click()
+    shows(page, "Trial 1 has no note")
+
+
 def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(watched):
     study, served, context = watched
     with study.ask() as trial:

@@ -80,7 +80,19 @@ def test_the_page_is_the_one_that_is_written_to_a_file_and_knows_its_moment(serv
 
 def test_nothing_is_shown_without_the_token(served):
     app = served[0]
-    for path in ("/", "/0/", "//0/", "/wrong/", f"/{TOKEN}x/", f"/{TOKEN[:-1]}/0/", "/../", f"/x/{TOKEN}/", "/\u00e9/"):
+    for path in (
+        "/",
+        "/0/",
+        "/0/output/0",
+        "/wrong/0/output/0",
+        "//0/",
+        "/wrong/",
+        f"/{TOKEN}x/",
+        f"/{TOKEN[:-1]}/0/",
+        "/../",
+        f"/x/{TOKEN}/",
+        "/\u00e9/",
+    ):
         status, _, text = ask(app, path)
         assert status == 404, path
         assert "acc" not in text
@@ -300,6 +312,8 @@ def test_one_run_is_ended_paused_and_let_continue_and_the_budget_raised(served):
         ("extend", b'{"limits": {"trials": 1}}', 400, "no limit is raised"),
         ("extend", b'{"limits": 5}', 400, "limits of the budget"),
         ("enqueue", b'{"config": {"lr": 7}}', 400, "lr"),
+        ("note", b'{"trial": 0}', 400, "no text"),
+        ("note", b'{"trial": 99, "text": "x"}', 400, "there is no trial 99"),
         ("enqueue", b"[" * 90_000, 400, "not a JSON object"),
     ],
 )
@@ -314,7 +328,7 @@ def test_there_is_nothing_else_to_do(served):
     assert ask(served[0], f"/{TOKEN}/7/stop", "POST", headers=[OWN])[0] == 404
     for number in ("7", "-1", "9" * 50, "\u0663"):
         assert ask(served[0], f"/{TOKEN}/{number}/")[0] == 404
-    assert set(ACTIONS) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend"}
+    assert set(ACTIONS) == {"stop", "resume", "enqueue", "end", "pause", "continue", "extend", "note"}
 
 
 def test_several_studies_and_those_that_start_later_stand_in_one_list(tmp_path):

@@ -1,0 +1,47 @@
+"""The moving picture of the README: it shows all of the search where nothing moves, and grows to that where it does."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from documents import ROOT
+
+FILM = ROOT / "docs" / "figures" / "film.svg"
+
+
+def shown(browser: Any, motion: str) -> Any:
+    context = browser.new_context(viewport={"width": 760, "height": 360}, reduced_motion=motion, offline=True)
+    page = context.new_page()
+    page.goto(FILM.as_uri())
+    return page
+
+
+def seen(page: Any, seconds: float) -> list[str]:
+    """The parts that are there so many seconds after its start, lines that have begun among them."""
+    page.evaluate(f"document.getAnimations().forEach((a) => {{ a.pause(); a.currentTime = {1000 * seconds}; }})")
+    there: list[str] = page.evaluate("""[...document.querySelectorAll(".film > *")].filter((part) => {
+        const look = getComputedStyle(part);
+        return look.opacity === "1" && parseFloat(look.strokeDashoffset) < 1;
+    }).map((part) => part.outerHTML)""")
+    return there
+
+
+def test_it_is_still_and_whole_for_a_reader_who_prefers_less_motion(browser: Any) -> None:
+    still, moving = shown(browser, "reduce"), shown(browser, "no-preference")
+    assert still.evaluate("document.getAnimations().length") == 0
+    whole = seen(still, 0)
+    first, later, last = (seen(moving, seconds) for seconds in (0, 5, 19.9))
+    assert len(first) < len(later) < len(last)
+    assert last == whole
+    assert [part for part in whole if "The search is over" in part] != []
+    for page in (still, moving):
+        page.context.close()
+
+
+def test_its_words_are_the_alternative_texts_of_the_pages() -> None:
+    text = FILM.read_text(encoding="utf-8")
+    assert len(text) < 500_000
+    words = re.findall(r'<svg [^>]*aria-label="([^"]*)"', text)
+    for page in ("README.md", "docs/index.md"):
+        assert re.findall(r"!\[([^\]]*)\]\([\w/]*film\.svg\)", (ROOT / page).read_text(encoding="utf-8")) == words
