@@ -1,16 +1,21 @@
-"""The loop for scikit-learn's estimators with `partial_fit`: SGDClassifier, MLPClassifier and others.
+"""The loop for scikit-learn's estimators that train in parts. An epoch ends with a score on the validation data.
 
-An epoch is one pass over the shuffled data, followed by a score on the validation data. A checkpoint is the whole
-estimator in skops' format, which has no pickle; the process's random state is saved next to it. If skops is not
-installed, nothing is saved, and a trial that resumes trains again from its start. An estimator with parts that are not
-scikit-learn's does not pause.
+An estimator with `partial_fit`, such as SGDClassifier, trains one pass over the shuffled data in an epoch. An ensemble
+with `warm_start`, such as RandomForestClassifier, grows: after the last epoch it has the n_estimators (or max_iter)
+that it was given. An estimator that reports its iterations to `sklearn.callback`, which in scikit-learn 1.9 is
+LogisticRegression, trains an iteration in an epoch; it stops early, but does not pause.
+
+A checkpoint is the whole estimator in skops' format, which has no pickle; the process's random state is saved next to
+it. If skops is not installed, nothing is saved, and a trial that resumes trains again from its start. An estimator with
+parts that are not scikit-learn's does not pause.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +26,13 @@ from haltune.study import Trial
 from .loop import TrainingLoop
 from .reporter import nearest, need_trial, trains_another
 
-_OPTIMIZERS = tuple(  # of MLPClassifier and MLPRegressor; skops trusts scikit-learn's other parts by default
-    f"sklearn.neural_network._stochastic_optimizers.{name}" for name in ("AdamOptimizer", "SGDOptimizer")
+_SUFFIX = ".skops"
+_AUTO = 10_000  # samples; with more, early_stopping="auto" stops a histogram gradient boosting
+_TRUSTED = (  # arrays of numbers, besides what skops trusts by default; a changed tree may read beyond its arrays
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+    "sklearn.tree._tree.Tree",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
 )
 
 
@@ -39,11 +49,12 @@ def fit(
     sample_weight: Any = None,
     verbose: bool = False,
 ) -> Any:
-    """Train a copy of an estimator by `partial_fit`, epoch by epoch; return the trained copy.
+    """Train a copy of an estimator epoch by epoch; return the trained copy.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
-        estimator: An untrained estimator with the trial's configuration; it is not changed.
+        estimator: An untrained estimator with the trial's configuration; it is not changed. It has `partial_fit`, or is
+            an ensemble with `warm_start` and its full size, or reports its iterations to `sklearn.callback`.
         x: The training data: an array, a sparse matrix or a data frame.
         y: The targets, with a column for each output if there are several. Default: None, for an estimator that learns
             without, such as MiniBatchKMeans.
@@ -60,8 +71,8 @@ def fit(
 
     Raises:
         NotSupported: If the trial has ended.
-        InvalidInput: If `trial` is not a trial, if the estimator cannot train by `partial_fit`, if no scorer is named,
-            or if a scorer of scikit-learn, for which larger is better, is used with Minimize.
+        InvalidInput: If `trial` is not a trial, if the estimator cannot train in parts, if no scorer is named, or if a
+            scorer of scikit-learn, for which larger is better, is used with Minimize.
 
     Example:
         >>> import numpy as np
@@ -78,46 +89,166 @@ def fit(
         >>> load(study.best.checkpoint).score(x, y) > 0.8
         True
     """
-    from sklearn.base import clone, is_classifier
-    from sklearn.utils import gen_batches, shuffle
+    from sklearn.base import clone
 
     need_trial(trial, None)
     if trial.ended is not None:
         raise trains_another(trial)
-    _check(trial, estimator, y, validation, sample_weight)
-    score = _scorer(trial, estimator, scoring, y)
-    model = load(trial.checkpoint) if trial.checkpoint else clone(estimator)
-    named = {}
-    if y is not None and is_classifier(model):
-        named["classes"] = _classes(model, y) if classes is None else classes
     columns = {"y": y, "sample_weight": sample_weight}
     columns = {name: column for name, column in columns.items() if column is not None}
-    loop = TrainingLoop(trial, verbose, save=_saving(trial, model), suffix=".skops")
+    size = _size(estimator)
+    _check(trial, estimator, x, y, validation, sample_weight, size)
+    score = _scorer(trial, estimator, scoring, y)
+    if not (size or hasattr(estimator, "partial_fit")):
+        return _iterations(trial, estimator, x, columns, lambda model: score(model, *validation), verbose)
+    model = load(trial.checkpoint) if trial.checkpoint else clone(estimator)
+    if size:
+        train = _growth(trial, model, size, estimator.get_params(deep=False)[size], x, columns)
+    else:
+        train = _passes(model, x, columns, batch_size, classes)
+    loop = TrainingLoop(trial, verbose, save=_saving(trial, lambda: model), suffix=_SUFFIX)
     for epoch in loop:
-        shuffled = shuffle(x, *columns.values(), random_state=epoch)
-        inputs, *others = shuffled if columns else [shuffled]
-        for rows in gen_batches(inputs.shape[0], batch_size or inputs.shape[0]):
-            parts = {name: other[rows] for name, other in zip(columns, others, strict=True)}
-            model.partial_fit(inputs[rows], **parts, **named)
+        train(epoch)
         with loop.validation():
             value = score(model, *validation)
         loop.report(value)
     return model
 
 
+def _passes(
+    model: Any, x: Any, columns: dict[str, Any], batch_size: int | None, classes: Sequence[Any] | None
+) -> Callable[[int], None]:
+    """Return a function that trains one pass over the shuffled data by `partial_fit`."""
+    from sklearn.base import is_classifier
+    from sklearn.utils import gen_batches, shuffle
+
+    named = {}
+    if "y" in columns and is_classifier(model):
+        named["classes"] = _classes(model, columns["y"]) if classes is None else classes
+
+    def train(epoch: int) -> None:
+        shuffled = shuffle(x, *columns.values(), random_state=epoch)
+        inputs, *others = shuffled if columns else [shuffled]
+        for rows in gen_batches(inputs.shape[0], batch_size or inputs.shape[0]):
+            parts = {name: other[rows] for name, other in zip(columns, others, strict=True)}
+            model.partial_fit(inputs[rows], **parts, **named)
+
+    return train
+
+
+def _growth(trial: Trial, model: Any, size: str, full: int, x: Any, columns: dict[str, Any]) -> Callable[[int], None]:
+    """Return a function that lets an ensemble grow, to its full size in the last epoch of a full training."""
+    epochs = trial.horizon
+    if epochs is not None and epochs > full:
+        raise InvalidInput(
+            f"{type(model).__name__}({size}={full}) cannot grow in {epochs:g} epochs. Use {size}={epochs:g} or more."
+        )
+    model.set_params(warm_start=True)
+
+    def train(epoch: int) -> None:
+        now = epoch if epochs is None else math.ceil(full * epoch / epochs)
+        model.set_params(**{size: now}).fit(x, **columns)
+
+    return train
+
+
+def _iterations(
+    trial: Trial, estimator: Any, x: Any, columns: dict[str, Any], score: Callable[[Any], Any], verbose: bool
+) -> Any:
+    """Train by one `fit`, of which each iteration is an epoch; return the trained estimator."""
+    from sklearn.base import clone
+
+    loop = _Solver(trial, verbose, save=_saving(trial, lambda: told.model), suffix=_SUFFIX)
+    told = _Iterations(loop, score)
+    model = clone(estimator).set_callbacks(told)
+    try:
+        told.opens()
+        model.fit(x, **columns)
+    except _Ended:
+        return told.model
+    finally:
+        told.epochs.close()
+    if told.model is None:
+        raise InvalidInput(
+            f"This {type(model).__name__} reported no iteration to sklearn.callback. Train it as a whole and report "
+            "once, with max_epochs=1."
+        )
+    return _plain(model)
+
+
+class _Ended(Exception):
+    """Ends a fit: scikit-learn 1.9 does not read whether a callback wants to stop."""
+
+
+class _Solver(TrainingLoop):
+    def _keep(self, over: bool = False) -> None:
+        if self._reporter.pausing:
+            self._reporter.decline("scikit-learn's solver starts again instead of continuing from a state", over)
+        else:
+            super()._keep(over)
+
+
+class _Iterations:
+    """Callback of `sklearn.callback` that reports each iteration of a fit."""
+
+    def __init__(self, loop: TrainingLoop, score: Callable[[Any], Any]) -> None:
+        self._loop, self._score = loop, score
+        self.epochs: Generator[int, None, None] = loop.__iter__()  # type: ignore[assignment]
+        self.model: Any = None  # after the last iteration
+        self._epoch: int | None = None  # started and not reported
+
+    def opens(self) -> None:
+        """Start the next epoch. Raises _Ended if there is none."""
+        self._epoch = next(self.epochs, None)
+        if self._epoch is None:
+            raise _Ended
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        """Do nothing."""
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """Do nothing."""
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Do nothing."""
+
+    def on_fit_task_end(self, estimator: Any, context: Any, *, fitted_estimator: Any = None) -> bool:
+        """Report an iteration; the whole fit is a task, too."""
+        if fitted_estimator is None or context.parent is None:
+            return False
+        if self._epoch is None:
+            self.opens()
+        epoch, self._epoch, self.model = self._epoch, None, _plain(fitted_estimator)
+        with self._loop.validation():
+            value = self._score(self.model)
+        if self._loop.report(value) or epoch == self._loop.trial.horizon:
+            self.opens()  # a pause that is declined goes on
+        return False
+
+
+def _plain(fitted: Any) -> Any:
+    """Return a copy of an estimator with all that it learnt and without the callbacks of its fit."""
+    from sklearn.base import clone
+
+    found = clone(fitted).set_callbacks()
+    vars(found).update({name: value for name, value in vars(fitted).items() if name.endswith("_") and name[0] != "_"})
+    return found
+
+
 def load(path: str) -> Any:
     """Load the estimator that `fit` saved at `study.best.checkpoint`. No pickle is loaded.
 
-    Raises skops' UntrustedTypesFoundException if it has parts of libraries other than scikit-learn and NumPy.
+    A file with trees is as safe as its source, because scikit-learn does not check their numbers. Raises skops'
+    UntrustedTypesFoundException if it has parts of libraries other than scikit-learn and NumPy.
     """
     import skops.io
 
-    return skops.io.load(path, trusted=list(_OPTIMIZERS))
+    return skops.io.load(path, trusted=list(_TRUSTED))
 
 
-def _saving(trial: Trial, model: Any) -> Callable[[Path], object] | None:
+def _saving(trial: Trial, model: Callable[[], Any]) -> Callable[[Path], object] | None:
     if importlib.util.find_spec("skops") is not None:
-        return lambda path: _save(model, path)
+        return lambda path: _save(model(), path)
     trial.warn(
         "skops is not installed, so scikit-learn estimators are not saved: a trial that resumes trains again from its "
         f"start, and the best model is not kept. Run: {installing('sklearn')}",
@@ -130,17 +261,25 @@ def _save(model: Any, path: Path) -> None:
     import skops.io
 
     data = skops.io.dumps(model)
-    foreign = set(skops.io.get_untrusted_types(data=data)) - set(_OPTIMIZERS)
+    foreign = set(skops.io.get_untrusted_types(data=data)) - set(_TRUSTED)
     if foreign:
         raise NotSupported(f"this estimator has {', '.join(sorted(foreign))}, which skops does not load")
     path.write_bytes(data)
 
 
-def _check(trial: Trial, estimator: Any, y: Any, validation: Any, sample_weight: Any) -> None:
-    """Raise InvalidInput if the estimator cannot train so by `partial_fit`."""
+def _size(estimator: Any) -> str | None:
+    """Return the parameter with the size of an ensemble that grows by `warm_start`; None for other estimators."""
+    parameters = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+    if "warm_start" not in parameters or hasattr(estimator, "partial_fit"):
+        return None
+    return "n_estimators" if "n_estimators" in parameters else "max_iter" if "max_bins" in parameters else None
+
+
+def _check(trial: Trial, estimator: Any, x: Any, y: Any, validation: Any, sample_weight: Any, size: str | None) -> None:
+    """Raise InvalidInput if the estimator cannot train in parts."""
     name = type(estimator).__name__
     parameters = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
-    if not hasattr(estimator, "partial_fit"):
+    if size is None and not hasattr(estimator, "partial_fit"):
         do = "Use an estimator with partial_fit, such as SGDClassifier, or train this one whole and report once, with "
         do += "max_epochs=1."
         if hasattr(estimator, "steps"):
@@ -148,25 +287,36 @@ def _check(trial: Trial, estimator: Any, y: Any, validation: Any, sample_weight:
                 "Fit its transformers before the loop, x = pipeline[:-1].fit_transform(x, y), transform the validation "
                 "data, and pass the last step, pipeline[-1]."
             )
-        elif "n_estimators" in parameters or "max_bins" in parameters:  # a forest, boosting, boosting by histograms
-            size = "n_estimators" if "n_estimators" in parameters else "max_iter"
-            do = (
-                "It grows by warm_start=True in a loop of your own: for epoch in TrainingLoop(trial): "
-                f"model.set_params({size}=epoch).fit(x, y), then loop.report(value)."
-            )
-        raise InvalidInput(f"{name} has no partial_fit, so it has no value before its end. {do}")
+        elif _reports_iterations(estimator):
+            do = ""
+        if do:
+            raise InvalidInput(f"{name} does not train in parts, so it has no value before its end. {do}")
+    if parameters.get("n_iter_no_change") is not None and size == "n_estimators":
+        raise InvalidInput(
+            f"{name}(n_iter_no_change=...) ends its training itself. Leave it out: haltune stops trials."
+        )
+    if size == "max_iter" and parameters.get("early_stopping") == "auto" and x.shape[0] > _AUTO:
+        raise InvalidInput(
+            f"{name} may hold out data of its own. Write {name}(early_stopping=False): haltune stops trials."
+        )
     if parameters.get("early_stopping") is True:
         best = f"{type(trial.goal).__name__}({trial.goal.metric!r}, of='best')"
         raise InvalidInput(
-            f"{name}(early_stopping=True) holds out data of its own, which partial_fit does not do. Leave it out: "
+            f"{name}(early_stopping=True) holds out data of its own. Leave it out: "
             f"haltune stops trials, and with the goal {best} the estimator of the best epoch is kept."
         )
     if not (isinstance(validation, (tuple, list)) and len(validation) == 2):
         raise InvalidInput("validation= is not a pair. Use validation=(x, y), or validation=(x, None) without targets.")
     if y is None and _needs_targets(estimator):
         raise InvalidInput(f"{name} learns from targets. Use fit(trial, estimator, x, y, ...).")
-    if sample_weight is not None and "sample_weight" not in inspect.signature(estimator.partial_fit).parameters:
-        raise InvalidInput(f"{name}.partial_fit takes no sample_weight. Leave it out, or use SGDClassifier.")
+    method = estimator.partial_fit if hasattr(estimator, "partial_fit") else estimator.fit
+    if sample_weight is not None and "sample_weight" not in inspect.signature(method).parameters:
+        raise InvalidInput(f"{name}.{method.__name__} takes no sample_weight. Leave it out, or use SGDClassifier.")
+
+
+def _reports_iterations(estimator: Any) -> bool:
+    """Return whether a fit calls callbacks after its iterations. In scikit-learn 1.9 only this solver's does."""
+    return hasattr(estimator, "set_callbacks") and getattr(estimator, "solver", None) == "lbfgs"
 
 
 def _needs_targets(estimator: Any) -> bool:

@@ -169,9 +169,9 @@ class MetricModel:
 
     def _where(self, name: str) -> Array:
         """Return a point at which the parameter's conditions are met: the middle of the space if they are met there."""
-        middle = np.full((1, self.space.dim), 0.5)
-        others = np.random.default_rng([self.seed, 5]).random((_TRIES, self.space.dim))
-        points = np.vstack([middle, others])
+        low, high = self.space.box
+        others = low + np.random.default_rng([self.seed, 5]).random((_TRIES, self.space.dim)) * (high - low)
+        points = np.vstack([(low + high) / 2, others])
         met = (k for k, config in enumerate(self.space.decode_many(points)) if config.get(name) is not None)
         return np.asarray(points[next(met, 0)])
 
@@ -181,7 +181,8 @@ def line_through(space: Space, name: str, levels: int, point: Array) -> tuple[tu
     at = space.columns[name]
     width = at.stop - at.start
     cube = np.tile(point, (width if width > 1 else levels, 1))
-    cube[:, at] = np.eye(width) if width > 1 else np.linspace(0.0, 1.0, levels)[:, None]
+    low, high = space.box[:, at]
+    cube[:, at] = np.eye(width) if width > 1 else np.linspace(low, high, levels)
     configs = space.decode_many(cube)
     values = [config.get(name) for config in configs]
     kept = [i for i, v in enumerate(values) if v is not None and v not in values[:i]]

@@ -73,10 +73,11 @@ class Created(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widened(Event):
-    """From here on the search uses a space that contains the previous one."""
+    """From here on the search uses another space."""
 
     kind: ClassVar[str] = "widened"
-    space: Mapping[str, Any]
+    space: Mapping[str, Any]  # contains the previous one
+    inner: Mapping[str, Any] | None = None  # a narrower one, which contains all configurations from here on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +226,7 @@ class Enqueued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Event):
-    """The first enqueued configuration does not start: a constraint, unknown when it was enqueued, forbids it."""
+    """The first enqueued configuration does not start: a constraint unknown to its sender, or a narrower space."""
 
     kind: ClassVar[str] = "refused"
     reason: str

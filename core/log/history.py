@@ -445,16 +445,22 @@ class History:
             recorded, start = event.problem.get("space"), event.problem.get("start", ())
         else:
             recorded, start = event.space, problem.start
-        if recorded is None or (recorded == problem.space.to_json() and list(start) == list(problem.start)):
+        same = recorded == problem.space.to_json() and problem.space.whole is problem.space
+        if recorded is None or (same and list(start) == list(problem.start)):
             return problem
         try:
-            space = Space.from_json(recorded, {c.name: c.predicate for c in problem.space.constraints})
+            functions = {c.name: c.predicate for c in problem.space.constraints}
+            space = Space.from_json(recorded, functions)
             if isinstance(event, ev.Created):
                 return replace(problem, space=space, start=start)
             lacks = space.lacking(problem.space)
             if not lacks:
-                return replace(problem, space=space.widening(problem.space))
-            error: Exception = InvalidSpace(f"it does not contain the previous one: {'; '.join(lacks)}")
+                space = space.widening(problem.space)
+                inner = event.inner and Space.from_json(event.inner, functions)
+                lacks = space.lacking(inner) if inner else []
+                if not lacks:
+                    return replace(problem, space=space.narrowed_to(inner) if inner else space)
+            error: Exception = InvalidSpace(f"it does not contain the previous or the inner one: {'; '.join(lacks)}")
         except (HaltuneError, KeyError, TypeError, ValueError, AttributeError, IndexError) as found:
             error = found
         raise StoreError(
@@ -462,9 +468,9 @@ class History:
         ) from error
 
     def _widened(self, e: ev.Widened) -> None:
-        """Use the wider space, and add its new constants to started and enqueued configurations."""
+        """Use the other space, and add its new constants to started and enqueued configurations."""
         self.problem = self.problem_from(e)
-        space, self.finished = self.problem.space, None  # the wider space has more to search
+        space, self.finished = self.problem.space, None  # it may have more to search
         self._points, self.tried = Points(space), set(space.keys([t.config for t in self._trials]))
         self.queue = deque(space.canonical_many(self.queue))
         for t in self._trials:

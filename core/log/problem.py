@@ -654,7 +654,7 @@ class Problem(KnowsArguments):
     def _checked_start(self) -> tuple[dict[str, Any], ...]:
         if isinstance(self.start, (str, Mapping)) or not isinstance(self.start, Sequence):
             raise InvalidInput(f"start must be a list of configurations, [{{...}}, {{...}}]; got {self.start!r}")
-        found = tuple(self.checked(config, f"start[{i}]") for i, config in enumerate(self.start))
+        found = tuple(self.checked(config, f"start[{i}]", self.space.whole) for i, config in enumerate(self.start))
         keys = self.space.keys(found)
         for i, key in enumerate(keys):
             if (first := keys.index(key)) < i:
@@ -664,9 +664,14 @@ class Problem(KnowsArguments):
                 )
         return found
 
-    def checked(self, config: Mapping[str, Any], what: str) -> dict[str, Any]:
-        """Return a complete configuration in canonical form. Raises InvalidInput, with `what`, if it is invalid."""
+    def checked(self, config: Mapping[str, Any], what: str, space: Space | None = None) -> dict[str, Any]:
+        """Return a complete configuration in canonical form. Raises InvalidInput, with `what`, if it is invalid.
+
+        space: default: that of new configurations.
+        """
         try:
+            if space is None and self.space.inside is not self.space:
+                self.space.inside.canonical(config)
             canonical = self.space.canonical(config)
             broken = [c.name for c in self.space.constraints if not c.allows(canonical)]
         except InvalidSpace as error:

@@ -168,10 +168,11 @@ def candidates(history: History, rows: CurveTable, count: int, rng: Generator, o
     tops = history.points[_best_trials(rows)]
     others = np.empty((0, space.dim)) if others is None else others
     tops = np.vstack([tops, others])
-    anywhere = rng.random((count - near, space.dim))
+    least, most = space.box
+    anywhere = least + rng.random((count - near, space.dim)) * (most - least)
     base = tops[rng.integers(len(tops), size=near)]
     moved = base + (rng.random(base.shape) < 0.5) * rng.normal(0.0, _NEIGHBOUR_DEVIATION, base.shape)
-    points = np.vstack([anywhere, np.clip(moved, 0.0, 1.0), others])
+    points = np.vstack([anywhere, np.clip(moved, least, most), others])
     return points if _free(space) else space.snap(points)
 
 
@@ -216,4 +217,5 @@ def uncrowded(points: Array, tried: Array) -> Mask:
 
 def _free(space: Space) -> bool:
     """Return whether each point is a configuration: all parameters are floats without conditions or ordering bounds."""
-    return all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())
+    simple = all(isinstance(d, Float) and not d.when and not bounding(d) for d in space.parameters.values())
+    return simple and space.whole is space  # the neighbours of trials outside a narrower one are outside

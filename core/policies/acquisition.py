@@ -175,7 +175,8 @@ class _Evaluated:
         self.configs: list[dict[str, Any]] = []
         self.points: Array = np.zeros((0, space.dim))
         self.values: Array = np.zeros(0)
-        self._free = not space.constraints and not any(map(bounding, space.parameters.values()))
+        bounded = any(map(bounding, space.parameters.values()))
+        self._free = not space.constraints and not bounded and space.whole is space
 
     def add(self, configs: Sequence[Config]) -> range:
         """Evaluate configurations; return their positions."""
@@ -281,7 +282,7 @@ def _ascent(pool: _Evaluated, start: int) -> Array:
 
     from scipy.optimize import minimize  # slow to import, and many processes never fit
 
-    bounds, options = [(0.0, 1.0)] * int(moving.sum()), {"maxiter": 40, "ftol": 1e-6}
+    bounds, options = list(zip(*pool.space.box[:, moving].tolist(), strict=True)), {"maxiter": 40, "ftol": 1e-6}
     found = minimize(descent, point[moving], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     way = placed(np.asarray(found.x)) - point
     return np.array([point + share * way for share in (1.0, 0.98, 0.9, 0.5)])

@@ -401,7 +401,8 @@ def cheap_design(history: History, log_cost: LogCost | None, rng: Generator) -> 
     """
     space = history.problem.space
     drawn = space.encode_many(space.sample_up_to(_DRAWN, rng, "sobol"))
-    configs = space.decode_many(0.5 + _MIDDLE * (drawn - 0.5)) if space.dim else []
+    middle = space.box.mean(axis=0)
+    configs = space.decode_many(middle + _MIDDLE * (drawn - middle)) if space.dim else []
     new = [c for c, key in zip(configs, space.keys(configs), strict=True) if key not in history.tried]
     worth, where = np.zeros(len(new)), "from the middle of the space"
     if len(history):

@@ -242,8 +242,8 @@ class KnownCost:
 
     def predict(self, points: Array, after: Array | None = None) -> PredictedCost:
         """Return exact costs: the deviation is 0. after: the point (d,) of the previous configuration."""
-        previous = None if after is None else self.space.decode(after)
-        costs = self.of(self.space.decode_many(points), previous)
+        previous = None if after is None else self.space.whole.decode(after)
+        costs = self.of(self.space.whole.decode_many(points), previous)
         return PredictedCost(_log(costs), np.zeros(len(costs)))
 
     def of(self, configs: Sequence[Mapping[str, Any]], previous: Mapping[str, Any] | None = None) -> Array:
@@ -590,7 +590,7 @@ class RemainingBudget:
         function, space = self.options.cost, self.history.problem.space
         if function is None or not (pairs and takes_previous(function)):
             return PlanningBudget(amounts, first)
-        known, configs = KnownCost(function, space), space.decode_many(points)
+        known, configs = KnownCost(function, space), space.whole.decode_many(points)
         moved = self.share * np.array([known.of(configs, previous) for previous in configs])
         after = [
             moved if unit == self.unit else np.tile(row, (len(points), 1))

@@ -269,22 +269,22 @@ class Pool:
         """
         space = history.problem.space
         starts = self.points[np.argsort(-value, kind="stable")[:_STARTS]]
-        points = ascended(of, starts, np.flatnonzero(space.continuous))
+        points = ascended(of, starts, np.flatnonzero(space.continuous), space.box)
         configs = space.decode_many(points) if len(points) else []
         known, keys = set(space.keys(self.configs)) | history.tried, space.keys(configs) if configs else []
         fresh = [configs[i] for i in _firsts(keys) if keys[i] not in known and space.contains(configs[i])]
         return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
 
 
-def ascended(of: Callable[[Array], Array], starts: Array, free: Indices) -> Array:
-    """Return where L-BFGS-B goes from each start (k, dim) in the unit cube; only the coordinates `free` (f,) move.
+def ascended(of: Callable[[Array], Array], starts: Array, free: Indices, box: Array) -> Array:
+    """Return where L-BFGS-B goes from each start (k, dim) in a box (2, dim); only the coordinates `free` (f,) move.
 
     of: points (q, dim) -> values (q,), to maximise; a point and its differences are one call.
     """
-    found = starts.copy()
+    found, bounds = np.clip(starts, *box), list(zip(*box[:, free].tolist(), strict=True))
     if not len(free):
         return found[:0]
-    for row, start in enumerate(starts):
+    for row, start in enumerate(found.copy()):
 
         def falls(x: Array, start: Array = start) -> tuple[float, Array]:
             steps = np.where(x < 0.5, _DIFFERENCE, -_DIFFERENCE)  # inside the cube
@@ -294,10 +294,10 @@ def ascended(of: Callable[[Array], Array], starts: Array, free: Indices) -> Arra
             return -float(values[0]), -(values[1:] - values[0]) / steps
 
         ended = minimize(
-            falls, start[free], jac=True, method="L-BFGS-B", bounds=[(0.0, 1.0)] * len(free),
+            falls, start[free], jac=True, method="L-BFGS-B", bounds=bounds,
             options={"maxiter": _STEPS},
         )  # fmt: skip
-        found[row, free] = np.clip(ended.x, 0.0, 1.0)
+        found[row, free] = np.clip(ended.x, *box[:, free])
     return found
 
 

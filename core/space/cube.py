@@ -261,6 +261,14 @@ class OptionAxis(_Axis):
             return super().spread(coordinate)
         return self.encode(self._cell(coordinate), coordinate, coordinate)
 
+    def nearest(self, u: Array, options: Sequence[Any]) -> Column:
+        """Return, as `decode`, the nearest of some options: of the largest coordinate among theirs, or of the order."""
+        allowed = np.sort(self.read("", list(options)))
+        if self.width and not self.ordered:
+            return np.asarray(allowed[np.argmax(u[:, allowed], axis=1)])
+        apart = np.abs(self.decode(u, allowed, allowed)[:, None] - allowed)
+        return np.asarray(allowed[np.argmin(apart, axis=1)])
+
     def read(self, name: str, values: list[Any]) -> Column:
         quick = self._quick
         try:
@@ -393,6 +401,10 @@ class Layout:
         """The axes by name, in the order they were given."""
         axes = {p.name: p.axis for p in self.ordered}
         return tuple((name, axes[name]) for name in self.names)
+
+    @cached_property
+    def by_name(self) -> dict[str, Parameter]:
+        return {p.name: p for p in self.ordered}
 
     @cached_property
     def coordinates(self) -> tuple[Parameter, ...]:
@@ -529,21 +541,24 @@ class Table:
         active = np.ones(self.count, dtype=np.bool_)
         for condition in parameter.conditions:
             active &= self.active[condition.parent] & condition.holds(self.columns[condition.parent])
-        if parameter.fixed:
-            low = np.full(self.count, parameter.hull[0], dtype=parameter.axis.dtype)
-            high = np.full(self.count, parameter.hull[1], dtype=parameter.axis.dtype)
-        else:
-            low, high = self.bound(parameter, 0, self.columns), self.bound(parameter, 1, self.columns)
+        low, high = self.bound(parameter, 0), self.bound(parameter, 1)
         self.active[name], self.crossed[name] = active, active & (low > high)
         self.lows[name], self.highs[name] = low, np.maximum(low, high)
 
-    def bound(self, parameter: Parameter, side: int, columns: Mapping[str, Column]) -> Column:
-        """Return the lower (0) or upper (1) bounds (count,); `columns` holds the parameters that are bounds."""
-        outermost = np.full(self.count, parameter.hull[side], dtype=parameter.axis.dtype)
+    def bound(
+        self, parameter: Parameter, side: int, axis: _Axis | None = None, columns: Mapping[str, Column] | None = None
+    ) -> Column:
+        """Return the lower (0) or upper (1) bounds (count,), as numbers of the axis; its own by default.
+
+        columns: the parameters that are bounds; by default those of the table.
+        """
+        end = parameter.absent if isinstance(parameter.domain, Constant) and axis else parameter.hull[side]
+        outermost = np.full(self.count, end, dtype=(axis or parameter.axis).dtype)
         other = parameter.bounds[side]
         if other is None:
             return outermost
-        return np.where(self.active[other], columns[other], outermost).astype(outermost.dtype)
+        values = (self.columns if columns is None else columns)[other]
+        return np.where(self.active[other], values, outermost).astype(outermost.dtype)
 
     def rows(self, keep: Mask) -> Table:
         if keep.all():
@@ -552,12 +567,46 @@ class Table:
         return Table(int(keep.sum()), *[{name: column[keep] for name, column in part.items()} for part in parts])
 
 
-def read_cube(layout: Layout, u: Array) -> Table:
-    table = Table(len(u))
+def read_cube(layout: Layout, u: Array, inner: Layout | None = None) -> Table:
+    """Return the configurations at points (n, dim); with an inner layout the nearest ones in it, bound by bound."""
+    table, within = Table(len(u)), {} if inner is None else inner.by_name
     for p in layout.ordered:
         table.open(p)
-        table.columns[p.name] = p.axis.decode(u[:, p.columns], table.lows[p.name], table.highs[p.name])
+        point, low, high = u[:, p.columns], table.lows[p.name], table.highs[p.name]
+        if (q := within.get(p.name)) is None:
+            table.columns[p.name] = p.axis.decode(point, low, high)
+        elif isinstance(p.axis, OptionAxis):
+            options = q.domain.options if isinstance(q.domain, Choice) else (q.absent,)
+            table.columns[p.name] = p.axis.nearest(point, options)
+        else:
+            least, most = np.maximum(low, table.bound(q, 0, p.axis)), np.minimum(high, table.bound(q, 1, p.axis))
+            table.crossed[p.name] |= table.active[p.name] & (least > most)
+            column = p.axis.decode(point, low, high)
+            table.columns[p.name] = np.clip(column, least, np.maximum(least, most)).astype(column.dtype)
     return table
+
+
+def inner_box(layout: Layout, inner: Layout | None) -> Array:
+    """Return the lowest and highest coordinates (2, dim) of an inner layout; 0 and 1 where they differ by row."""
+    box, within = np.repeat([[0.0], [1.0]], layout.dim, axis=1), {} if inner is None else inner.by_name
+    for p in layout.coordinates:
+        q = within.get(p.name)
+        if q is None:
+            continue
+        if isinstance(p.axis, OptionAxis):
+            indices = p.axis.read(p.name, list(q.domain.options if isinstance(q.domain, Choice) else (q.absent,)))
+            if not p.axis.ordered:
+                box[1, p.columns] = np.isin(np.arange(p.axis.width), indices)
+                continue
+            ends = [indices.min() - 0.5, indices.max() + 0.5]  # the outer sides of their cells
+        else:
+            ends = [q.absent] * 2 if isinstance(q.domain, Constant) else list(q.hull)
+            if isinstance(p.axis, IntAxis) and ends[0] < ends[1]:
+                ends = [ends[0] - 0.5, ends[1] + 0.5]
+        if p.fixed:
+            low, high = (np.full(2, end, dtype=np.float64) for end in p.hull)
+            box[:, p.columns] = p.axis.encode(np.array(ends, dtype=np.float64), low, high)
+    return box
 
 
 def write_cube(layout: Layout, table: Table) -> Array:
@@ -592,7 +641,10 @@ def read_configs(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> Table:
         # A value may equal a bound as it was before it was snapped to its grid: both mean the same.
         least, most = low, high
         if not p.fixed:
-            least, most = np.minimum(low, table.bound(p, 0, raw)), np.maximum(high, table.bound(p, 1, raw))
+            least, most = (
+                np.minimum(low, table.bound(p, 0, columns=raw)),
+                np.maximum(high, table.bound(p, 1, columns=raw)),
+            )
         for row in np.flatnonzero(active & ((column < least) | (column > most)))[:1]:
             raise InvalidSpace(f"{p.name!r} is {column[row]}. Use a value in [{least[row]}, {most[row]}].")
         table.columns[p.name] = p.axis.settle(column, low, high)
@@ -651,8 +703,7 @@ def configurations(layout: Layout) -> list[Config]:
     if size is None or size > MOST_ROWS:
         found = "has a continuous parameter" if size is None else f"has up to {plural(size, 'configuration')}"
         raise InvalidSpace(f"Cannot list the space: it {found}; the limit is {MOST_ROWS:,}. Use sample(n, rng).")
-    by_name = {p.name: p for p in layout.ordered}
-    grids = np.unravel_index(np.arange(size), [by_name[name].count or 1 for name in layout.names])
+    grids = np.unravel_index(np.arange(size), [layout.by_name[name].count or 1 for name in layout.names])
     table, keep = Table(size), np.ones(size, dtype=np.bool_)
     offsets = dict(zip(layout.names, grids, strict=True))
     for p in layout.ordered:
@@ -687,41 +738,156 @@ def mesh_axes(layout: Layout, levels: int, most: int) -> list[Array]:
     return found
 
 
-# Widening: if a layout contains an older one, a search can continue in it. A range may grow at both ends. A choice may
-# gain options. A constant may become a choice or a range that contains it. A condition may gain values that its parent
-# could not have before. A new parameter must be inactive in every earlier configuration, or be a constant. The kind,
-# the scale, the bounds that name parameters and the order of the old parameters must not change.
+# Changing the space of a search. A layout that contains an older one continues its search: widening. A range may grow
+# at both ends. A choice may gain options. A constant may become a choice or a range that contains it. A condition may
+# gain values that its parent could not have before. A new parameter must be inactive in every earlier configuration, or
+# be a constant. The kind, the scale, the bounds that name parameters and the order of the old parameters must not
+# change.
+#
+# Any other change is a widening to the smallest layout that contains both, `cover`, of which the search uses an inner
+# layout: narrowing. There a range or a choice may also become a constant, and a parameter may be missing if the inner
+# layout makes it inactive.
 
 
 def widened(new: Layout, old: Layout) -> Layout:
     """Return the new layout such that configurations of the old one, which it contains, keep their exact values."""
-    before = {p.name: p for p in old.ordered}
     kept = []
     for p in new.ordered:
-        if (was := before.get(p.name)) is not None:
-            axis = p.axis
-            if isinstance(axis, FloatAxis) and isinstance(was.axis, FloatAxis):
-                axis = replace(axis, before=(*was.axis.before, (was.axis.grid, *was.hull)))
-            elif isinstance(axis, FloatAxis):  # it was a constant
-                axis = replace(axis, before=((axis.grid, float(was.absent), float(was.absent)),))
-            p = replace(p, axis=axis, absent=was.absent)
+        if (was := old.by_name.get(p.name)) is not None:
+            if isinstance(was.axis, FloatAxis):
+                p = _also_on(p, *was.axis.before, (was.axis.grid, *was.hull))
+            elif isinstance(p.axis, FloatAxis):  # it was a constant
+                p = _also_on(p, (p.axis.grid, float(was.absent), float(was.absent)))
+            p = replace(p, absent=was.absent)
         kept.append(p)
     return replace(new, ordered=tuple(kept))
 
 
+def holding(layout: Layout, inner: Layout) -> Layout:
+    """Return the layout such that configurations of an inner one keep their exact values."""
+    kept = []
+    for p in layout.ordered:
+        q, axis = inner.by_name.get(p.name), p.axis
+        if q is not None and isinstance(axis, FloatAxis):
+            if isinstance(q.axis, FloatAxis):
+                p = _also_on(p, (q.axis.grid, *q.hull))
+            else:  # a constant
+                p = _also_on(p, (axis.grid, float(q.absent), float(q.absent)))
+        kept.append(p)
+    return replace(layout, ordered=tuple(kept))
+
+
+def _also_on(p: Parameter, *grids: tuple[DecimalGrid | SignificantGrid, float, float]) -> Parameter:
+    """Return the parameter with values on further grids, which do not move."""
+    if not isinstance(p.axis, FloatAxis):
+        return p
+    return replace(p, axis=replace(p.axis, before=tuple(dict.fromkeys((*p.axis.before, *grids)))))
+
+
+def cover(new: Layout, old: Layout) -> dict[str, Domain]:
+    """Return the domains of the smallest space that contains both layouts, where they can be joined.
+
+    A domain that cannot be joined is the new one, and a missing parameter that is still active is missing: `lacking`
+    of the old layout names both.
+    """
+
+    def never(parent: str, value: Any) -> bool:
+        """Return whether a condition on `parent` cannot hold in the new layout."""
+        if parent not in new.by_name:
+            return gone(parent)
+        return not _could_hold(new.by_name[parent], old.by_name[parent].domain, value)
+
+    def gone(name: str) -> bool:
+        """Return whether an old parameter is missing in the new layout, which makes it inactive."""
+        when = old.by_name[name].domain.when or {}
+        return name not in new.by_name and any(
+            all(never(parent, value) for value in values) for parent, values in when.items()
+        )
+
+    found: dict[str, Domain] = {}
+    for name in _merged(new.names, [n for n in old.names if n in new.by_name or gone(n)]) or new.names:
+        if name not in new.by_name or name not in old.by_name:
+            found[name] = (new.by_name.get(name) or old.by_name[name]).domain
+            continue
+        domain, was = new.by_name[name].domain, old.by_name[name].domain
+        joined, mine, theirs = _joined(domain, was), domain.when or {}, was.when or {}
+        if joined is None or mine.keys() != theirs.keys():
+            found[name] = domain
+            continue
+        when: dict[str, list[Any]] = {}
+        for parent, values in mine.items():
+            texts = list(map(_text, values))
+            when[parent] = values + [v for v in theirs[parent] if _text(v) not in texts and never(parent, v)]
+        found[name] = replace(joined, when=when)
+    return found
+
+
+def _joined(new: Domain, old: Domain) -> Domain | None:
+    """Return the smallest domain that contains two, without the condition; None if there is none."""
+    if isinstance(old, Constant):
+        return new if _contains(new, old) else None
+    if isinstance(old, Choice):
+        return _joined_choice(new, old)
+    if isinstance(new, Constant):
+        value = _number(new)
+        if value is None or not (isinstance(value, int) or isinstance(old, Float)):
+            return None
+        low, high = (end if isinstance(end, str) else value for end in (old.low, old.high))
+    elif isinstance(new, Choice) or type(new) is not type(old) or new.log != old.log:
+        return None
+    else:
+        low, high = new.low, new.high
+    if any((isinstance(a, str) or isinstance(b, str)) and a != b for a, b in ((low, old.low), (high, old.high))):
+        return None
+    ends: list[Any] = [a if a == b else outer(a, b) for a, b, outer in ((low, old.low, min), (high, old.high, max))]
+    try:
+        return type(old)(*ends, log=old.log)
+    except InvalidSpace:  # too wide, or a constant of 0 on a logarithmic scale
+        return None
+
+
+def _joined_choice(new: Domain, old: Choice) -> Choice | None:
+    options = (new.value,) if isinstance(new, Constant) else new.options if isinstance(new, Choice) else ()
+    if not options or (isinstance(new, Choice) and new.ordered != old.ordered):
+        return None
+    by_text = {_text(option): option for option in (*old.options, *options)}
+    texts, before = [_text(option) for option in options], [_text(option) for option in old.options]
+    merged = _merged(texts, before) if old.ordered else [*texts, *(text for text in before if text not in texts)]
+    try:
+        return None if merged is None else Choice([by_text[text] for text in merged], ordered=old.ordered)
+    except InvalidSpace:  # 1 and 1.0
+        return None
+
+
+def _merged(new: Sequence[str], old: Sequence[str]) -> list[str] | None:
+    """Return the names of both in the order of each, or None if these differ."""
+    found, position = list(old), 0
+    for name in new:
+        if name not in found:
+            found.insert(position, name)
+        elif found.index(name) < position:
+            return None
+        position = found.index(name) + 1
+    return found
+
+
+def _could_hold(parent: Parameter, other: Domain, value: Any) -> bool:
+    """Return whether a condition on `parent` could hold, which is the domain `other` in another layout."""
+    options = isinstance(other, Choice | Constant)
+    hull = (parent.domain.value,) * 2 if isinstance(parent.domain, Constant) else parent.hull
+    try:
+        _condition("", parent.name, [value], parent.domain if options else other, hull)
+    except InvalidSpace:
+        return False
+    return True
+
+
 def lacking(new: Layout, old: Layout) -> list[str]:
     """Return the reasons why `new` does not contain `old`; empty if it does."""
-    before, now = ({p.name: p for p in layout.ordered} for layout in (old, new))
+    before, now = old.by_name, new.by_name
 
     def could_hold(parent: str, value: Any) -> bool:
-        """Return whether a condition on `parent` could hold in the old layout."""
-        was, options = before[parent], isinstance(now[parent].domain, Choice | Constant)
-        hull = (was.domain.value,) * 2 if isinstance(was.domain, Constant) else was.hull
-        try:
-            _condition("", parent, [value], was.domain if options else now[parent].domain, hull)
-        except InvalidSpace:
-            return False
-        return True
+        return _could_hold(before[parent], now[parent].domain, value)
 
     def is_idle(name: str) -> bool:
         """Return whether a new parameter is inactive in every configuration of the old layout."""

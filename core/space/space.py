@@ -40,7 +40,10 @@ from .cube import (
     Config,
     Table,
     configurations,
+    cover,
     cube_points,
+    holding,
+    inner_box,
     lacking,
     layout_of,
     mesh_axes,
@@ -143,6 +146,18 @@ class Space(KnowsArguments):
         self.parameters: Mapping[str, Domain] = MappingProxyType(domains_from(parameters))
         self.constraints = constraints_from(constraints)
         self._layout = layout_of(self.parameters)
+        self._whole: Space | None = None  # of a narrowed space; see `narrowed_to`
+        self._inner: Space | None = None
+
+    @property
+    def whole(self) -> Space:
+        """The space that contains all configurations of a search, also those from before it was narrowed."""
+        return self._whole or self
+
+    @property
+    def inside(self) -> Space:
+        """The space as it was declared: of new configurations, if a search was narrowed to it."""
+        return self._inner or self
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -162,10 +177,21 @@ class Space(KnowsArguments):
     @cached_property
     def continuous(self) -> Mask:
         """(dim,) true for the coordinates of Floats; the others have steps."""
-        flags = [np.full(p.axis.width, p.axis.continuous) for p in self._layout.coordinates]
+        inner = self.inside._layout.by_name
+        flags = [
+            np.full(p.axis.width, p.axis.continuous and (p.name not in inner or inner[p.name].count != 1))
+            for p in self._layout.coordinates
+        ]
         mask = np.concatenate([np.zeros(0, dtype=np.bool_), *flags])
         mask.flags.writeable = False
         return mask
+
+    @cached_property
+    def box(self) -> Array:
+        """(2, dim) the lowest and the highest coordinates of new configurations: 0 and 1, or less if it is narrowed."""
+        box = inner_box(self._layout, None if self._inner is None else self._inner._layout)
+        box.flags.writeable = False
+        return box
 
     def canonical(self, config: Mapping[str, Any]) -> Config:
         """Return the canonical configuration: floats on their grid, constants filled in, options as declared.
@@ -190,6 +216,8 @@ class Space(KnowsArguments):
         """Return whether a configuration is in the space and satisfies the constraints."""
         try:
             canonical = self.canonical(config)
+            if self._inner is not None:
+                self._inner.canonical(canonical)
         except InvalidSpace:
             return False
         return self._allows(canonical)
@@ -274,6 +302,8 @@ class Space(KnowsArguments):
             >>> [c["layers"] for c in Space({"layers": Int(1, 4)}).sample(4, np.random.default_rng(0), "lhs")]
             [1, 3, 2, 4]
         """
+        if self._inner is not None:
+            return self.canonical_many(self._inner.sample(n, rng, design))
         found, tried = self._drawn(n, rng, design, max(_TRIES, 100 * n))
         if len(found) < n:
             named = ", ".join(map(repr, self._named)) or "bounds that cross"
@@ -286,11 +316,15 @@ class Space(KnowsArguments):
 
     def sample_up_to(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
         """Return up to n configurations, but at least one, from about 20 n points: fewer if few points are valid."""
+        if self._inner is not None:
+            return self.canonical_many(self._inner.sample_up_to(n, rng, design))
         return self._drawn(n, rng, design, 20 * n)[0] or self.sample(1, rng)
 
     @cached_property
     def size(self) -> int | None:
         """The number of configurations if it is finite and cheap to count, else None."""
+        if self._inner is not None:
+            return self._inner.size
         product = self._layout.size
         dependent = any(p.conditions or any(p.bounds) for p in self._layout.ordered)
         if product is None or not (dependent or self.constraints):
@@ -299,6 +333,8 @@ class Space(KnowsArguments):
 
     def enumerate(self) -> list[Config]:
         """Return every configuration; the last parameter varies fastest. Raises InvalidSpace beyond 100,000."""
+        if self._inner is not None:
+            return self.canonical_many(self._inner.enumerate())
         return [config for config in configurations(self._layout) if self._allows(config)]
 
     def mesh(self, levels: int, most: int = MOST_ROWS) -> list[Config]:
@@ -318,6 +354,8 @@ class Space(KnowsArguments):
             >>> [c["lr"] for c in Space({"lr": Float(0.01, 1.0, log=True)}).mesh(3)]
             [0.01, 0.1, 1.0]
         """
+        if self._inner is not None:
+            return self.canonical_many(self._inner.mesh(levels, most))
         axes = mesh_axes(self._layout, levels, most)
         nodes = np.meshgrid(*axes, indexing="ij") if axes else []
         points = np.stack([node.ravel() for node in nodes], axis=1) if nodes else np.empty((1, 0))
@@ -326,7 +364,7 @@ class Space(KnowsArguments):
 
     def to_json(self) -> dict[str, Any]:
         """Return the space as JSON, with the names of constraints."""
-        parameters = [{"name": name, **domain.spec()} for name, domain in self.parameters.items()]
+        parameters = [{"name": name, **domain.spec()} for name, domain in self.inside.parameters.items()]
         return {"parameters": parameters, "constraints": [c.name for c in self.constraints]}
 
     @classmethod
@@ -352,9 +390,32 @@ class Space(KnowsArguments):
         found._layout = widened(self._layout, older._layout)
         return found
 
+    def covering(self, older: Space) -> Space:
+        """Return the smallest space that contains both; if there is none, `lacking(older)` of the result says why."""
+        try:
+            return Space(cover(self._layout, older._layout), [(c.name, c.predicate) for c in self.constraints])
+        except InvalidSpace:  # an older parameter depends on one that is missing
+            return self
+
+    def narrowed_to(self, inner: Space) -> Space:
+        """Return the space for a search that continues in an inner one, with this one for what was tried before.
+
+        Configurations of both keep their values, and points are those of this space. Samples, listings and points that
+        are decoded lie inside; `contains` is about the inner space.
+        """
+        whole = copy(self)
+        whole._layout = holding(self._layout, inner._layout)
+        found = Space.__new__(Space)
+        found.parameters, found.constraints = (
+            MappingProxyType({**self.parameters, **inner.parameters}),
+            self.constraints,
+        )
+        found._layout, found._whole, found._inner = whole._layout, whole, inner
+        return found
+
     def diff(self, other: Space) -> list[str]:
         """Return how `other` differs from this space, one sentence per difference; empty if they are equal."""
-        mine, theirs, old, new = self.parameters, other.parameters, self._named, other._named
+        mine, theirs, old, new = self.inside.parameters, other.inside.parameters, self._named, other._named
         found = [f"The parameter {n!r} is gone; it was {mine[n]!r}." for n in mine if n not in theirs]
         found += [f"The parameter {n!r} is new: {theirs[n]!r}." for n in theirs if n not in mine]
         shared = [n for n in mine if n in theirs]
@@ -369,20 +430,22 @@ class Space(KnowsArguments):
         return [constraint.name for constraint in self.constraints]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Space, (list(self.parameters.items()), [(c.name, c.predicate) for c in self.constraints])
+        return Space, (list(self.inside.parameters.items()), [(c.name, c.predicate) for c in self.constraints])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Space) and not self.diff(other)
+        if not isinstance(other, Space) or self.diff(other):
+            return False
+        return dict(self.whole.parameters) == dict(other.whole.parameters)
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash(tuple(self.parameters.items()))
+        return hash(tuple(self.inside.parameters.items()))
 
     def __repr__(self) -> str:
-        lines = [f"    {name!r}: {domain!r}," for name, domain in self.parameters.items()]
+        lines = [f"    {name!r}: {domain!r}," for name, domain in self.inside.parameters.items()]
         named = f", constraints={[c.name for c in self.constraints]}" if self.constraints else ""
         return "\n".join(["Space({", *lines, "}" + named + ")"])
 
@@ -407,7 +470,8 @@ class Space(KnowsArguments):
         return self._valid(table)
 
     def _at(self, u: ArrayLike) -> Table:
-        return read_cube(self._layout, cube_points(u, self._layout.dim))
+        inner = None if self._inner is None else self._inner._layout
+        return read_cube(self._layout, cube_points(u, self._layout.dim), inner)
 
     def _valid(self, table: Table) -> list[Config]:
         """Return the configurations whose bounds do not cross and that satisfy the constraints."""

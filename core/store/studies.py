@@ -38,6 +38,7 @@ from haltune.log.history import History
 from haltune.log.outcomes import outcome_of
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem, length_argument
+from haltune.space import Space
 
 from .base import Store
 
@@ -64,7 +65,7 @@ def make(store: Store, name: str, created: Created, seed: int | None, given: Pro
     """Return the first event of a study: `created` if there is no study, or only one without a report.
 
     given, policy: the problem and the policy of `created`. The policy keeps the prior studies of its first start.
-    Raises StudyMismatch if the study was created with other settings. The space may be wider than the recorded one.
+    Raises StudyMismatch if the study was created with other settings. The space may be wider or narrower.
     seed: None accepts any seed.
     """
     if store.create(name, created):
@@ -78,7 +79,7 @@ def make(store: Store, name: str, created: Created, seed: int | None, given: Pro
     differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))
     if not differs:
         with suppress(StudyMismatch):  # the given space lacks a part of the first recorded one
-            widens(store, name, given, recorded_problem(first))
+            continued_in(store, name, given, recorded_problem(first))
             return first
     found = differences(_as_given(first.problem), _as_given(created.problem)) + found
     if (length := _length_of_nothing(store, name)) and store.replace(name, created, length):
@@ -106,21 +107,25 @@ def _length_of_nothing(store: Store, name: str) -> int:
     return length
 
 
-def widens(store: Store, name: str, given: Problem, now: Problem) -> bool:
-    """Return whether the given space is wider than the study's current space.
+def continued_in(store: Store, name: str, given: Problem, now: Problem) -> Space | None:
+    """Return the space in which the study continues with a given problem; None if it is the study's current space.
 
-    Raises StudyMismatch if it lacks a part of that space, or if `start` has other configurations.
+    Raises StudyMismatch if no space contains both, or if `start` has other configurations. Those outside a narrower
+    space may be missing there.
     """
     if given.of_log:  # accepts the space of the log
-        return False
-    found = [f"space: {lacks}" for lacks in given.space.lacking(now.space)]
+        return None
+    space = given.space if not given.space.lacking(now.space) else given.space.covering(now.space)
+    found = [f"space: {lacks}" for lacks in space.lacking(now.space)]
     if not found:
-        start = replace(now, space=given.space.widening(now.space)).start
-        wider = list(given.space.canonical_many(start))
-        found = differences({"start": wider}, {"start": list(given.start)})
+        narrowed = space != given.space
+        space = space.widening(now.space)
+        space = space.narrowed_to(given.space) if narrowed else space
+        start = [config for config in replace(now, space=space).start if space.contains(config)]
+        found = differences({"start": given.space.canonical_many(start)}, {"start": list(given.start)})
     if found:
         raise _mismatch(store, name, found)
-    return given.space != now.space
+    return None if given.space == now.space.inside else space
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:
@@ -178,7 +183,7 @@ def _as_given(problem: Mapping[str, Any]) -> dict[str, Any]:
 def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
     listing = "\n  - ".join(found)
     learns = f"With learn_from=[({store.url!r}, {name!r})] the new study learns from its trials"
-    wider = ". If your space contains the recorded one, the same study continues in it"
+    wider = ". In a wider or narrower space of the same parameters the same study continues"
     return StudyMismatch(
         f"{store.url} already has a study {name!r} with other settings:\n  - {listing}\n"
         f"Open it with the recorded settings, or use another name= or store= for the new study. {learns}, and with "

@@ -324,9 +324,12 @@ def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
 
 
 def _refuse(replica: Replica, history: History) -> bool:
-    """Log that the first enqueued configuration violates a constraint, and return True; False if it does not."""
+    """Log that the first enqueued configuration is not allowed, and return True; False if it is.
+
+    A constraint forbids it that was unknown when it was enqueued, or the space was narrowed since.
+    """
     queue, problem = history.queue, history.problem
-    if not queue or not problem.space.constraints:
+    if not queue or not (problem.space.constraints or problem.space.inside is not problem.space):
         return False
     try:
         problem.checked(queue[0], f"the enqueued configuration {settings(queue[0])} is not started")

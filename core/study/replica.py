@@ -34,7 +34,7 @@ from haltune.ranks import Part
 from haltune.store.base import Conflict, Lease, Release, Store, settled
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
-from haltune.store.studies import make, widens
+from haltune.store.studies import continued_in, make
 
 from .attempt import Attempt, Settings
 
@@ -301,7 +301,7 @@ class Replica(Copy):
         _of_this_process.add(self)
         self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
         self.price = _price_of_worker()  # of this process for an hour; None: that of the budget
-        self._widen()
+        self._change_space()
 
     def sync(self) -> History:
         """Fold the events that any worker appended, and return the history. The caller holds the lock."""
@@ -476,16 +476,19 @@ class Replica(Copy):
         found = next(self.store.read(self.name, (end := self.fold.history.position) - 1, end), None)
         return found is not None and to_json(found) == to_json(last)
 
-    def _widen(self) -> None:
-        """Log that the space is wider from here on, if the given one is."""
+    def _change_space(self) -> None:
+        """Log that the search continues in the given space, if that is not its current one."""
 
         def once() -> None:
             history = self.sync()
-            if widens(self.store, self.name, self._given, history.problem):
-                difference = " ".join(history.problem.space.diff(self._given.space))
-                event = ev.Widened(at=self.now(), space=plain(self._given.space.to_json()))
-                self.append(event, None)
-                _log.info("The space of the study %r is wider from here on: %s", self.name, difference)
+            if (space := continued_in(self.store, self.name, self._given, history.problem)) is not None:
+                difference = " ".join(history.problem.space.diff(space))
+                inner = None if space.inside is space else plain(space.to_json())
+                self.append(ev.Widened(at=self.now(), space=plain(space.whole.to_json()), inner=inner), None)
+                change, best = ("wider" if inner is None else "narrower"), self.sync().best()
+                if best is not None and not space.contains(best.config):
+                    difference += f" Trial {best.trial}, the best so far, lies outside and stays study.best."
+                _log.info("The space of the study %r is %s from here on: %s", self.name, change, difference)
 
         with self.lock:
             settled(once)

@@ -316,7 +316,7 @@ def parallel(study: Source) -> go.Figure:
 
 
 def parallel_spec(facts: Digest) -> Spec:
-    rows, domains, goal = valued(facts), facts.problem.space.parameters, facts.problem.goal
+    rows, domains, goal = valued(facts), facts.problem.space.whole.parameters, facts.problem.goal
     varying = [n for n, d in domains.items() if not isinstance(d, Constant)]
     names, metric = varying[:_AXES], plotly_text(goal.metric)
     values = [float(r.value or 0.0) for r in rows]

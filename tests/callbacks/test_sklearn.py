@@ -12,15 +12,25 @@ from paused_studies import PausesAt
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 import sklearn.metrics
+from sklearn.base import clone
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA
-from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    ExtraTreesClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from haltune import Float, Maximize, Problem, Space, Study
 from haltune.callbacks import sklearn as loops
@@ -124,8 +134,8 @@ def test_each_of_several_goals_is_scored_by_its_name():
 
 
 def test_an_estimator_that_learns_all_at_once_and_what_is_no_trial_are_refused():
-    with pytest.raises(InvalidInput, match=r"LogisticRegression has no partial_fit.*SGDClassifier"):
-        train(accuracies(), LogisticRegression())
+    with pytest.raises(InvalidInput, match=r"SVC does not train in parts.*SGDClassifier"):
+        train(accuracies(), SVC())
     with pytest.raises(InvalidInput, match=r"Study.*is not a trial"):
         train(study())
 
@@ -213,12 +223,14 @@ def test_an_estimator_without_targets_learns_and_resumes_exactly(make):
     ("estimator", "said"),
     [
         (make_pipeline(StandardScaler(), SGDClassifier()), r"pipeline\[:-1\]\.fit_transform\(x, y\)"),
-        (GradientBoostingClassifier(), r"warm_start=True.*set_params\(n_estimators=epoch\)"),
-        (HistGradientBoostingClassifier(), r"warm_start=True.*set_params\(max_iter=epoch\)"),
+        (GradientBoostingClassifier(n_iter_no_change=2), r"ends its training itself\. Leave it out"),
+        (HistGradientBoostingClassifier(early_stopping=True), "Leave it out"),
+        (RandomForestClassifier(2), r"RandomForestClassifier\(n_estimators=2\) cannot grow in 3 epochs"),
+        (AdaBoostClassifier(), "AdaBoostClassifier does not train in parts"),
         (MLPClassifier(early_stopping=True), r"Leave it out.*Maximize\('accuracy', of='best'\)"),
     ],
 )
-def test_what_cannot_be_trained_by_partial_fit_says_what_to_do(estimator, said):
+def test_what_cannot_be_trained_in_parts_says_what_to_do(estimator, said):
     trial = accuracies()
     with pytest.raises(InvalidInput, match=said):
         train(trial, estimator)
@@ -290,3 +302,86 @@ def test_ctrl_c_finishes_the_epoch_and_the_search_continues_exactly_there(tmp_pa
         with trial:
             model = train(trial)
     np.testing.assert_array_equal(model.coef_, train(accuracies(5)).coef_)
+
+
+ENSEMBLES = [
+    RandomForestClassifier(11, random_state=3),
+    RandomForestClassifier(5),  # its random state is that of the process
+    ExtraTreesClassifier(10, random_state=0),
+    GradientBoostingClassifier(n_estimators=10, subsample=0.5, random_state=0),
+    HistGradientBoostingClassifier(max_iter=10, random_state=0),
+    BaggingClassifier(n_estimators=7, random_state=0),
+]
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES, ids=lambda e: f"{type(e).__name__}-{e.random_state}")
+def test_an_ensemble_grows_to_its_full_size_and_resumes_exactly(ensemble):
+    pytest.importorskip("skops", reason="skops is not installed")
+    found = []
+    for at in ((), (2, 3)):
+        s = study(at=at)
+        for trial in s:
+            with trial:
+                np.random.seed(0 if trial.attempt == 1 else 7)  # noqa: NPY002
+                model = train(trial, ensemble)
+        best = load(s.best.checkpoint)
+        assert best.score(*HELD_OUT) == s.best.value
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.predict_proba(X)))
+    (one, values, straight), (other, same, resumed) = found
+    assert (one, other, len(values)) == (1, 3, 5)
+    assert values == same
+    np.testing.assert_array_equal(straight, resumed)
+    if ensemble.random_state is not None:  # as trained at once
+        whole = clone(ensemble).fit(X[:80], Y[:80])
+        np.testing.assert_array_equal(straight, whole.predict_proba(X))
+
+
+def test_an_ensemble_without_targets_grows_and_the_one_given_stays_as_it_is():
+    forest, trial = IsolationForest(n_estimators=9, random_state=0), FakeTrial("score", 3, maximize=True)
+    scored = {"validation": (X[80:], None), "scoring": lambda model, x, y: len(model.estimators_)}
+    fit(trial, forest, X[:80], **scored)
+    assert trial.values == [3, 6, 9]
+    assert not hasattr(forest, "estimators_")
+    assert forest.warm_start is False
+
+
+def iterates():
+    if not hasattr(LogisticRegression, "set_callbacks"):
+        pytest.skip("sklearn.callback is of scikit-learn 1.9")
+    return LogisticRegression(max_iter=40, tol=1e-12)
+
+
+def test_each_iteration_of_a_solver_is_an_epoch():
+    trial = accuracies(60)
+    model = train(trial, iterates())
+    whole = iterates().fit(X[:80], Y[:80])
+    assert trial.epochs == [*range(1, int(whole.n_iter_[0]) + 1)]
+    assert trial.values[-1] == whole.score(*HELD_OUT)
+    np.testing.assert_array_equal(model.coef_, whole.coef_)
+
+
+def test_a_solver_stops_early_and_at_the_end_of_a_full_training():
+    trial = accuracies(60, {3: STOP})
+    model = train(trial, iterates())
+    assert trial.epochs == [1, 2, 3]
+    assert trial.values[-1] == model.score(*HELD_OUT)
+    short = accuracies(2)
+    train(short, iterates())
+    assert short.epochs == [1, 2]
+
+
+def test_a_solver_does_not_pause_and_its_best_model_is_kept():
+    pytest.importorskip("skops", reason="skops is not installed")
+    s = study(at=(2,))
+    with pytest.warns(HaltuneWarning, match="solver starts again instead of continuing from a state; it keeps"):
+        for trial in s:
+            with trial:
+                train(trial, iterates())
+    assert [t.attempt for t in s.trials] == [1]
+    assert s.trials[0].epoch == 5
+    assert load(s.best.checkpoint).score(*HELD_OUT) == s.best.value
+
+
+def test_another_solver_is_refused():
+    with pytest.raises(InvalidInput, match="LogisticRegression does not train in parts"):
+        train(accuracies(), LogisticRegression(solver="saga"))

@@ -56,7 +56,7 @@ _BY_TYPE = {
                "reason": st.text()},
     ev.Raised: {"budget": st.dictionaries(st.sampled_from(["time", "cost", "epochs"]), some_epochs)},
     ev.Noted: {"trial": numbers, "text": st.text()},
-    ev.Widened: {"space": plain_mappings},
+    ev.Widened: {"space": plain_mappings, "inner": st.none() | plain_mappings},
     ev.Enqueued: {"config": plain_mappings},
     ev.Refused: {"reason": st.text()},
     ev.Finished: {"reason": st.text(), "seen": numbers},

@@ -11,6 +11,7 @@ from haltune import Choice, Float, Int, Space, Study, Trial
 from haltune.errors import StoreError
 from haltune.log.events import Event, Widened
 from haltune.policies import RandomSearch
+from haltune.study.redecide import redecide
 from haltune.study.view import read_study
 
 THIRD = 1 / 3  # on no decimal grid
@@ -38,6 +39,13 @@ def configs(study: Any) -> list[dict[str, Any]]:
 
 def widenings(store: Any) -> list[Event]:
     return [e for e in store.read("study") if isinstance(e, Widened)]
+
+
+def differing(study: Study, policy: Any) -> list[Any]:
+    """Return the decisions that a policy makes otherwise when it has only the log."""
+    decisions = list(redecide(study.problem, policy, study.events()))
+    assert len(decisions) > 5
+    return [d for d in decisions if d[1] != d[2]]
 
 
 def at_once(work: Any, url: str) -> Any:

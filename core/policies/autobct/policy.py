@@ -60,7 +60,8 @@ def controls_of(space: Space) -> Controls:
     if space.size is not None and space.size <= 49:
         configs = space.enumerate()
     elif space.dim in _LEVELS:
-        axes = np.meshgrid(*[np.linspace(0.0, 1.0, _LEVELS[space.dim])] * space.dim, indexing="ij")
+        low, high = space.box
+        axes = np.meshgrid(*list(np.linspace(low, high, _LEVELS[space.dim], axis=1)), indexing="ij")
         found = space.decode_many(np.stack([axis.ravel() for axis in axes], axis=1))
         passing = {space.key_of_canonical(c): c for c in found if space.contains(c)}
         configs = list(passing.values()) if len(passing) >= 9 else []
@@ -426,7 +427,8 @@ class AutoBCT(Policy[Trials]):
             return controls, prior, prior.on(controls.points)
 
         # not cached with constraints: they are functions, which the JSON of a space does not distinguish
-        return made() if problem.space.constraints else self._setups(repr(problem.space.to_json()), made)
+        space = problem.space
+        return made() if space.constraints else self._setups(repr((space.to_json(), space.whole.to_json())), made)
 
     @property
     def _ends(self) -> tuple[float, float] | None:

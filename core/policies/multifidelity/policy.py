@@ -534,7 +534,10 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
 
 
 def all_tried(history: History) -> bool:
-    return len(history.tried) >= (history.problem.space.size or math.inf)
+    space = history.problem.space
+    if len(history.tried) < (space.size or math.inf):
+        return False
+    return space.whole is space or history.tried.issuperset(space.keys(space.enumerate()))
 
 
 def best_paused(state: LadderState, kernel: StageKernel | None, history: History) -> Resume | None:

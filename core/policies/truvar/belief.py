@@ -91,11 +91,12 @@ def fixed_sites(space: Space, grid: GridOption) -> Sites | None:
         found = space.mesh(grid, MOST_SITES)
     elif grid is not None:
         found = [dict(config) for config in grid]
-        strange = [config for config in found if not space.contains(config)]
+        strange = [config for config in found if not space.whole.contains(config)]
         if strange or not found:
             problem = f"contains {strange[0]!r}, not a configuration of the space" if strange else "is empty"
             raise InvalidInput(f"grid {problem}. Give configurations of the space.")
-        found = space.canonical_many(found)
+        if not (found := [config for config in space.canonical_many(found) if space.contains(config)]):
+            raise InvalidInput("grid has no configuration in the narrower space. Give configurations of that space.")
     elif space.size is not None and space.size <= MOST_SITES:
         found = space.enumerate()
     else:

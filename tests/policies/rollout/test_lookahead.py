@@ -122,11 +122,11 @@ def test_the_ascent_reaches_the_top_within_the_cube_and_moves_only_what_is_free(
     def of(points):
         return -((points - top) ** 2 * [1.0, 2.0, 5.0]).sum(axis=1)
 
-    starts = np.array([[0.9, 0.2, 0.1], [0.0, 1.0, 0.7]])
-    found = ascended(of, starts, np.array([0, 1]))
+    starts, cube = np.array([[0.9, 0.2, 0.1], [0.0, 1.0, 0.7]]), np.array([[0.0] * 3, [1.0] * 3])
+    found = ascended(of, starts, np.array([0, 1]), cube)
     np.testing.assert_allclose(found[:, :2], [[0.3, 1.0]] * 2, atol=1e-3)  # the best in the cube is on its face
     np.testing.assert_array_equal(found[:, 2], starts[:, 2])
-    assert len(ascended(of, starts, np.array([], dtype=int))) == 0
+    assert len(ascended(of, starts, np.array([], dtype=int), cube)) == 0
 
 
 @pytest.mark.parametrize("horizon", [2, pytest.param(3, marks=pytest.mark.slow)])
