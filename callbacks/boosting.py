@@ -20,6 +20,9 @@ FORGETS = (
     "early stopping would forget earlier rounds: the log lacks them, because of every=, record='monitor' or "
     "trial.folds()"
 )
+RECOUNTS = (
+    "{} would count the rounds of {} from 0 again (a callback of your own can set the parameter by {}, which continues)"
+)
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 
 
