@@ -15,7 +15,7 @@ from haltune.study.trial import Fold
 
 from .reporter import Reporter, missing, two_callbacks
 
-CANNOT_FOLD = "takes no boosters to continue from, so it cannot be paused"
+CANNOT_FOLD = "takes no boosters to continue from"
 FORGETS = (
     "early stopping would forget earlier rounds: the log lacks them, because of every=, record='monitor' or "
     "trial.folds()"
