@@ -51,7 +51,8 @@ class Unsaved(Portable):
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
         self._attributes = Attributes()
-        theirs = () if objects.of_library(type(trainer).__module__) else _assigned(type(trainer))
+        kind: type = type(trainer)
+        theirs = () if objects.of_library(kind.__module__) else _assigned(kind)
         self._of_trainer = Attributes(*theirs)  # what a class of the program adds to the Trainer
         self._pass: dict[str, Any] = {}  # random states at the start of the present pass
         self._print: Any = None  # random states before the data are read

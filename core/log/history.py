@@ -442,10 +442,11 @@ class History:
         if isinstance(event, ev.Created):
             if problem.spacing is not None and problem.grid is None:  # a later event sets it
                 problem = replace(problem, spacing=None)
-            recorded, start = event.problem.get("space"), event.problem.get("start", ())
+            recorded, start, inner_json = event.problem.get("space"), event.problem.get("start", ()), None
         else:
-            recorded, start = event.space, problem.start
-        same = recorded == problem.space.to_json() and problem.space.whole is problem.space
+            recorded, start, inner_json = event.space, problem.start, event.inner
+        narrow = inner_json is not None or problem.space.whole is not problem.space
+        same = recorded == problem.space.to_json() and not narrow
         if recorded is None or (same and list(start) == list(problem.start)):
             return problem
         try:
@@ -456,7 +457,7 @@ class History:
             lacks = space.lacking(problem.space)
             if not lacks:
                 space = space.widening(problem.space)
-                inner = event.inner and Space.from_json(event.inner, functions)
+                inner = None if inner_json is None else Space.from_json(inner_json, functions)
                 lacks = space.lacking(inner) if inner else []
                 if not lacks:
                     return replace(problem, space=space.narrowed_to(inner) if inner else space)

@@ -45,7 +45,7 @@ class _Model:
     """What a plain loop trains."""
 
     weights: Updated  # that its last report followed, or its first one
-    handles: bool  # an error was being handled
+    handles: int  # id of the error that was being handled, or 0
     reports: int
     former: _Model | None  # trained before
 
@@ -227,18 +227,20 @@ class Trial(Port, KnowsAttributes):
         or raised the error that is handled now. The retry reports the first position again; without positions, one of
         the two models has several reports. One report for each of several models is no retry.
         """
-        updated, handles, last = updates.take(), sys.exc_info()[0] is not None, self._trains
+        updated, handled, last = updates.take(), sys.exc_info()[1], self._trains
         if updated is None:
             return 0
         if last is not None and updated.shares(last.weights):
             last.reports += 1
         else:
-            self._trains = _Model(updated, handles, 1, None if last is None else replace(last, former=None))
+            self._trains = _Model(
+                updated, 0 if handled is None else id(handled), 1, None if last is None else replace(last, former=None)
+            )
         now = self._trains
         assert now is not None
         if (former := now.former) is None or not this().alone:
             return 0
-        failed = now.handles and not former.handles
+        failed = now.handles not in (0, former.handles)  # CatBoost leaves an error handled for good
         gone = failed or not former.weights.alive or former.weights.shapes == updated.shapes
         if position is not None:
             again = gone and now.reports == 1 and position <= (self._first or 0.0)

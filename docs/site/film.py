@@ -3,7 +3,7 @@
     python docs/site/film.py
 
 CSS moves the picture. Where nothing moves (print, or a reader who prefers less motion) it shows the end of the search.
-The README's alternative text is written with it, because it has the numbers of the search.
+The README's alternative text and its log are written with it, because they have the numbers of the search.
 """
 
 from __future__ import annotations
@@ -68,15 +68,23 @@ def percent(share: float) -> str:
     return f"{100 * share * RUN / (RUN + HOLD):.2f}%"
 
 
-def searched(folder: str) -> RecordedStudy:
-    """Run the README's program in a folder and return its study."""
+def searched(folder: str) -> tuple[RecordedStudy, list[str]]:
+    """Run the README's program in a folder and return its study, and the lines that it logged."""
     from haltune.study.view import read_study
 
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     program = next(block for block in blocks if "load_digits" in block)
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=folder, env=environment, check=True)
-    return read_study(f"{folder}/first.db")
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    ran = subprocess.run(command, cwd=folder, env=environment, check=True, stderr=subprocess.PIPE, text=True)
+    return read_study(f"{folder}/first.db"), ran.stderr.splitlines()
+
+
+def shortened(lines: list[str]) -> str:
+    """The first five lines of a log, the first of a training in full, and how it ended."""
+    full = next(line for line in lines if "trained in full, " in line)
+    over = next(line for line in lines if line.startswith("The search is over"))
+    return "\n".join([*lines[:5], "...", full, "...", over])
 
 
 def filmed(study: RecordedStudy) -> tuple[Any, str]:
@@ -159,11 +167,14 @@ def filmed(study: RecordedStudy) -> tuple[Any, str]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        sheet, words = filmed(searched(folder))
+        study, lines = searched(folder)
+        sheet, words = filmed(study)
     print(sheet.write(ROOT / "docs" / "figures"))
     for page in (README, INDEX):
         text = page.read_text(encoding="utf-8")
-        page.write_text(re.sub(r"!\[[^\]]*\](?=\([\w/]*film\.svg\))", f"![{words}]", text), encoding="utf-8")
+        text = re.sub(r"!\[[^\]]*\](?=\([\w/]*film\.svg\))", f"![{words}]", text)
+        text = re.sub(r"(?<=\n```\n)A larger .*?(?=\n```)", lambda _: shortened(lines), text, flags=re.DOTALL)
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

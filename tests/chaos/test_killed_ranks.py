@@ -10,8 +10,6 @@ import pytest
 
 from haltune.study.view import read_study
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
-
 PROGRAM = """
 import os, signal, sys
 import torch, torch.distributed as dist
@@ -39,6 +37,7 @@ for trial in study:
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_rank_ends_no_search_and_no_epoch_counts_twice(killed: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "search.py").write_text(PROGRAM)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*torchrun, "--max-restarts", "2", "search.py", str(killed)], cwd=tmp_path, check=True, timeout=300)

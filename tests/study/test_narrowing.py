@@ -86,6 +86,18 @@ def test_it_is_narrowed_widened_and_narrowed_again(wide: Study) -> None:
     assert study.history.problem.space.whole.parameters["lr"] == Float(1e-4, 5.0, log=True)
 
 
+def test_a_space_that_was_widened_is_narrowed_to_less_than_it_was() -> None:
+    store = MemoryStore()
+    small = {"lr": Float(1e-3, 1e-1, log=True), "layers": 2, "kernel": "rbf"}
+    search(study_in(Space(small), store), height)
+    search(
+        study_in(Space({**small, "lr": Float(1e-4, 1.0, log=True), "layers": Choice([2, 8])}), store, trials=8), height
+    )
+    inner = Space({**small, "lr": Float(1e-2, 0.3, log=True)})
+    study = search(study_in(inner, store, trials=12), height)
+    assert new_outside(study, 8, inner) == []
+
+
 def test_a_best_trial_outside_stays_the_best_and_is_named(wide: Study, caplog: pytest.LogCaptureFixture) -> None:
     best = wide.best
     assert best is not None

@@ -55,7 +55,7 @@ def test_reopening_with_other_settings_lists_what_differs() -> None:
         assert words in text
     assert "seed: recorded 1, given 2" in text
     assert "another name= or store= for the new study. With learn_from=[('memory', 'study')] the new study" in text
-    assert text.endswith("If your space contains the recorded one, the same study continues in it")
+    assert text.endswith("In a wider or narrower space of the same parameters the same study continues")
     with pytest.raises(StudyMismatch, match=r"goal\.metric"):
         Study(Problem(SPACE, Maximize("f1", (0, 1)), 6), GPUCB(), store)
     with pytest.raises(StudyMismatch, match=r"policy\.policy"):

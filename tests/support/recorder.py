@@ -31,7 +31,7 @@ from haltune.errors import HaltuneWarning
 from haltune.log.events import plain
 from haltune.policies import MultiFidelity, RandomSearch
 from haltune.store.sqlite import SqliteStore
-from haltune.store.studies import ask_of, hold, lift, raise_limits
+from haltune.store.studies import ask_of, hold, lift, note_on, raise_limits
 from haltune.study.session import clocked
 from haltune.study.view import StudyView, read_study
 
@@ -167,7 +167,7 @@ def queue(here: Recorder) -> None:
 
 
 def wishes(here: Recorder) -> None:
-    """A trial stopped and one paused by the user, a search that was paused, limits that were raised, prices."""
+    """A trial stopped and one paused by the user, a note, a search that was paused, raised limits, prices."""
     study = here.study("wishes", problem(4), RandomSearch(), Budget(trials=3, money=9.0, price=3.0))
     for wish in ("stop", "pause"):
         trial = begun(study)
@@ -177,6 +177,7 @@ def wishes(here: Recorder) -> None:
             study.sync()
         here.train(trial, 1)
         trial.finish()
+    note_on(here.store, "wishes", study.history, 0, "a plateau #again")
     trial = begun(study)
     here.train(trial, 1)
     hold(here.store, "wishes", "lunch")
@@ -190,7 +191,7 @@ def wishes(here: Recorder) -> None:
 
 
 def widened(here: Recorder) -> None:
-    """A space that was widened while a trial ran."""
+    """A space that was widened while a trial ran, then narrowed."""
     narrow = problem(4, Space({**SPACE.parameters, "layers": type(SPACE.parameters["layers"])(1, 2)}))
     first = here.study("widened", narrow, RandomSearch(), Budget(trials=4))
     trial = begun(first)
@@ -199,6 +200,9 @@ def widened(here: Recorder) -> None:
     here.train(trial)
     trial.finish()
     here.search(other)
+    parameters = {name: p for name, p in SPACE.parameters.items() if name not in ("kernel", "degree")}
+    narrow = problem(4, Space({**parameters, "layers": type(SPACE.parameters["layers"])(2, 3), "kernel": "rbf"}))
+    here.search(here.study("widened", narrow, RandomSearch(), Budget(trials=6)))
 
 
 def running(here: Recorder) -> None:

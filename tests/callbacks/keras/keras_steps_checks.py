@@ -38,7 +38,7 @@ def test_steps_of_the_optimizer_are_counted():
 
 
 def test_a_fit_of_fewer_steps_is_warned_of():
-    with pytest.warns(HaltuneWarning, match=r"plans 6 steps, but .* Give the loop trial\.max_steps"):
+    with pytest.warns(HaltuneWarning, match=r"plans 6 steps, but .* [Gg]ive the loop trial\.max_steps"):
         fit(HaltuneCallback(counting("step", 9)))
 
 
