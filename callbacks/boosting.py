@@ -15,10 +15,13 @@ from haltune.study.trial import Fold
 
 from .reporter import Reporter, missing, two_callbacks
 
-CANNOT_FOLD = "takes no boosters to continue from, so it cannot be paused"
+CANNOT_FOLD = "takes no boosters to continue from"
 FORGETS = (
     "early stopping would forget earlier rounds: the log lacks them, because of every=, record='monitor' or "
     "trial.folds()"
+)
+RECOUNTS = (
+    "{} would count the rounds of {} from 0 again (a callback of your own can set the parameter by {}, which continues)"
 )
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 

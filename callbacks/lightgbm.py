@@ -7,8 +7,9 @@ boosters, so its trials do not pause, and Ctrl-C ends them at once.
 A pause saves the booster as text. LightGBM does not save its random generators. So a training that draws from them
 (bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss", boosting="dart") is
 not paused, and a warning says so; neither is a random forest (boosting="rf") or linear_tree. LightGBM's early stopping
-continues in a resumed training. reset_parameter does not: LightGBM counts its rounds from 0 again. Write `start =
-trial.epoch` before the training (later it counts the reports) and `learning_rate=lambda i: rate(start + i)`.
+continues in a resumed training. With reset_parameter a training is not paused, because LightGBM would count its rounds
+from 0 again. Instead, call `env.model.reset_parameter({"learning_rate": rate(env.iteration)})` in a callback of your
+own, with `before_iteration = True`.
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
 of="best" those up to its best.
@@ -27,12 +28,24 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from .base import Reporting
-from .boosting import CANNOT_FOLD, FORGETS, advise_best, begin, full_name, given_by, keep_best, named, recorded
+from .boosting import (
+    CANNOT_FOLD,
+    FORGETS,
+    RECOUNTS,
+    advise_best,
+    begin,
+    full_name,
+    given_by,
+    keep_best,
+    named,
+    recorded,
+)
 from .reporter import digest
 
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose initial scores are the predictions of a booster
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
 _FOREST = 'a random forest (boosting="rf") cannot be continued: use gbdt, or a policy that only stops'
+_RECOUNTS = RECOUNTS.format("LightGBM", "reset_parameter", "env.iteration")
 _BOOSTING = ("boosting", "boosting_type", "boost")
 _SETS = (
     "valid_sets=[held_out], or fit eval_set=[(x, y)]; the metric's name is then 'valid_0-l2' or what LightGBM prints "
@@ -82,6 +95,7 @@ class HaltuneCallback(Reporting):
     _given = 0  # rounds that the trial started with
     _name = ""  # the full name of the metric
     _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
+    _recounts = False  # whether a parameter is set by the round of this training
 
     def __init__(
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all", every: int = 1
@@ -140,18 +154,21 @@ class HaltuneCallback(Reporting):
         self._reporter.begin(model=env.model, position=self._before, of=given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end_unseen(env))
-        self._follow_early_stopping(env)
+        self._read_callbacks(env)
 
-    def _follow_early_stopping(self, env: Any) -> None:
-        """Let LightGBM's early stopping continue after a pause, and end the fit before it cuts the booster.
+    def _read_callbacks(self, env: Any) -> None:
+        """Look for LightGBM's reset_parameter and early stopping among the other callbacks.
 
-        A callback has no access to the others, so their list is read from the call. Without it, a resumed trial would
-        be stopped at other rounds than one that never paused.
+        Early stopping is to continue after a pause, and the fit to end before it cuts the booster. A callback has no
+        access to the others, so their lists are read from the call. Without them, a resumed trial would be stopped at
+        other rounds than one that never paused.
         """
-        from lightgbm.callback import _EarlyStoppingCallback
+        from lightgbm.callback import _EarlyStoppingCallback, _ResetParameterCallback
 
         frame = caller("train", "lightgbm.")
-        callbacks = [] if frame is None else frame.f_locals["callbacks_after_iter"]
+        known = {} if frame is None else frame.f_locals
+        earlier, callbacks = known.get("callbacks_before_iter", []), known.get("callbacks_after_iter", [])
+        self._recounts = any(isinstance(c, _ResetParameterCallback) for c in earlier)
         self._stoppers = []
         for at, stopper in enumerate(callbacks):
             if isinstance(stopper, _EarlyStoppingCallback) and stopper.enabled and _kind(env) != "dart":
@@ -177,7 +194,7 @@ class HaltuneCallback(Reporting):
         write, names = _writing(env.model), {f"{row[0]}-{row[1]}" for row in env.evaluation_result_list}
         if write is None:
             self._reporter.decline(_CV, always=True)
-        elif why := _inexact(env):
+        elif why := _RECOUNTS if self._recounts else _inexact(env):
             self._reporter.decline(why, always=True)
         elif self._stoppers and not names <= recorded(self._reporter, self._name, epoch).keys():
             self._reporter.decline(FORGETS, always=True)

@@ -6,9 +6,9 @@ continue boosters, so its trials do not pause, and Ctrl-C ends them at once.
 
 A pause saves the booster (.ubj). XGBoost does not save its random generators. So a training that draws from them
 (subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, and a warning says so.
-EarlyStopping continues in a resumed training. LearningRateScheduler does not: XGBoost counts its rounds from 0 again.
-Write `start = trial.epoch` before the training (later it counts the reports), `lambda round: rate(start + round)` and
-params["eta"] = rate(start - 1).
+EarlyStopping continues in a resumed training. With a LearningRateScheduler a training is not paused, because XGBoost
+would count its rounds from 0 again. Instead, call `model.set_param("learning_rate", rate(model.num_boosted_rounds()))`
+in `before_iteration` of a callback of your own.
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
 of="best" those up to its best.
@@ -27,7 +27,19 @@ from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
 
 from .base import Reporting
-from .boosting import CANNOT_FOLD, FORGETS, STARTED, advise_best, begin, full_name, given_by, keep_best, named, recorded
+from .boosting import (
+    CANNOT_FOLD,
+    FORGETS,
+    RECOUNTS,
+    STARTED,
+    advise_best,
+    begin,
+    full_name,
+    given_by,
+    keep_best,
+    named,
+    recorded,
+)
 from .reporter import digest
 
 if TYPE_CHECKING:
@@ -36,6 +48,7 @@ else:
     _Base = object
 
 _CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops"
+_RECOUNTS = RECOUNTS.format("XGBoost", "LearningRateScheduler", "model.num_boosted_rounds()")
 _RANDOM = {("feature_selector", "random"), ("feature_selector", "shuffle"), ("lambdarank_pair_method", "mean")}
 _OWNER = "haltune_trial"  # attribute of a booster while it trains: its trial
 _EVALS = (
@@ -169,8 +182,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _cannot_pause(self, model: Any, metrics: dict[str, float], name: str) -> str | None:
         """Return why a resumed training would differ, or None."""
+        from xgboost.callback import LearningRateScheduler
+
         if _folds(model):
             return _CV
+        if any(isinstance(c, LearningRateScheduler) for c in _callbacks("after_iteration")):
+            return _RECOUNTS
         if drawing := _drawing(model):
             return f"XGBoost does not save the random numbers of {drawing}, so a resumed training would differ"
         rounds = model.num_boosted_rounds() - self._given

@@ -188,7 +188,7 @@ def outcome(log: Log, budget: Budget) -> Outcome:
         error = (failed.error or "no error was recorded").partition("\n")[0]
         return Outcome(False, f"the search can continue, but trial {failed.id} failed: {clipped(error, 200)}")
     trained = f", with {plural(unfinished, 'unfinished trial')}" if unfinished else ""
-    return Outcome(False, f"the search continues{trained}")
+    return Outcome(False, f"the search {'continues' if history.running else 'can continue'}{trained}")
 
 
 def _full(log: Log, history: History, budget: Budget) -> str | None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -69,6 +70,16 @@ def test_a_training_that_would_resume_with_other_random_numbers_is_not_paused_an
     assert name in ours[0]
     assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6), (1, 6)]
     np.testing.assert_array_equal(lib.scores(model), lib.scores(lib.train(rounds=6, **params)[0]))
+
+
+def test_a_schedule_whose_rounds_start_again_is_not_paused_and_says_what_continues(gradient):
+    s = pausing_study(at=(3,), epochs=6, metric=gradient.monitor, verbose=0)
+    rates = partial(gradient.recounting, lambda round: 0.5 / (1 + round))
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"rounds of .* from 0 again .* continues\); it keeps training"):
+            booster, _ = gradient.attempt(trial, gradient.callback(trial), rates())
+    assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6)]
+    np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(gradient.train(rates(), rounds=6)[0]))
 
 
 # early stopping of the library

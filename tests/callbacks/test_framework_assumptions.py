@@ -616,9 +616,12 @@ def lightgbm_call():
         seen.data = env.model.train_set is data
         known = caller("train", "lightgbm.").f_locals
         seen.callbacks, seen.continued = known["callbacks_after_iter"], "init_model" in known
+        seen.earlier = known["callbacks_before_iter"]
 
     seen.spy = spy
-    lgb.train({"verbose": -1, "min_data_in_leaf": 1}, data, 1, callbacks=[spy])
+    rates = lgb.reset_parameter(learning_rate=[0.1])
+    lgb.train({"verbose": -1, "min_data_in_leaf": 1}, data, 1, callbacks=[spy, rates])
+    seen.sets = seen.earlier == [rates] and isinstance(rates, lgb.callback._ResetParameterCallback)
     seen.early = lgb.early_stopping(1).order
     return seen
 
@@ -670,6 +673,10 @@ BOOSTERS = {
     "LightGBM: train() has its callbacks in a list callbacks_after_iter, and its init_model": (
         "early stopping would count from its start in a resumed trial, and another trial's model could be continued",
         lambda: (seen := lightgbm_call()).continued and seen.callbacks == [seen.spy],
+    ),
+    "LightGBM: train() has reset_parameter's callback in a list callbacks_before_iter": (
+        "a trial whose schedule starts again at a resume would pause",
+        lambda: lightgbm_call().sets,
     ),
     "LightGBM: early stopping has a later order than haltune's callback": (
         "the last round before early stopping would not be reported",

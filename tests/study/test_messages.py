@@ -270,3 +270,11 @@ def test_a_configuration_that_is_not_enqueued_says_why_and_what_to_do(said):
         "Not enqueued: trial 0 has this configuration (failed). To train it once more, call "
         "study.enqueue(config, again=True)."
     )
+
+
+def test_a_search_in_which_nothing_trains_can_continue():
+    study = Study(PROBLEM, RandomSearch(trials=2), seed=0)
+    trial = study.ask()
+    assert study.outcome.reason == "the search continues, with 1 unfinished trial"
+    trial.interrupt()
+    assert study.outcome.reason == "the search can continue, with 1 unfinished trial"

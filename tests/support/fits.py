@@ -227,7 +227,7 @@ class Booster(Fit):
         """rate: of a round. Options that are functions are called with the trial."""
         given = {k: v(trial) if callable(v) else v for k, v in options.items()}
         if rate is not None:
-            callbacks, given = (*callbacks, self.schedule(rate, trial)), given | self.first_rate(rate, trial)
+            callbacks = (*callbacks, self.schedule(rate))
         return self.train(*callbacks, rounds=int(trial.max_epochs - trial.epoch), start=trial.checkpoint, **given)
 
 
@@ -277,12 +277,17 @@ class XGBoost(Booster):
         before = {"before_iteration": lambda _, model, epoch, log: bool(call(epoch + 1))}
         return type("Calls", (self.package.callback.TrainingCallback,), before)()
 
-    def schedule(self, rate, trial):
-        start = trial.epoch
-        return self.package.callback.LearningRateScheduler(lambda i: rate(i + start))
+    def schedule(self, rate):
+        """A callback of the user's own: rate(round) by the booster's count."""
 
-    def first_rate(self, rate, trial):
-        return {"eta": rate(trial.epoch - 1) if trial.epoch else 0.7}
+        def before(_, model, epoch, log):
+            model.set_param("learning_rate", rate(model.num_boosted_rounds()))
+            return False
+
+        return type("Rates", (self.package.callback.TrainingCallback,), {"before_iteration": before})()
+
+    def recounting(self, rate):
+        return self.package.callback.LearningRateScheduler(rate)
 
 
 class LightGBM(Booster):
@@ -332,12 +337,17 @@ class LightGBM(Booster):
         calls.before_iteration = True
         return calls
 
-    def schedule(self, rate, trial):
-        start = trial.epoch
-        return self.package.reset_parameter(learning_rate=lambda i: rate(i + start))
+    def schedule(self, rate):
+        """A callback of the user's own: rate(round) by the booster's count."""
 
-    def first_rate(self, rate, trial):
-        return {}
+        def rates(env):
+            env.model.reset_parameter({"learning_rate": rate(env.iteration)})
+
+        rates.before_iteration = True
+        return rates
+
+    def recounting(self, rate):
+        return self.package.reset_parameter(learning_rate=rate)
 
 
 class CatBoost(Booster):
