@@ -36,7 +36,7 @@ def begin(booster: Any) -> None:
 def given_by(trial: Trial, package: str, argument: str) -> int | None:
     """Return the trial of the study whose file the training under way was given to continue, or None.
 
-    Callbacks are not told, so it is read from the call. Without it, a trial could continue another trial's model.
+    Callbacks do not get it, so it is read from the call. Without it, a trial could continue another trial's model.
     argument: of the library's function `train`.
     """
     frame = caller("train", package)

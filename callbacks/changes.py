@@ -1,7 +1,7 @@
 """What changes in a training besides the weights, to save it or to say that it cannot be saved.
 
 `Attributes` follows the attributes of the program's objects, such as callbacks. `extras` returns what a torch
-model holds that is not in its state_dict. `fingerprint` tells whether weights are others.
+model holds that is not in its state_dict. `fingerprint` shows whether weights are others.
 """
 
 from __future__ import annotations

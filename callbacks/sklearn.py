@@ -158,17 +158,17 @@ def _iterations(
     """Train by one `fit`, of which each iteration is an epoch; return the trained estimator."""
     from sklearn.base import clone
 
-    loop = _Solver(trial, verbose, save=_saving(trial, lambda: told.model), suffix=_SUFFIX)
-    told = _Iterations(loop, score)
-    model = clone(estimator).set_callbacks(told)
+    loop = _Solver(trial, verbose, save=_saving(trial, lambda: iterations.model), suffix=_SUFFIX)
+    iterations = _Iterations(loop, score)
+    model = clone(estimator).set_callbacks(iterations)
     try:
-        told.opens()
+        iterations.opens()
         model.fit(x, **columns)
     except _Ended:
-        return told.model
+        return iterations.model
     finally:
-        told.epochs.close()
-    if told.model is None:
+        iterations.epochs.close()
+    if iterations.model is None:
         raise InvalidInput(
             f"This {type(model).__name__} reported no iteration to sklearn.callback. Train it as a whole and report "
             "once, with max_epochs=1."

@@ -20,7 +20,6 @@ import argparse
 import math
 import warnings
 import zlib
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,7 @@ class Drawn:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.rng = rng = np.random.default_rng([zlib.crc32(b"drawn"), number])
+        rng = np.random.default_rng([zlib.crc32(b"drawn"), number])
         self.horizon = round(math.exp(rng.uniform(math.log(8), math.log(100))))
         self.of = str(rng.choice(["last", "best"]))
         d = int(rng.integers(2, 15))
@@ -148,24 +147,23 @@ class Drawn:
 
 def one(number: int, asked: list[tuple[str, int]], args: argparse.Namespace) -> str:
     """Run the searches of an instance and write them down."""
-    from live_trainings.peers import PEERS
+    from live import methods
     from live_trainings.runs import Seat, training_seed, write
-    from live_trainings.searches import OWN, Limits, expression
+    from live_trainings.searches import Limits
 
     warnings.simplefilter("ignore")
-    given = dict(text.split("=", 1) for text in args.policy)
-    methods = OWN | PEERS | {label: expression(text) for label, text in given.items()}
+    known = methods(args.policy)
     instance: Any = Drawn(number)
     seats = []
     for label, seed in asked:
         limits = Limits(args.trainings, False, seed)
-        seat = Seat(label, instance, limits, methods[label](instance, limits))
+        seat = Seat(label, instance, limits, known[label](instance, limits))
         curves: dict[int, tuple[Array, Array]] = {}
         value = None
         while seat.next(value):
             turn = seat.turn
             assert turn is not None
-            if turn.trial not in curves or turn.evaluations == 0:
+            if turn.trial not in curves:
                 curves[turn.trial] = instance.curve(turn.config, training_seed(instance, seed, turn.trial))
             value, true = (float(values[turn.evaluations]) for values in curves[turn.trial])
             if not seat.note(value, true, turn.evaluations + 1):
@@ -176,8 +174,7 @@ def one(number: int, asked: list[tuple[str, int]], args: argparse.Namespace) -> 
 
 
 def main() -> None:
-    from live import FRESH, numbers
-    from live_trainings.runs import read
+    from live import FRESH, missing, numbers
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--instances", type=numbers, default=numbers("0-59"))
@@ -188,22 +185,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--into", type=Path, default=Path("build/drawn"))
     parser.add_argument("--fresh", action="store_true", help=f"instances from {FRESH} on, once")
+    parser.set_defaults(families=["drawn"], by="epochs", label_suffix="")
     args = parser.parse_args()
     if max(args.instances) >= FRESH and not args.fresh:
         parser.error(f"instances from {FRESH} on are fresh: nothing may be chosen on them. Pass --fresh")
-    labels = [*filter(None, args.methods.split(",")), *(text.split("=", 1)[0] for text in args.policy)]
-    known = {(x["instance"], x["method"], x["seed"], x["trainings"]) for x in read(args.into)}
-    asked = {
-        n: [(m, s) for s in range(args.seeds) for m in labels if (n, m, s, args.trainings) not in known]
-        for n in args.instances
-    }
+    args.methods = [*filter(None, args.methods.split(",")), *(text.split("=", 1)[0] for text in args.policy)]
     with get_context("spawn").Pool(args.processes) as pool:
-        for text in pool.imap(partial(_one, args=args), [(n, a) for n, a in asked.items() if a]):
-            print(text, flush=True)
-
-
-def _one(job: tuple[int, list[tuple[str, int]]], args: argparse.Namespace) -> str:
-    return one(*job, args)
+        for job in [pool.apply_async(one, (number, asked, args)) for _, number, asked in missing(args)]:
+            print(job.get(), flush=True)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ import time
 import warnings
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 FRESH = 100  # the first instance on which nothing may be chosen
 
@@ -41,22 +42,27 @@ def numbers(text: str) -> list[int]:
     return [n for part in parts for n in range(int(part[0]), int(part[-1]) + 1)]
 
 
+def methods(policies: list[str]) -> dict[str, Any]:
+    """All searches by their labels, with those of --policy."""
+    from live_trainings.peers import PEERS
+    from live_trainings.searches import OWN, expression
+
+    given = dict(text.split("=", 1) for text in policies)
+    return OWN | PEERS | {label: expression(text) for label, text in given.items()}
+
+
 def one(family: str, number: int, asked: list[tuple[str, int]], args: argparse.Namespace) -> str:
     """Run the searches of an instance and write them down. Returns what to print."""
     import torch
     from live_trainings.families import FAMILIES
-    from live_trainings.peers import PEERS
     from live_trainings.runs import together, write
-    from live_trainings.searches import OWN, expression
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     began = time.process_time()
-    given = dict(text.split("=", 1) for text in args.policy)
-    methods = OWN | PEERS | {label: expression(text) for label, text in given.items()}
     instance = FAMILIES[family](number, args.data, args.device)
-    seats = together(instance, methods, asked, args.trainings, args.by == "cost")
+    seats = together(instance, methods(args.policy), asked, args.trainings, args.by == "cost")
     for seat in seats:
         seat.label += args.label_suffix
     write(args.into / f"{family}.jsonl", seats)

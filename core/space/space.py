@@ -406,10 +406,8 @@ class Space(KnowsArguments):
         whole = copy(self)
         whole._layout = holding(self._layout, inner._layout)
         found = Space.__new__(Space)
-        found.parameters, found.constraints = (
-            MappingProxyType({**self.parameters, **inner.parameters}),
-            self.constraints,
-        )
+        found.parameters = MappingProxyType({**self.parameters, **inner.parameters})
+        found.constraints = self.constraints
         found._layout, found._whole, found._inner = whole._layout, whole, inner
         return found
 

@@ -128,8 +128,8 @@ class Checkpoints:
 
     def output_of(self, trial: int) -> Path:
         """Return the file with the output of a trial that a worker process trained, if no other folder was named."""
-        beside = self.folder.parent.suffix == ".checkpoints"
-        folder = self.folder.parent.with_suffix(".logs") / self.folder.name if beside else self.folder / "logs"
+        default = self.folder.parent.suffix == ".checkpoints"
+        folder = self.folder.parent.with_suffix(".logs") / self.folder.name if default else self.folder / "logs"
         return folder / f"trial-{trial}.log"
 
     def begin(

@@ -44,8 +44,8 @@ from .base import Store
 
 _log = logging.getLogger("haltune")
 _ANY = 2**31 - 1  # a position beyond every log: the event conflicts with none
-# a log with only these events has no reports
 _NOTE = 2000  # characters of a note
+# a log with only these events has no reports
 _UNREPORTED = (Created, Budgeted, Started, Resumed, Slept, Ended, Expired, Finished)
 
 

@@ -364,9 +364,11 @@ class Logger:
             self._say(line, "cyan")
 
     def _title(self, history: History, budget: Budget) -> None:
-        if self._clock() < self._retitle or not _at_a_terminal():
+        if (now := self._clock()) < self._retitle:
             return
-        self._retitle = self._clock() + _BETWEEN_TITLES
+        self._retitle = now + _BETWEEN_TITLES
+        if not _at_a_terminal():
+            return
         share, left = _remaining(history, budget)
         parts = [spending_line(history, budget), lead_of(history)]
         first = f"haltune {share:.0%}{left}" if share is not None else "haltune"

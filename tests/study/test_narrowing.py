@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from everyone import each_class
-from widened import WIDE, configs, differing, height, study_in, widenings
-from worlds import LAWFUL, Clock, Crash, MortalStore, ending, problem, search, small_study, train
+from widened import WIDE, configs, crashed_and_continued, differing, height, study_in, widenings
+from worlds import LAWFUL, ending, problem, search, small_study, train
 
 from haltune import Budget, Choice, Float, Int, Problem, Space, Study, Trial, load_study
 from haltune.errors import HaltuneWarning, InvalidInput, StudyMismatch
@@ -183,11 +183,6 @@ def test_a_process_killed_at_the_narrowing_reaches_the_same_end() -> None:
     expected = ending(searched(whole))
     at = next(n for n, e in enumerate(whole.read("study")) if e.kind == "widened")
     for life, after in [(at - 1, True), (at, False), (at, True), (at + 1, False)]:
-        clock = Clock()
-        store = MortalStore(life, after, clock)
-        with pytest.raises(Crash):
-            searched(store)
-        store.revive()
-        clock.now += 1e6  # the lease of the dead process has expired
-        assert ending(searched(store)) == expected
-        assert len(widenings(store)) == 1
+        study = crashed_and_continued(searched, life, after)
+        assert ending(study) == expected
+        assert len(widenings(study.store)) == 1

@@ -15,6 +15,7 @@ from widened import (
     WIDE,
     at_once,
     configs,
+    crashed_and_continued,
     differing,
     height,
     study_in,
@@ -23,7 +24,7 @@ from widened import (
     widenings,
 )
 from workers import together
-from worlds import LAWFUL, Clock, Crash, MortalStore, ending, search, train
+from worlds import LAWFUL, ending, search, train
 
 from haltune import Budget, Choice, Finish, Float, Int, Maximize, Problem, Space, Study, Trial, load_study
 from haltune.errors import InvalidInput, StudyMismatch
@@ -115,14 +116,9 @@ def test_a_process_killed_at_any_append_before_or_after_the_widening_reaches_the
     at = next(n for n, e in enumerate(log) if isinstance(e, Widened))
     near = {(life, after) for life in range(at - 1, at + 2) for after in (True, False)}
     for life, after in sorted({*near, *((n, n % 2 == 0) for n in range(1, len(log), 9))}):
-        clock = Clock()
-        store = MortalStore(life, after, clock)
-        with pytest.raises(Crash):
-            searched(store)
-        store.revive()
-        clock.now += 1e6  # the lease of the dead process has expired
-        assert ending(searched(store)) == expected
-        assert len(widenings(store)) == 1
+        study = crashed_and_continued(searched, life, after)
+        assert ending(study) == expected
+        assert len(widenings(study.store)) == 1
 
 
 OTHERS = {

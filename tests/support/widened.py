@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
-from worlds import problem, small_study
+import pytest
+from worlds import Clock, Crash, MortalStore, problem, small_study
 
 from haltune import Choice, Float, Int, Space, Study, Trial
 from haltune.errors import StoreError
@@ -46,6 +48,17 @@ def differing(study: Study, policy: Any) -> list[Any]:
     decisions = list(redecide(study.problem, policy, study.events()))
     assert len(decisions) > 5
     return [d for d in decisions if d[1] != d[2]]
+
+
+def crashed_and_continued(searched: Callable[[Any], Study], life: int, after: bool) -> Study:
+    """Return a search that is continued after it crashed, before or after append number `life`."""
+    clock = Clock()
+    store = MortalStore(life, after, clock)
+    with pytest.raises(Crash):
+        searched(store)
+    store.revive()
+    clock.now += 1e6  # the lease of the dead process has expired
+    return searched(store)
 
 
 def at_once(work: Any, url: str) -> Any:
