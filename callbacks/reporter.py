@@ -352,8 +352,9 @@ class Reporter:
         """Hint once in a study if the first trial that a comparison ended had a rate that would still decay."""
         trial = self.trial
         compared = verdict.action is Action.PAUSE or not verdict.resumable
-        earlier = any(trial.history.with_status(status) for status in (Status.PAUSED, Status.STOPPED))
-        if compared and not earlier and (name := self.schedule()) is not None:
+        if not compared or (name := self.schedule()) is None:
+            return
+        if not trial.history.with_status(Status.PAUSED, Status.STOPPED):
             end = "paused" if verdict.action is Action.PAUSE else "stopped"
             trial.hint(
                 f"Trial {trial.id} {end} at {self._at(self._last)}, before the end of its learning-rate schedule "
