@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
