@@ -174,7 +174,8 @@ def one(number: int, asked: list[tuple[str, int]], args: argparse.Namespace) -> 
                 break
         seats.append(seat)
     write(args.into / f"{instance.family}.jsonl", seats)
-    return f"{instance.family} {number}: {len(seats)} searches, {sum(seat.deciding for seat in seats):.1f} s of deciding"
+    deciding = sum(seat.deciding for seat in seats)
+    return f"{instance.family} {number}: {len(seats)} searches, {deciding:.1f} s of deciding"
 
 
 def main() -> None:
