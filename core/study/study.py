@@ -25,7 +25,6 @@ from haltune.store.open import Storage
 
 from .arguments import (
     Earlier,
-    ReportingFunction,
     budget_of,
     check_name,
     earlier_studies,
@@ -38,6 +37,7 @@ from .arguments import (
     wrong_way,
 )
 from .attempt import Log, Settings
+from .returning import ReportingFunction
 from .session import Session
 from .trial import Trial
 from .view import StudyView
