@@ -167,6 +167,7 @@ def extras(model: Any) -> dict[str, dict[str, Any]]:
         "numbers": {
             f"{module}.{name}": value
             for module, holder in modules.items()
+            if type(holder).__name__ != objects.FSDP1
             for name, value in vars(holder).items()
             if type(value) in (bool, int, float) and name not in _OF_TORCH
         },
@@ -202,7 +203,7 @@ def parts_of(loader: Any) -> list[Any]:
 
 def fingerprint(*models: Any) -> str:
     """Return a text that differs between torch models with other weights."""
-    return fingerprint_of([p for model in models for p in model.parameters() if p.is_floating_point()])
+    return fingerprint_of([p for model in models for p in objects.weights(model) if p.is_floating_point()])
 
 
 def fingerprint_of(tensors: list[Any]) -> str:

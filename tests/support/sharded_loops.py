@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from accelerate.state import AcceleratorState
 from paused_studies import pausing_study
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -164,37 +165,45 @@ def straight(mesh, folder):
 
 
 def accelerated(mesh, folder):
-    """AcceleratedLoop, under FSDP2 on GPUs and under DDP on the CPU."""
+    """AcceleratedLoop under both versions of FSDP, with both kinds of checkpoint."""
+    import fsdp_on_cpu  # noqa: F401
     from accelerate import Accelerator
     from accelerate.utils import FullyShardedDataParallelPlugin
 
     told = {}
-    for name, at in (("straight", ()), ("paused", (2, 3))):
-        study = pausing_study(folder / f"{name}.db", at=at, epochs=4, verbose=0, keep=1)
-        for trial in study:
-            with trial:
-                plugin = None
-                if DEVICE == "cuda":
-                    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
-                accelerator = Accelerator(cpu=DEVICE == "cpu", fsdp_plugin=plugin)
-                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
-                net = layers()
-                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
-                rows = torch.utils.data.TensorDataset(X)
-                loader = torch.utils.data.DataLoader(rows, 2, shuffle=True)
-                net, adam, loader = accelerator.prepare(
-                    net, torch.optim.AdamW(net.parameters(), trial.config["lr"]), loader
-                )
-                for _ in (loop := AcceleratedLoop(trial, accelerator)):
-                    for (x,) in loader:
-                        accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
-                        adam.step()
-                        adam.zero_grad()
-                    loop.report(error(net))
-                weights = [float(value) for part in net.parameters() for value in local(part)]
-        (record,) = study.trials
-        told[name] = [record.attempt, record.values.tolist(), weights]
-    return told | {"best": [study.best.checkpoint, study.best.value]}
+    ways = [(1, "SHARDED_STATE_DICT"), (2, "SHARDED_STATE_DICT"), (2, "FULL_STATE_DICT")]
+    if DEVICE == "cuda":  # on the CPU, FSDP of the first version frees what it is to collect
+        ways.append((1, "FULL_STATE_DICT"))
+    for version, kind in ways:
+        for name, at in (("straight", ()), ("paused", (2, 3))):
+            study = pausing_study(folder / f"{version} {kind} {name}.db", at=at, epochs=4, verbose=0, keep=1)
+            for trial in study:
+                with trial:
+                    AcceleratorState._reset_state()
+                    plugin = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type=kind)
+                    accelerator = Accelerator(cpu=DEVICE == "cpu", fsdp_plugin=plugin)
+                    assert accelerator.distributed_type == "FSDP"
+                    torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                    net = layers()
+                    torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                    rows = torch.utils.data.TensorDataset(X)
+                    loader, rate = torch.utils.data.DataLoader(rows, 2, shuffle=True), trial.config["lr"]
+                    if version == 1:  # its parameters are others after it is prepared
+                        net = accelerator.prepare(net)
+                        adam, loader = accelerator.prepare(torch.optim.AdamW(net.parameters(), rate), loader)
+                    else:
+                        net, adam, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), rate), loader)
+                    for _ in (loop := AcceleratedLoop(trial, accelerator)):
+                        for (x,) in loader:
+                            accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
+                            adam.step()
+                            adam.zero_grad()
+                        loop.report(error(net))
+                    weights = [float(value) for part in net.parameters() for value in local(part)]
+            (record,) = study.trials
+            told[f"{version} {kind} {name}"] = [record.attempt, record.values.tolist(), weights]
+        told[f"{version} {kind} kept"] = [study.best.checkpoint, study.best.value]
+    return told
 
 
 PROGRAMS = {
