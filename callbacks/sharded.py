@@ -422,7 +422,10 @@ def _cloned(value: Any) -> Any:
     """Return a copy of this rank's parts of a state."""
     if isinstance(value, Mapping):
         return {key: _cloned(inner) for key, inner in value.items()}
-    return value.detach().clone().cpu() if hasattr(value, "detach") else copy.deepcopy(value)
+    if not hasattr(value, "detach"):
+        return copy.deepcopy(value)
+    device = getattr(value, "device", None)
+    return value.detach().clone() if device is None or device.type == "cpu" else value.detach().cpu()
 
 
 _groups: dict[Any, Any] = {}  # torch's default group -> the group of the threads that write

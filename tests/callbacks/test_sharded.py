@@ -255,6 +255,17 @@ def test_accelerate_resumes_a_sharded_model_digit_for_digit(device, tmp_path):
 
 
 @pytest.mark.slow
+def test_ranks_do_not_wait_for_one_that_is_still_writing_behind_the_training(tmp_path):
+    start(tmp_path, "behind")
+    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [rank[0] for rank in told] == [[], [True]]
+    _, epoch, best, checkpoint = told[0]
+    net = layers()
+    net.load_state_dict(torch.load(consolidate(checkpoint, tmp_path / "best.pt")))
+    assert (epoch, value(net)) == (1, pytest.approx(best, rel=1e-6))
+
+
+@pytest.mark.slow
 def test_a_trial_of_two_ranks_resumes_on_one_with_its_weights_and_says_what_differs(tmp_path):
     start(tmp_path, "another")
     ended = json.loads((tmp_path / "0.json").read_text())

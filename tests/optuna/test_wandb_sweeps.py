@@ -1,4 +1,4 @@
-"""W&B's sweep scheduler with haltune behind its Optuna engine, without a server: its optimizer asks, tells and prunes."""
+"""W&B's sweep scheduler with haltune behind its Optuna engine, without a server: it asks, tells and prunes."""
 
 import pytest
 
@@ -6,9 +6,9 @@ pytest.importorskip("wandb", reason="W&B is not installed")
 pytest.importorskip("optuna", reason="Optuna is not installed")
 pytest.importorskip("wandb.sdk.sweeps.scheduler.optuna", reason="this W&B has no sweep scheduler")
 
-from wandb.sdk.sweeps.run_state import RunState  # noqa: E402
-from wandb.sdk.sweeps.scheduler.optimizer import RunWithMetrics, make_optimizer  # noqa: E402
-from wandb.sdk.sweeps.sweep_info import SweepInfo  # noqa: E402
+from wandb.sdk.sweeps.run_state import RunState
+from wandb.sdk.sweeps.scheduler.optimizer import RunWithMetrics, make_optimizer
+from wandb.sdk.sweeps.sweep_info import SweepInfo
 
 EPOCHS = 20
 SOURCE = f"""

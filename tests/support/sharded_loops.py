@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from haltune import Minimize
 from haltune.callbacks.accelerate import AcceleratedLoop
 from haltune.callbacks.sharded import ShardedLoop
 from haltune.errors import HaltuneWarning
@@ -206,7 +208,32 @@ def accelerated(mesh, folder):
     return told
 
 
+def behind(mesh, folder):
+    """The second rank writes the model of the first, best epoch only when the third one starts."""
+    third, saves, in_time = threading.Event(), dcp.save, []
+
+    def save(*args, **named):
+        if dist.get_rank() == 1:
+            in_time.append(third.wait(30))
+        return saves(*args, **named)
+
+    dcp.save = save
+    best = Minimize("val_loss", of="best")
+    study = pausing_study(folder / "behind.db", at=(), epochs=4, metric=best, verbose=0, keep=1)
+    with study.ask() as trial:
+        net = fsdp2(mesh)
+        optimizer, _ = begin(net, trial.config["lr"])
+        for epoch in (loop := ShardedLoop(trial, net, optimizer, background=True)):
+            if epoch == 3:
+                third.set()
+            step(net, optimizer)
+            loop.report(error(net) if epoch == 1 else 100.0 + epoch)
+    dcp.save = saves
+    return [in_time, study.best.epoch, study.best.value, study.best.checkpoint]
+
+
 PROGRAMS = {
+    "behind": behind,
     "accelerated": accelerated,
     "ways": straight_and_paused,
     "another": another_number,
