@@ -233,7 +233,7 @@ class _Reader:
         self.known((), self.data, _TABLES, dict.fromkeys(options, "study") | goals)
         for name in ("goal", "space"):
             if name not in self.data:
-                raise InvalidInput(f"{self.path}: the table [{name}] is missing.")
+                raise InvalidInput(f"{self.path}: the table [{name}] is missing. Add it{_EXAMPLES[name]}.")
         study = self.table("study")
         if isinstance(given := study.get("budget"), str):
             raise self.error(("study", "budget"), f"use a table [budget], not {given!r}{_EXAMPLES['budget']}")
