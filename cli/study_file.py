@@ -208,6 +208,8 @@ class _Reader:
         for key in table:
             if key not in known:
                 home = f" It belongs under [{homes[key]}]." if key in homes else _meant(key, known)
+                if where and key in _TABLES and isinstance(table[key], dict):  # [program.metrics]
+                    home = f" Write the table as [{key}]."
                 raise self.error((*where, key), f"unknown key.{home} Known keys: {', '.join(known)}.")
 
     def table(self, name: str) -> dict[str, Any]:

@@ -176,6 +176,7 @@ ERRORS = [
     ('kernel = "rbf"', 'kernel = "linear"', 16, "'kernel' is never 'linear'"),
     ('name = "BOBOS"', 'name = "BoBos"', 21, "no policy 'BoBos'. Perhaps you mean 'BOBOS'"),
     ('name = "BOBOS"', 'name = "BOBOS"\nintial = 3', 22, "Perhaps you mean 'initial'"),
+    ('time = "30min"', 'time = "30min"\n[study.policy]\nname = "BOBOS"', 25, "Write the table as [policy]"),
     ('time = "30min"', 'time = "half an hour"', 24, "Use a positive duration"),
     ('time = "30min"', 'time = "30min', 24, "(at line 24, column"),
 ]
