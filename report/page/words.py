@@ -266,9 +266,9 @@ def row(facts: Digest, row: Row, traceback: str = "", files: Sequence[tuple[str,
     ]
     lasts = [(name, float(t.metrics[name][-1])) for name in places(t.metrics) if len(t.values)]
     numbers = [*row.evidence.items(), *((name, short(last)) for name, last in lasts)]
-    receipt = clipped(short_explanation(facts.comparisons, t.id), 6000)
-    receipt += "".join(f"\n  {name:<24} {value}" for name, value in numbers)
-    receipt += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
+    explanation = clipped(short_explanation(facts.comparisons, t.id), 6000)
+    explanation += "".join(f"\n  {name:<24} {value}" for name, value in numbers)
+    explanation += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
     chosen = f"Proposed: {t.proposed}" if t.proposed else ""
     because = "<br>".join(escaped(clipped(text)) for text in (row.reason, chosen) if text)
     # values without a column, for the comparison and the CSV file: [[kind, name, value]]
@@ -282,7 +282,7 @@ def row(facts: Digest, row: Row, traceback: str = "", files: Sequence[tuple[str,
     return (
         f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{leads} data-more={_json(more)}>{"".join(cells)}</tr>\n'
         f'<tr class="why" data-trial="trial-{t.id}"><td colspan="{len(cells)}">'
-        f'<div class="because" data-note="{note}">{because}</div><pre>{escaped(receipt)}</pre>'
+        f'<div class="because" data-note="{note}">{because}</div><pre>{escaped(explanation)}</pre>'
         f'<p class="files">{_linked(files)}</p>{copied(t.config)}</td></tr>'
     )
 
