@@ -71,8 +71,8 @@ def test_a_node_that_goes_away_pauses_the_trial(nodes: str, tmp_path: Path) -> N
         free.bind(("127.0.0.1", 0))
         endpoint = f"127.0.0.1:{free.getsockname()[1]}"
     torchrun = [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes", nodes, "--nproc-per-node", "1", "--max-restarts", "3",
-        "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "search",
+        sys.executable, "-m", "torch.distributed.run", "--nnodes", nodes, "--nproc-per-node", "1", "--max-restarts",
+        "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "search",
     ]  # fmt: skip
     environment = os.environ | {"HALTUNE_RUN_FOLDER": str(tmp_path / "run"), "OMP_NUM_THREADS": "1"}
 
