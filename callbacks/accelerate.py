@@ -154,6 +154,8 @@ class AcceleratedLoop(TrainingLoop):
 
         resumes: the trial is to resume from it; otherwise only models count.
         """
+        if resumes and self._accelerator.distributed_type == "DEEPSPEED":
+            return "haltune cannot check that DeepSpeed's state is complete (use TrainingLoop with together=True)"
         if self._accelerator._custom_objects:
             return "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
         known = known_of(*self._prepared())
