@@ -132,7 +132,7 @@ class Checkpoints:
 
     def artifacts(self, trial: int, most: int) -> list[Path]:
         """Return the first files that a training wrote itself: into its folder, or into that of its program."""
-        roots = [self.files_of(trial), *sorted(self.of(trial).glob("run-*"))]
+        roots = [self.of(trial) / "files", *sorted(self.of(trial).glob("run-*"))]
         found = (Path(above) / name for root in roots for above, _, names in os.walk(root) for name in sorted(names))
         return list(islice((path for path in found if path.is_file() and not path.is_symlink()), most))
 

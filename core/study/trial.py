@@ -128,6 +128,7 @@ class Trial(Port, KnowsAttributes):
 
         Raises:
             OSError: If the folder cannot be made.
+            NotSupported: On a node of Ray that cannot reach the study's folder.
 
         Example:
             >>> study = Study({"lr": Float(1e-3, 1.0, log=True)}, "acc", max_epochs=3, seed=0, budget="2 trials")

@@ -329,7 +329,7 @@ def rank_spec(facts: Digest, names: Sequence[str] = ()) -> Spec:
     if not pairs or len(rows) < 2:
         return empty("Ranks", "This needs two parameters, and two trials with a value", order=37)
     places = {name: [_place(row, name) for row in rows] for pair in pairs for name in pair}
-    buttons = []
+    buttons: list[dict[str, Any]] = []
     for across, along in pairs:
         laid: dict[str, Any] = {"meta.alt": f"The trials over {across} and {along}, in colours of their rank."}
         for axis_name, name in (("xaxis", across), ("yaxis", along)):
