@@ -262,12 +262,7 @@ class Pool:
         tops = self.points[np.argsort(-value, kind="stable")[:_TOPS]]
         scales = np.repeat(_SCALES, _NEAR // len(_SCALES))[None, :, None]
         moved = tops[:, None, :] + scales * rng.standard_normal((len(tops), _NEAR, space.dim))
-        configs = space.decode_many(moved.reshape(-1, space.dim)) if space.dim else []
-        known = set(space.keys(self.configs)) | history.tried
-        keys = space.keys(configs) if configs else []
-        fresh = [configs[i] for i in _firsts(keys) if keys[i] not in known]
-        fresh = [config for config in fresh if space.contains(config)]
-        return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
+        return self._new(moved.reshape(len(tops) * _NEAR, space.dim), history)
 
     def climbed(self, value: Array, of: Callable[[Array], Array], history: History) -> Pool:
         """Return new configurations at the tops that L-BFGS-B reaches from the five best, over continuous parameters.
@@ -276,8 +271,12 @@ class Pool:
         """
         space = history.problem.space
         starts = self.points[np.argsort(-value, kind="stable")[:_STARTS]]
-        points = ascended(of, starts, np.flatnonzero(space.continuous), space.box)
-        configs = space.decode_many(points) if len(points) else []
+        return self._new(ascended(of, starts, np.flatnonzero(space.continuous), space.box), history)
+
+    def _new(self, points: Array, history: History) -> Pool:
+        """Return the configurations at points (k, dim) that are in the space, not in this pool and not tried."""
+        space = history.problem.space
+        configs = space.decode_many(points) if points.size else []
         known, keys = set(space.keys(self.configs)) | history.tried, space.keys(configs) if configs else []
         fresh = [configs[i] for i in _firsts(keys) if keys[i] not in known and space.contains(configs[i])]
         return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
