@@ -19,7 +19,7 @@ from live_trainings.control import Control
 from live_trainings.engine import Slots
 from live_trainings.families import FAMILIES
 from live_trainings.instances import Instance
-from live_trainings.peers import PEERS
+from live_trainings.peers import PEERS, finite
 from live_trainings.results import regrets
 from live_trainings.runs import together
 from live_trainings.searches import OWN, Limits, Search, Turn
@@ -201,6 +201,15 @@ def test_costs_of_a_drawn_instance_average_one_and_vary_up_to_tenfold(of_scripts
     costs = np.array([instance.cost(c) for c in instance.space.sample(2000, np.random.default_rng(1))])
     assert costs.mean() == pytest.approx(1.0, rel=0.05)
     assert 1.2 < costs.max() / costs.min() <= 10.0
+
+
+def test_peers_are_told_what_a_drawn_share_shows(of_scripts: Callable[[str], Any]) -> None:
+    instance = of_scripts("drawn").Drawn(1)
+    assert instance.goal.sign > 0
+    shown = np.concatenate([instance.curve(c, 0)[0] for c in instance.space.sample(50, np.random.default_rng(1))])
+    told = [finite(instance, value) for value in shown]
+    assert np.mean(told == shown) > 0.9
+    assert np.ptp(told) > 0.1
 
 
 def test_a_stop_is_wrong_if_the_trial_would_have_beaten_the_best_complete_one(of_scripts: Callable[[str], Any]) -> None:

@@ -153,12 +153,13 @@ class Drawn:
         return np.asarray(loss)
 
     def curve(self, config: Any, seed: int) -> tuple[Array, Array]:
-        """(horizon,) what a training shows, and its values without the evaluations' noise."""
+        """(horizon,) what a training shows, and its values without the evaluations' noise. A share is 1 less the loss:
+        peers are told 0 for what is below it."""
         rng = np.random.default_rng(seed)
         t = np.arange(1, self.horizon + 1) / self.horizon
         true = self._values(self._point(config)[None], t)[0] + self.noise * rng.normal() * np.sqrt(t)
-        sign = -self.goal.sign
-        return sign * (true + self.jitter * rng.normal(size=len(t))), sign * true
+        shown = true + self.jitter * rng.normal(size=len(t))
+        return (1.0 - shown, 1.0 - true) if self.skew == "share" else (shown, true)
 
 
 def one(number: int, asked: list[tuple[str, int]], args: argparse.Namespace) -> str:
