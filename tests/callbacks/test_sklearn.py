@@ -268,7 +268,7 @@ def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
         pass
 
     trial = accuracies(4, {2.0: PAUSE})
-    trial.save = lambda write, suffix: write(os.devnull)
+    trial.save = lambda write, suffix, **options: write(os.devnull)
     with pytest.warns(HaltuneWarning, match=r"has .*Own, which skops does not load; it keeps training"):
         train(trial, Own())
     assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 1)
