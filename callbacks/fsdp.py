@@ -62,7 +62,7 @@ def load_optimizers(accelerator: Any, optimizers: Iterable[Any], models: Iterabl
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, create_default_local_load_plan
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-    class Planner(DefaultLoadPlanner):
+    class Planner(DefaultLoadPlanner):  # type: ignore[misc, unused-ignore]
         """Without its search for files of torch 2.3, which fails on a rank that has no part of a small tensor."""
 
         def create_local_plan(self) -> Any:

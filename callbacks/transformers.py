@@ -120,6 +120,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _base = "TrainerCallback"
     _counts = ("epoch", "step", "token")
     _pass_began: int
+    _sharding: str | None  # what spreads the model over ranks
     _logs: int
     _unreported: tuple[float, float] | None
     _passes: int
@@ -143,7 +144,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # forget its count, and a trial could continue another trial's state
         train = caller("train", "transformers.")
         trainer = None if train is None else train.f_locals["self"]
-        loaded = self._loaded(state, train.f_locals.get("resume_from_checkpoint") if train is not None else None)
+        path = None if train is None else train.f_locals.get("resume_from_checkpoint")
+        loaded = self._loaded(state, path)
         _continue_callbacks(state, trainer)
         if self.trial.unit == "token" and args.include_num_input_tokens_seen in ("no", False):
             raise InvalidInput(
@@ -168,7 +170,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         torch_ranks().once(lambda: self._reporter.begin(planned, others.get("model"), position, of))
         if trainer is not None:
             if loaded and self._sharding == "FSDP":
-                fsdp.load_rest(trainer, Path(train.f_locals["resume_from_checkpoint"]))
+                fsdp.load_rest(trainer, Path(str(path)))
             self._watch(trainer, loaded)
         over = torch_ranks().once(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
@@ -298,7 +300,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _start(self, step: int = 0) -> None:
         self._first_step: int = step  # optimizer steps before this training
-        self._sharding: str | None = None  # what spreads the model over ranks
+        self._sharding = None
         self._has_length = True  # the training data have a length, so the Trainer knows the steps of an epoch
         self._pass_began = step  # steps before the present pass over the data
         self._passes = 0  # ended passes over the data

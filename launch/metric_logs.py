@@ -413,23 +413,23 @@ class WandbRuns(Reader):
         self._record = piece if kind in (1, 2) else self._record + piece
         row: Row = {}
         with suppress(ValueError, IndexError):  # a record of another version, or a damaged one
-            for item in _decoded(self._record).get(2, []) if kind in (1, 4) else ():  # its history
-                row |= self._history(_decoded(item))
+            for item in _parsed(self._record).get(2, []) if kind in (1, 4) else ():  # its history
+                row |= self._history(_parsed(item))
         return row
 
     @staticmethod
     def _history(history: Mapping[int, list[Any]]) -> Row:
         row: Row = {}
-        for item in map(_decoded, history.get(1, [])):
+        for item in map(_parsed, history.get(1, [])):
             name = ".".join(part.decode() for part in item.get(1, []) or item.get(2, []))
             value = json.loads(item[16][-1]) if item.get(16) else None
             if not name.startswith("_"):
                 row |= dict(_flat({name: value}))
-        step = _decoded(history[2][-1]).get(1, [0])[-1] if history.get(2) else None
+        step = _parsed(history[2][-1]).get(1, [0])[-1] if history.get(2) else None
         return row if step is None or not row else {**row, "step": float(step)}
 
 
-def _decoded(message: bytes) -> dict[int, list[Any]]:
+def _parsed(message: bytes) -> dict[int, list[Any]]:
     """Return the fields of a message of Protocol Buffers by their numbers. Raises IndexError if it is cut short."""
 
     def number_at(place: int) -> tuple[int, int]:
