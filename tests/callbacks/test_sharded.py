@@ -178,12 +178,13 @@ def test_the_kept_model_is_one_ordinary_file_on_demand(tmp_path):
 def test_the_model_of_the_best_epoch_is_written_behind_the_training(tmp_path):
     study = pausing_study(tmp_path / "best.db", at=(), metric=Minimize("val_loss", of="best"), keep=1, verbose=0)
     with study.ask() as trial:
+        torch.manual_seed(0)
         net = layers()
         sgd = torch.optim.SGD(net.parameters(), 0.1)
         for epoch in (loop := ShardedLoop(trial, net, sgd, background=True)):
             if epoch > 1:  # the file has a copy from before
                 with torch.no_grad():
-                    net[0].weight.add_(1.0)
+                    net[0].weight.add_(100.0)
             loop.report(value(net))
     assert study.best.epoch == 1
     net = layers()
