@@ -29,6 +29,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
+from . import fsdp
 from .changes import Attributes, Print, differences, extras, fingerprint, known_of, own_parts, parts_of, set_extras
 from .loop import TrainingLoop, other_ranks
 from .objects import of_library, of_program
@@ -159,6 +160,8 @@ class AcceleratedLoop(TrainingLoop):
 
         resumes: the trial is to resume from it; otherwise only models count.
         """
+        if resumes and self._accelerator.distributed_type == "DEEPSPEED":
+            return "haltune cannot check that DeepSpeed's state is complete (use TrainingLoop with together=True)"
         if self._accelerator._custom_objects:
             return "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
         known = known_of(*self._prepared())
@@ -180,12 +183,18 @@ class AcceleratedLoop(TrainingLoop):
     def _write(self, path: Path) -> None:
         self._accelerator.save_state(path)
         ranks = torch_ranks()
+        if fsdp.plugin(self._accelerator) is not None:
+            fsdp.write_buffers(path, self._accelerator._models)
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         models = zip(self._accelerator._models, self._extras, self._restored, strict=True)
         changed = [differences(extras(model), before, earlier) for model, before, earlier in models]
         data = self._data.changed(self._own_data(), self._prepared())
         state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed, "data": data}
         (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
+
+    def _check_parts(self, folder: Path) -> None:
+        super()._check_parts(folder)
+        fsdp.check(folder)
 
     def _restore(self) -> None:
         if self.trial.checkpoint is None:
@@ -200,7 +209,12 @@ class AcceleratedLoop(TrainingLoop):
             raise damaged(error) from error
         if processes != ranks.size:
             raise other_ranks(self.trial.id, processes, ranks.size)
-        self._accelerator.load_state(folder)
+        ranks.once(lambda: fsdp.check(folder))
+        held = self._accelerator
+        held.load_state(folder)
+        if fsdp.plugin(held) is not None:
+            fsdp.load_optimizers(held, held._optimizers, held._models, folder)
+            fsdp.load_buffers(folder, held._models)
         self._restored = state["models"]
         for model, found in zip(self._accelerator._models, self._restored, strict=True):
             set_extras(model, found)

@@ -42,6 +42,16 @@ class Behind:
         pool.shutdown(wait=False)
         self._written = _Written(path, float(self._reporter.trial.epoch), work, time.monotonic() - began)
 
+    @property
+    def done(self) -> bool:
+        """Whether a state is written and not committed yet."""
+        return self._written is not None and self._written.work.done()
+
+    @property
+    def started(self) -> bool:
+        """Whether a state is not committed yet."""
+        return self._written is not None
+
     def commit(self, ready: Callable[[Future[Any], Path], object] | None = None, wait: bool = True) -> None:
         """Commit the state, if there is one.
 

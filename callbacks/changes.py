@@ -178,6 +178,7 @@ def extras(model: Any) -> dict[str, dict[str, Any]]:
         "numbers": {
             f"{module}.{name}": value
             for module, holder in modules.items()
+            if type(holder).__name__ != objects.FSDP1
             for name, value in vars(holder).items()
             if type(value) in (bool, int, float) and name not in _OF_TORCH
         },
@@ -229,11 +230,11 @@ def parts_of(loader: Any) -> list[Any]:
 
 def fingerprint(*models: Any) -> str:
     """Return a text that differs between torch models with other weights."""
-    return fingerprint_of([p for model in models for p in model.parameters() if p.is_floating_point()])
+    return fingerprint_of([p for model in models for p in objects.weights(model) if p.is_floating_point()])
 
 
 def fingerprint_of(tensors: list[Any]) -> str:
-    """Return a digest of the sum and of a few elements of each tensor.
+    """Return a digest of a sum and of a few elements of each tensor.
 
     All elements are read where they are, and few are copied. Their versions would not do: an average that is written by
     `tensor.data` has the same version.
@@ -243,8 +244,18 @@ def fingerprint_of(tensors: list[Any]) -> str:
     shapes = repr([(tuple(t.shape), t.dtype) for t in tensors]).encode()
     parts: dict[Any, list[Any]] = {}  # by device, for one copy from each
     for t in (objects.local(t) for t in tensors if t.device.type != "meta" and t.layout is torch.strided):
-        real = torch.view_as_real(t) if t.is_complex() else t
-        flat = real.reshape(-1)
+        flat = (torch.view_as_real(t) if t.is_complex() else t).reshape(-1)
         few = flat[:: len(flat) // _SAMPLED + 1].double()
-        parts.setdefault(t.device, []).extend((real.sum(dtype=torch.float64)[None], few))
+        parts.setdefault(t.device, []).extend((*_sums(flat), few))
     return digest([shapes, *(torch.cat(of_device).cpu().numpy() for of_device in parts.values())])
+
+
+def _sums(flat: Any) -> tuple[Any, Any]:
+    """Return the sum of all bits, 64 at a time, and what is left over. A sum of numbers takes 20 times as long."""
+    import torch
+
+    whole = len(flat) - len(flat) % (8 // flat.element_size())
+    bits = flat[:whole]
+    if bits.storage_offset() * bits.element_size() % 8:
+        bits = bits.clone()
+    return bits.view(torch.int64).sum()[None].view(torch.float64), flat[whole:].double()

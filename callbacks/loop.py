@@ -11,7 +11,7 @@ sharded state, as with FSDP, use `ShardedLoop` (haltune.callbacks.sharded). `tog
 write yourself: every rank calls `save` with the path of the same folder, and the trial resumes on as many ranks.
 
 With `background=True` the training continues while the model of the best epoch is written. The model is committed, and
-recorded in the log, at the end of the next epoch. A pause and the end of the trial wait for it.
+recorded in the log, at the end of the first epoch at which it is on the disk. A pause and the end of the trial wait.
 """
 
 from __future__ import annotations
@@ -301,22 +301,23 @@ class TrainingLoop:
             if self._together:
                 together(lambda: path.mkdir(exist_ok=True))
                 together(lambda: _put(self._random(path)))
-            write = copies(path)
+            write = partial(_to_disk, copies(path), path)
         except Exception:
             torch_ranks().first(lambda: discard(path))
             raise
         self._behind.start(path, write, began)
 
     def _commit(self, wait: bool = True) -> None:
-        """Commit the state that a thread writes. Ranks must agree on when, so they always wait for it."""
-        self._behind.commit(self._ready, wait or self._together)
+        """Commit the state that a thread writes. If not wait, do it only if all ranks have written theirs."""
+        if self._together and not wait and self._behind.started:
+            wait = all(torch_ranks().gather(self._behind.done))
+        self._behind.commit(self._ready, wait)
 
     def _ready(self, work: Future[Any], path: Path) -> None:
         if not self._together:
             work.result()
             return check_written(path)
         together(work.result)
-        together(lambda: force(path))
         return torch_ranks().once(lambda: self._check_parts(path))
 
     def _check_parts(self, folder: Path) -> None:
@@ -346,6 +347,12 @@ class TrainingLoop:
         if self._together:
             return Path(checkpoint, torch_ranks().own(self._own_file))
         return Path(this().own(f"{checkpoint}{_RANDOM}"))
+
+
+def _to_disk(write: Callable[[], object], path: Path) -> None:
+    write()
+    if path.exists():
+        force(path)
 
 
 def _save_at_once(copies: Callable[[Path], Any], path: Path) -> None:

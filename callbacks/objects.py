@@ -203,6 +203,29 @@ def local(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
+FSDP1 = "FullyShardedDataParallel"  # the class of modules under the first version of FSDP
+
+
+def weights(model: Any) -> list[Any]:
+    """Return the parameters of a torch model, under FSDP the parts that this process holds.
+
+    There the parameters of a module are whole after a validation and parts after a step, so they cannot be compared.
+    """
+    own, others = [], set()  # parts, and ids of the parameters that share their weights
+    for module in model.modules():
+        if type(module).__name__ == FSDP1 and module._has_params:
+            flat = module._flat_param
+            own.append(getattr(flat, "_local_shard", flat))
+            others |= {id(flat), *map(id, getattr(flat, "_params", None) or ())}
+        elif hasattr(module, "_get_fsdp_state"):
+            state = module._get_fsdp_state()
+            groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+            for one in (one for group in groups if group is not None for one in group.fsdp_params):
+                own.append(one.sharded_param)
+                others |= {id(one.sharded_param), id(getattr(one, "_unsharded_param", None))}
+    return own + [p for p in model.parameters() if id(p) not in others]
+
+
 def storages(model: Any) -> set[int]:
     """Return the storages of a torch model's weights."""
     return {local(t).untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}

@@ -21,6 +21,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -352,8 +353,9 @@ class Reporter:
         """Hint once in a study if the first trial that a comparison ended had a rate that would still decay."""
         trial = self.trial
         compared = verdict.action is Action.PAUSE or not verdict.resumable
-        earlier = any(trial.history.with_status(status) for status in (Status.PAUSED, Status.STOPPED))
-        if compared and not earlier and (name := self.schedule()) is not None:
+        if not compared or (name := self.schedule()) is None:
+            return
+        if not trial.history.with_status(Status.PAUSED, Status.STOPPED):
             end = "paused" if verdict.action is Action.PAUSE else "stopped"
             trial.hint(
                 f"Trial {trial.id} {end} at {self._at(self._last)}, before the end of its learning-rate schedule "
@@ -523,12 +525,12 @@ class Reporter:
 
         resumes_only: see `Port.save`.
         """
-        more = {"resumes_only": True} if resumes_only else {}
-        return self.attempt(lambda: self.trial.save(write, suffix, **more), over, keeps=not self.saves)
+        saving = partial(self.trial.save, write, suffix, resumes_only=resumes_only)
+        return self.attempt(saving, over, keeps=not self.saves)
 
     def keep(self, write: Callable[[Path], object], suffix: str = ".ckpt", epoch: bool | float = True) -> bool:
         """Save the state after an epoch with `keeps_epoch`, or after an earlier `epoch`; return False if this fails."""
-        return self.attempt(lambda: self.trial.save(write, suffix, keep=epoch), keeps=True)
+        return self.attempt(partial(self.trial.save, write, suffix, keep=epoch), keeps=True)
 
     def attempt(self, saving: Callable[[], object], over: bool = False, keeps: bool = False) -> bool:
         """Run `saving`, the loop's own way to save, which raises an error if it fails; return whether it succeeded.

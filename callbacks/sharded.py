@@ -41,10 +41,11 @@ from .loop import TrainingLoop, together, warn_of_ranks
 __all__ = ["ShardedLoop", "consolidate"]
 
 _MARK = "haltune.json"  # whose state the folder has
-_PARTS = "{}.parts"  # each rank's own states
+PARTS = "{}.parts"  # each rank's own states
 _MODEL, _OPTIMIZER = "model", "optimizer"  # their names in the folder
 DIFFER = "haltune_differ"  # key in a checkpoint of Lightning: each rank's buffers that differ between ranks
-OF_LIGHTNING, _OF_ACCELERATE = "meta.pt", "pytorch_model_fsdp_0"  # what a folder of theirs has
+OF_LIGHTNING = "meta.pt"  # what a folder of Lightning's has
+_OF_ACCELERATE, _WHOLE_OF_ACCELERATE = "pytorch_model_fsdp_0", "pytorch_model_fsdp.bin"  # and one of Accelerate's
 
 
 class ShardedLoop(TrainingLoop):
@@ -167,7 +168,7 @@ class ShardedLoop(TrainingLoop):
         import torch.distributed.checkpoint as dcp
 
         ranks = torch_ranks()
-        mark, file = self._mark(ranks), folder / ranks.own(_PARTS)
+        mark, file = self._mark(ranks), folder / ranks.own(PARTS)
         own = {"differ": differing(state, ranks), "also": {n: part.state_dict() for n, part in self._others.items()}}
         if own["differ"]:
             self._reporter.advise(
@@ -182,7 +183,7 @@ class ShardedLoop(TrainingLoop):
             if ranks.rank == 0:
                 (folder / _MARK).write_text(json.dumps(mark), encoding="utf-8")
             torch.save(own, file)
-            _load_parts(file)  # a state that cannot be loaded again must not cost the pause
+            load_parts(file)  # a state that cannot be loaded again must not cost the pause
 
         return write
 
@@ -220,7 +221,7 @@ class ShardedLoop(TrainingLoop):
         self.trial.starts(of=mark["trial"], resume=self._reporter.resume_hint)
         ranks.once(lambda: self._check(folder, mark))
         same = mark["ranks"] == ranks.size
-        own = _load_parts(folder / (ranks.own(_PARTS) if same else _PARTS.format(0)))
+        own = load_parts(folder / (ranks.own(PARTS) if same else PARTS.format(0)))
         self._load(folder, mark, own["differ"])
         for name, part in self._others.items():
             part.load_state_dict(own["also"][name])
@@ -300,7 +301,9 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
         weights |= {name: value for name, value in first.items() if name in weights}
         found: dict[str, Any] = dict(rest) | {"state_dict": weights}
     elif (folder / _OF_ACCELERATE).is_dir():
-        found = _read_part(folder / _OF_ACCELERATE, _MODEL)
+        found = _read_part(folder / _OF_ACCELERATE, _MODEL, folder)
+    elif (whole := folder / _WHOLE_OF_ACCELERATE).is_file():  # FULL_STATE_DICT
+        found = torch.load(whole, map_location="cpu", weights_only=True) | _of_first_rank(folder)
     else:
         found = _read_part(folder, _MODEL)
         for name in read_mark(folder)["parts"] if (folder / _MARK).is_file() else ():
@@ -353,8 +356,8 @@ def _unreadable(folder: Path, error: Exception) -> InvalidInput:
     )
 
 
-def _read_part(folder: Path, part: str) -> dict[str, Any]:
-    """Return a state dict of a folder, on the CPU, without the other parts."""
+def _read_part(folder: Path, part: str, own: Path | None = None) -> dict[str, Any]:
+    """Return a state dict of a folder, on the CPU, without the other parts. own: where ranks have their own parts."""
     import torch
     import torch.distributed.checkpoint as dcp
 
@@ -371,9 +374,15 @@ def _read_part(folder: Path, part: str) -> dict[str, Any]:
         state[key] = torch.empty(found.size, dtype=found.properties.dtype) if sized else None
     alone = {"no_dist": True} if not torch_ranks().alone else {}
     dcp.load(state, checkpoint_id=folder, **alone)
-    if (first := folder / _PARTS.format(0)).is_file():
-        state |= {name: value for name, value in _load_parts(first)["differ"].items() if name in state}
+    differ = _of_first_rank(own or folder)
+    state |= {key: differ[n] for key, name in names.items() for n in (key, name) if n in differ}
     return {name: state[key] for key, name in names.items()}
+
+
+def _of_first_rank(folder: Path) -> dict[str, Any]:
+    """Return the tensors of rank 0 that differ between ranks, by DCP's names or those in the model."""
+    first = folder / PARTS.format(0)
+    return load_parts(first)["differ"] if first.is_file() else {}
 
 
 def _with_state(folder: Path) -> set[str] | None:
@@ -413,7 +422,10 @@ def _cloned(value: Any) -> Any:
     """Return a copy of this rank's parts of a state."""
     if isinstance(value, Mapping):
         return {key: _cloned(inner) for key, inner in value.items()}
-    return value.detach().clone().cpu() if hasattr(value, "detach") else copy.deepcopy(value)
+    if not hasattr(value, "detach"):
+        return copy.deepcopy(value)
+    device = getattr(value, "device", None)
+    return value.detach().clone() if device is None or device.type == "cpu" else value.detach().cpu()
 
 
 _groups: dict[Any, Any] = {}  # torch's default group -> the group of the threads that write
@@ -437,7 +449,7 @@ def _trainable(model: Any, names: set[str] | None) -> Iterator[None]:
     """Let just these parameters be trainable within the block. None: leave them as they are."""
     changed = []
     for name, parameter in model.named_parameters() if names is not None else ():
-        wanted = _plain(name) in (names or ())
+        wanted = plain_name(name) in (names or ())
         if parameter.requires_grad != wanted:
             changed.append(parameter)
             parameter.requires_grad_(wanted)
@@ -448,14 +460,14 @@ def _trainable(model: Any, names: set[str] | None) -> Iterator[None]:
             parameter.requires_grad_(not parameter.requires_grad)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return DCP's name of a parameter: without the prefixes of FSDP, DDP, compile and activation checkpointing."""
     for prefix in ("_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module."):
         name = name.replace(prefix, "")
     return name.removeprefix("module.")
 
 
-def _load_parts(file: Path) -> dict[str, dict[str, Any]]:
+def load_parts(file: Path) -> dict[str, dict[str, Any]]:
     """Return the states of this rank's own parts. Raises NotSupported if torch does not load them by default."""
     import torch
 

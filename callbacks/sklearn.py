@@ -98,7 +98,7 @@ def fit(
     columns = {name: column for name, column in columns.items() if column is not None}
     size = _size(estimator)
     _check(trial, estimator, x, y, validation, sample_weight, size)
-    score = _scorer(trial, estimator, scoring, y)
+    score = _scorer(trial, scoring, y)
     if not (size or hasattr(estimator, "partial_fit")):
         return _iterations(trial, estimator, x, columns, lambda model: score(model, *validation), verbose)
     model = load(trial.checkpoint) if trial.checkpoint else clone(estimator)
@@ -336,7 +336,7 @@ def _classes(model: Any, y: Any) -> Any:
     return np.arange(y.shape[1])  # the labels of a sample are the columns with 1
 
 
-def _scorer(trial: Trial, estimator: Any, scoring: Any, y: Any) -> Callable[..., Any]:
+def _scorer(trial: Trial, scoring: Any, y: Any) -> Callable[..., Any]:
     """Return a function (estimator, x, y) -> number, or several by name.
 
     Raises InvalidInput if a scorer does not exist, or has the opposite direction.

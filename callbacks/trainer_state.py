@@ -67,7 +67,7 @@ class Unsaved(Portable):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
         self._loader, self._generators = train_dataloader, {}
-        if args.fsdp or args.deepspeed:  # which do not pause
+        if self._trainer.is_deepspeed_enabled:  # which does not pause
             return
         self._generators = generators_in(*parts_of(train_dataloader))
         inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
@@ -200,7 +200,7 @@ class Unsaved(Portable):
         return {
             "model": extras(model),
             "others": self._others(),
-            "tensors": {name: tuple(value.shape) for name, value in model.state_dict().items()},
+            "tensors": _tensors(model),
             "groups": [len(group["params"]) for group in optimizer.param_groups],
         }
 
@@ -241,6 +241,13 @@ class Unsaved(Portable):
         own = repr(states_of(self._generators)) if self._generators else ""
         numpy = position, np.asarray(keys).tobytes()
         return random.getstate(), numpy, torch.get_rng_state().numpy().tobytes(), own
+
+
+def _tensors(model: Any) -> dict[str, Any]:
+    """Return the names and shapes of the tensors in a model's state."""
+    if any(type(module).__name__ == objects.FSDP1 for module in model.modules()):  # collects them from all ranks
+        return {name: type(value).__name__ for name, value in (*model.named_parameters(), *model.named_buffers())}
+    return {name: tuple(value.shape) for name, value in model.state_dict().items()}
 
 
 def read(checkpoint: str) -> dict[str, Any] | None:

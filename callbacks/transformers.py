@@ -35,7 +35,7 @@ from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
 
-from . import trainer_state
+from . import fsdp, objects, trainer_state
 from .base import Reporting
 from .changes import fingerprint
 from .reporter import missing, two_callbacks, unranked
@@ -69,7 +69,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     loss and ranks full trainings by evaluations, which can be rare. The Trainer then also logs at each evaluation and
     at the last step.
 
-    With save_only_model, save_strategy="best", FSDP and DeepSpeed a pause is declined, with one warning.
+    With save_only_model, save_strategy="best" and DeepSpeed a pause is declined, with one warning. Under FSDP every
+    rank writes its part, and `consolidate` (haltune.callbacks.sharded) makes one file from a sharded checkpoint.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
@@ -119,6 +120,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _base = "TrainerCallback"
     _counts = ("epoch", "step", "token")
     _pass_began: int
+    _sharding: str | None  # what spreads the model over ranks
     _logs: int
     _unreported: tuple[float, float] | None
     _passes: int
@@ -142,13 +144,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # forget its count, and a trial could continue another trial's state
         train = caller("train", "transformers.")
         trainer = None if train is None else train.f_locals["self"]
-        loaded = self._loaded(state, train.f_locals.get("resume_from_checkpoint") if train is not None else None)
+        path = None if train is None else train.f_locals.get("resume_from_checkpoint")
+        loaded = self._loaded(state, path)
         _continue_callbacks(state, trainer)
         if self.trial.unit == "token" and args.include_num_input_tokens_seen in ("no", False):
             raise InvalidInput(
                 "The study counts tokens, and this Trainer does not. Set TrainingArguments("
                 "include_num_input_tokens_seen=True)."
             )
+        self._sharding = _sharding(trainer, args)
         self._by_log = self._of_training(args)
         if self._by_log:
             self._check_logs(args, state)
@@ -165,6 +169,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             torch_ranks().once(lambda: self.trial.restart(position, _RETRY))
         torch_ranks().once(lambda: self._reporter.begin(planned, others.get("model"), position, of))
         if trainer is not None:
+            if loaded and self._sharding == "FSDP":
+                fsdp.load_rest(trainer, Path(str(path)))
             self._watch(trainer, loaded)
         over = torch_ranks().once(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
@@ -273,6 +279,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._advise_other_weights()
         if self._takes and self._reported == state.global_step:
             self._takes = False
+            if self._sharding == "FSDP":
+                fsdp.write_buffers(source, [others["model"]])
             torch_ranks().gather(None)  # each has written its part
             ends = self._ends(state, control)  # by a later callback
             self._end(control, torch_ranks().once(lambda: self._take(args, state, ends)))
@@ -292,6 +300,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _start(self, step: int = 0) -> None:
         self._first_step: int = step  # optimizer steps before this training
+        self._sharding = None
         self._has_length = True  # the training data have a length, so the Trainer knows the steps of an epoch
         self._pass_began = step  # steps before the present pass over the data
         self._passes = 0  # ended passes over the data
@@ -378,7 +387,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         assert self._unreported is not None
 
         def need() -> int:
-            return _room(args.output_dir, others["model"], others["optimizer"])
+            return _room(args.output_dir, others["model"], others["optimizer"], self._sharding is not None)
 
         wanted = self._reporter.measures.others
         logged = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
@@ -393,7 +402,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._final = last and not self._reporter.pausing and self._reporter.keeps
         if not (self._reporter.saves or self._keeps_epoch or self._final):
             return END if self._reporter.over else GO_ON, False
-        writes = _no_checkpoint(args)
+        writes = self._no_checkpoint(args)
         self._saves = self._reporter.saves
         if self._saves and (lost := writes or self._lost(args, state)) is not None:
             self._reporter.decline(lost, always=True)
@@ -411,10 +420,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         best = state.best_model_checkpoint and Path(state.best_model_checkpoint)
         moves = self._asked and args.save_total_limit is None and best != source
         keeps, self._keeps_epoch = self._keeps_epoch, False
+
+        def put(puts: Callable[[Path, Path], object], path: Path) -> None:
+            fsdp.check(source)
+            puts(source, path)
+
         if keeps and not self._swaps:
-            self._reporter.keep(lambda path: shutil.copytree(source, path), "")
+            self._reporter.keep(lambda path: put(shutil.copytree, path), "")
         if (self._saves and self._reporter.saves) or (self._final and not self._swaps and self._reporter.keeps):
-            self._reporter.save(lambda path: (shutil.move if moves else shutil.copytree)(source, path), "")
+            self._reporter.save(lambda path: put(shutil.move if moves else shutil.copytree, path), "")
             if self._unsaved is not None and self._reporter.saves and not self._within(state) and self.trial.checkpoint:
                 self._unsaved.paused = Path(self.trial.checkpoint)
         if moves:
@@ -430,7 +444,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 if hasattr(part, "save_pretrained"):
                     part.save_pretrained(path)
 
-        able = hasattr(parts[0], "save_pretrained") and not (args.fsdp or args.deepspeed)
+        able = hasattr(parts[0], "save_pretrained") and self._sharding is None
         able &= not self._loads_another(args, state)
         # it may have loaded its best
         swaps = self._averages if args.load_best_model_at_end else self._other_weights(state, parts[0])
@@ -486,6 +500,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._unsaved is None:
             return None
         return self._unsaved.why_not(args, self._within(state), self._passes, self._has_length)
+
+    def _no_checkpoint(self, args: Any) -> str | None:
+        """Return why the Trainer writes no checkpoint when haltune asks for one; None if it does."""
+        if args.save_strategy == "best":  # then the Trainer ignores requests to save
+            return "with save_strategy='best' the Trainer saves at no other time (use 'epoch' or 'no')"
+        if self._sharding == "DeepSpeed":
+            return "its checkpoints are sharded by DeepSpeed, which haltune cannot take over"
+        return None
 
     def _loads_another(self, args: Any, state: Any) -> bool:
         """Return whether the Trainer ends with the model of another step than that of the value that counts."""
@@ -637,20 +659,22 @@ def _still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
     return f"lr_scheduler_type={args.lr_scheduler_type.value!r}" if found[0] == "LambdaLR" else found[0]
 
 
-def _no_checkpoint(args: Any) -> str | None:
-    """Return why the Trainer writes no checkpoint when haltune asks for one; None if it does."""
-    if args.save_strategy == "best":  # then the Trainer ignores requests to save
-        return "with save_strategy='best' the Trainer saves at no other time (use 'epoch' or 'no')"
-    if args.fsdp or args.deepspeed:
-        return "its checkpoints are sharded (FSDP, DeepSpeed), which haltune cannot take over"
-    return None
+def _sharding(trainer: Any, args: Any) -> str | None:
+    """Return what spreads the model over ranks, "FSDP" or "DeepSpeed". Without a Trainer, its arguments tell it.
+
+    Accelerate can turn both on by variables of the environment, without an argument.
+    """
+    if args.deepspeed if trainer is None else trainer.is_deepspeed_enabled:
+        return "DeepSpeed"
+    return "FSDP" if (args.fsdp if trainer is None else trainer.is_fsdp_enabled) else None
 
 
-def _room(folder: str, model: Any, optimizer: Any) -> int:
-    """Return the approximate bytes of a checkpoint. Raises OSError if the Trainer's folder has no space for them."""
+def _room(folder: str, model: Any, optimizer: Any, sharded: bool) -> int:
+    """Return the approximate bytes of a checkpoint of all ranks. Raises OSError if the folder has no space for it."""
     state = [value for values in optimizer.state.values() for value in values.values()]
-    tensors = [*model.parameters(), *model.buffers(), *state]
-    size: int = sum(t.nbytes for t in tensors if hasattr(t, "nbytes"))
+    tensors = [*objects.weights(model), *model.buffers(), *state]
+    size: int = sum(objects.local(t).nbytes for t in tensors if hasattr(t, "nbytes"))
+    size *= torch_ranks().size if sharded else 1
     Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:  # a full disk must not end the training
         file.write(bytes(4096))

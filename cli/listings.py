@@ -374,13 +374,13 @@ class Of(StrEnum):
 def export(
     where: Where,
     to: Annotated[
-        ExportFormat,
+        ExportFormat | None,
         typer.Option(
             "--format",
-            help="csv (texts that look like formulas get a leading '), json, parquet, tensorboard (HParams); csv in a "
-            "file or a pipe keeps control characters",
+            help="by default the ending of --out, or csv (texts that look like formulas get a leading ', and a file or "
+            "a pipe keeps control characters); json, parquet, tensorboard (HParams)",
         ),
-    ] = ExportFormat.csv,
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="a file, or a folder for tensorboard; by default the terminal")
     ] = None,
@@ -390,6 +390,7 @@ def export(
     """Export every report, or every trial, as a row with its configuration and further metrics."""
     with errors():
         study = study_of(where, name)
+        to = to or _format_of(out)
         if out is None and to in (ExportFormat.tensorboard, ExportFormat.parquet):
             what = "a folder" if to is ExportFormat.tensorboard else "a file"
             raise InvalidInput(f"--out is missing. Name {what}: --out PATH.")
@@ -409,6 +410,16 @@ def export(
             say(text.replace("\r\n", "\n"))
         else:
             sys.stdout.write(text)  # unchanged, for programs
+
+
+def _format_of(out: Path | None) -> ExportFormat:
+    """Return the format that the ending of a file names."""
+    ending = out.suffix.lower()[1:] if out else ""
+    if ending in ("", "csv"):
+        return ExportFormat.csv
+    if ending in ("json", "parquet"):
+        return ExportFormat(ending)
+    raise InvalidInput(f"--out {out}: .{ending} names no format. Write .csv, .json or .parquet, or add --format csv.")
 
 
 def _report_rows(history: History) -> list[dict[str, Any]]:
@@ -505,6 +516,7 @@ class FigureName(StrEnum):
     budget = "budget"
     importance = "importance"
     parallel = "parallel"
+    rank = "rank"
     slices = "slices"
     contour = "contour"
     decisions = "decisions"

@@ -208,6 +208,8 @@ class _Reader:
         for key in table:
             if key not in known:
                 home = f" It belongs under [{homes[key]}]." if key in homes else _meant(key, known)
+                if where and key in _TABLES and isinstance(table[key], dict):  # [program.metrics]
+                    home = f" Write the table as [{key}]."
                 raise self.error((*where, key), f"unknown key.{home} Known keys: {', '.join(known)}.")
 
     def table(self, name: str) -> dict[str, Any]:
@@ -233,7 +235,7 @@ class _Reader:
         self.known((), self.data, _TABLES, dict.fromkeys(options, "study") | goals)
         for name in ("goal", "space"):
             if name not in self.data:
-                raise InvalidInput(f"{self.path}: the table [{name}] is missing.")
+                raise InvalidInput(f"{self.path}: the table [{name}] is missing. Add it{_EXAMPLES[name]}.")
         study = self.table("study")
         if isinstance(given := study.get("budget"), str):
             raise self.error(("study", "budget"), f"use a table [budget], not {given!r}{_EXAMPLES['budget']}")

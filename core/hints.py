@@ -105,7 +105,7 @@ ATTRIBUTES: Rows = (
     ("Trial TrialRecord Best", "params hyperparameters", ".config"),
     ("Trial TrialRecord", "number trial_id", ".id"),
     ("Trial", "cv fold kfold split splits n_splits cross_validate", _FOLDS),
-    ("Trial", "set_user_attr", "trial.report(value, metrics={'name': number})"),
+    ("Trial", "set_user_attr", "trial.report(value, metrics={'name': number}), or a file in trial.folder"),
     # frameworks look for these first in a list of callbacks
     ("Reporting", "on_batch_end on_exception on_init_end", _OTHER_FRAMEWORK),
     ("Trial Study", "on_batch_end on_exception on_init_end setup set_params", "callbacks=[HaltuneCallback(trial)]"),
@@ -124,6 +124,8 @@ ATTRIBUTES: Rows = (
     ("Study", "save load", "Study(..., 'search.db') saves it, haltune.load_study('search.db') opens it"),
     ("Study", "best_checkpoint checkpoint", "study.best.checkpoint"),
     ("Study Best", "best_model model", "study.best.checkpoint is its file; for Keras, study.best.load_model()"),
+    ("Study", "delete delete_study", "nothing recorded is lost; delete its file, or use another name="),
+    ("Study", "delete_trial remove_trial", "nothing recorded is lost; a note '#hidden' hides a trial on the page"),
     ("Study", "stop close", "leave its loop with break; from outside, haltune stop search.db"),
     ("Study", "next_trial next create_trial suggest get_next_trial", "study.ask()"),
     ("Verdict", "stop stopped should_stop should_prune prune is_stop done", "verdict.stops"),
@@ -149,7 +151,7 @@ ATTRIBUTES: Rows = (
     ("haltune.policies", "MedianPruner", "Halting(policy)"),
     ("haltune.policies", "RandomSampler", "RandomSearch()"),
     ("haltune.policies", "BOHB TPE TPESampler CMAES PBT PopulationBasedTraining", "MultiFidelity() is the default"),
-    ("haltune.policies", "GridSearch GridSampler Grid", "RandomSearch(), and study.enqueue(config) for each point"),
+    ("haltune.policies", "GridSearch GridSampler Grid", "RandomSearch(), with Study(start=[config, ...])"),
     ("haltune.policies", "BayesianOptimization Bayesian GP", "GPUCB()"),
 )  # fmt: skip
 
@@ -247,6 +249,8 @@ def missing_attribute(whose: str, name: str, owners: Sequence[str], known: Seque
         lower = {other.lower(): other for other in known}
         near = get_close_matches(name.lower(), lower, n=1, cutoff=0.8)
         answer = f"did you mean {lower[near[0]]!r}?" if near else None
+    elif answer is not None and re.match(r"\.\w", answer):
+        answer = f"use {answer}"
     return f"{whose} has no attribute {name!r}" + (f": {answer}" if answer else "")
 
 

@@ -270,6 +270,13 @@ class Carried(Checkpoints):
                     for offset in range(0, size, PIECE):
                         file.write(self._ask(read_piece, name, offset))
 
+    def files_of(self, trial: int) -> NoReturn:
+        raise NotSupported(
+            f"trial.folder is not kept for trial {trial}: its worker cannot reach the study's folder, "
+            "and its own folder is deleted at its end. Write to storage that all nodes reach, "
+            "or give the study a folder there: Study(..., checkpoints=folder)."
+        )
+
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 

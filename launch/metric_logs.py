@@ -29,7 +29,7 @@ from haltune.errors import InvalidInput
 from haltune.log.problem import Measures
 
 Row = dict[str, float]
-KINDS = ("csv", "jsonl", "tensorboard", "mlflow", "pattern")
+KINDS = ("csv", "jsonl", "tensorboard", "mlflow", "wandb", "pattern")
 _STEPS = 50  # whose metrics may still arrive
 _EDGE = 256  # bytes at the start and before the end of what was read, which show whether a file was rewritten
 
@@ -38,7 +38,7 @@ _EDGE = 256  # bytes at the start and before the end of what was read, which sho
 class Metrics:
     """Where a program writes its metrics.
 
-    One of csv, jsonl, tensorboard and mlflow is a path in the trial's folder, which may have * and **. Or
+    One of csv, jsonl, tensorboard, mlflow and wandb is a path in the trial's folder, which may have * and **. Or
     `pattern`: a regular expression, or several, whose groups (?P<NAME>...) are metrics, for the lines that the program
     prints, or those of `file`.
     """
@@ -47,6 +47,7 @@ class Metrics:
     jsonl: str | None = None
     tensorboard: str | None = None
     mlflow: str | None = None
+    wandb: str | None = None
     pattern: str | Sequence[str] | None = None
     file: str | None = None
     position: str | None = None  # the column with the epoch or step; None: rows are counted
@@ -99,8 +100,15 @@ class Metrics:
 
     @property
     def by(self) -> str | None:
-        """The column of the position; TensorBoard and MLflow have one, the step."""
-        return self.position or ("step" if self.kind in ("tensorboard", "mlflow") else None)
+        """The column of the position; TensorBoard, MLflow and W&B have one, the step."""
+        return self.position or ("step" if self.kind in ("tensorboard", "mlflow", "wandb") else None)
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """Return variables by which the program writes its metrics to the trial's folder, and soon."""
+        if self.kind != "wandb":
+            return {}
+        # W&B keeps metrics in memory for 15 s otherwise
+        return {"WANDB_DIR": str(folder), "WANDB__TRANSACTION_LOG_FLUSH_INTERVAL": "1"}
 
     @property
     def words(self) -> str:
@@ -373,6 +381,79 @@ class Events(Reader):
         return row
 
 
+class WandbRuns(Reader):
+    """W&B's file run-ID.wandb: records of its protocol, Record.history, in pieces within blocks as in a LevelDB log.
+
+    A piece has a checksum (4 bytes), its length (2), its place in the record (1: all of it, 2: first, 3: middle,
+    4: last), and the data.
+    """
+
+    _block, _header = 32768, 7  # bytes of a block, before the data of a piece and at the start of the file
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._rest, self._place, self._record = b"", 0, b""
+
+    def feed(self, data: bytes) -> Iterable[Row]:
+        self._rest += data
+        while len(self._rest) >= self._header:
+            left = self._block - self._place % self._block
+            length, kind = struct.unpack_from("<HB", self._rest, 4)
+            size = self._header if self._place == 0 else left if left < self._header else self._header + length
+            if len(self._rest) < size:
+                return
+            piece, self._rest = self._rest[self._header : size], self._rest[size:]
+            if self._place and left >= self._header and (row := self._row(piece, kind)):
+                yield row
+            self._place += size
+
+    def _row(self, piece: bytes, kind: int) -> Row:
+        self._record = piece if kind in (1, 2) else self._record + piece
+        row: Row = {}
+        with suppress(ValueError, IndexError):  # a record of another version, or a damaged one
+            for item in _parsed(self._record).get(2, []) if kind in (1, 4) else ():  # its history
+                row |= self._history(_parsed(item))
+        return row
+
+    @staticmethod
+    def _history(history: Mapping[int, list[Any]]) -> Row:
+        row: Row = {}
+        for item in map(_parsed, history.get(1, [])):
+            name = ".".join(part.decode() for part in item.get(1, []) or item.get(2, []))
+            value = json.loads(item[16][-1]) if item.get(16) else None
+            if not name.startswith("_"):
+                row |= dict(_flat({name: value}))
+        step = _parsed(history[2][-1]).get(1, [0])[-1] if history.get(2) else None
+        return row if step is None or not row else {**row, "step": float(step)}
+
+
+def _parsed(message: bytes) -> dict[int, list[Any]]:
+    """Return the fields of a message of Protocol Buffers by their numbers. Raises IndexError if it is cut short."""
+
+    def number_at(place: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            value |= (message[place] & 127) << shift
+            place, shift = place + 1, shift + 7
+            if message[place - 1] < 128:
+                return value, place
+
+    found: dict[int, list[Any]] = {}
+    place = 0
+    while place < len(message):
+        key, place = number_at(place)
+        value: Any = None
+        if key & 7 == 0:
+            value, place = number_at(place)
+        else:
+            size, place = (8, place) if key & 7 == 1 else (4, place) if key & 7 == 5 else number_at(place)
+            value, place = message[place : place + size], place + size
+        found.setdefault(key >> 3, []).append(value)
+    return found
+
+
 def _tensorboard() -> tuple[Any, Any]:
     try:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -480,6 +561,8 @@ class Log:
         paths = matching(self._folder, path)
         if kind == "tensorboard":
             paths = _below(paths, "*tfevents*")
+        elif kind == "wandb":
+            paths = _below(paths, "*.wandb")
         elif kind == "mlflow":
             for found in paths:
                 if found not in self._files and _is_sqlite(found):
@@ -498,7 +581,7 @@ class Log:
             return Csv(self._names)
         if kind == "pattern":
             return Matched(self._metrics.patterns)
-        return JsonLines() if kind == "jsonl" else Events()
+        return JsonLines() if kind == "jsonl" else WandbRuns() if kind == "wandb" else Events()
 
 
 def _is_sqlite(path: Path) -> bool:

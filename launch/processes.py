@@ -124,7 +124,7 @@ def _work(
         with suppress(OSError):
             pipe.send(_BEGUN)
         try:
-            ending = Ending(train_one(study, study.take(id, attempt, holder, leaving), train, retry_on))
+            ending = Ending(train_one(study.take(id, attempt, holder, leaving), train, retry_on))
         except LeaseLost:
             ending = Ending()  # it went to another worker before this one started it
         sys.stdout.flush()
@@ -132,7 +132,7 @@ def _work(
             pipe.send(ending)
 
 
-def train_one(study: Study, trial: Trial, train: Train, retry_on: Errors) -> str | None:
+def train_one(trial: Trial, train: Train, retry_on: Errors) -> str | None:
     try:
         with trial:
             try:

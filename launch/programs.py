@@ -127,7 +127,8 @@ class Program:
                 f"The command does not use {', '.join(map(repr, varied))}, so trials would not differ in it. Add "
                 f"--{varied[0]} {{{varied[0]}}}, or one of {{options}}, {{overrides}} and {{config}}, which hold all."
             )
-        if self.metrics.path is not None and self.cwd is None and FOLDER not in used:
+        told = self.metrics.environment(Path()) or self.cwd is not None or FOLDER in used
+        if self.metrics.path is not None and not told:
             raise InvalidInput(
                 f"The trial's folder, where {self.metrics.path} is read, is nowhere in the command. Add {{folder}} to "
                 'it, as the program\'s folder for output, or write cwd = "{folder}" under [program].'
@@ -170,7 +171,10 @@ class Program:
             path.write_text(self.config.text(trial.config, values), encoding="utf-8")
         filled = around.values(trial.config, own)
         given = zip(self.env, filled[: len(self.env)], strict=True)
-        environment = {**os.environ, **{name: plain(value) for name, value in given if value is not None}}
+        own_place = {} if self.metrics is None else self.metrics.environment(folder)
+        environment = {
+            **os.environ, **own_place, **{name: plain(value) for name, value in given if value is not None}
+        }  # fmt: skip
         cwd = None if self.cwd is None else str(filled[-1])
         if cwd is not None:
             Path(cwd).mkdir(parents=True, exist_ok=True)

@@ -117,10 +117,10 @@ def train_trial(job: Job, id: int, attempt: int) -> str | None:
         return None  # it went to another worker before this one started it
     kept = study.checkpoints
     if not isinstance(kept, Carried):
-        return train_one(study, trial, job.train, job.retry_on)
+        return train_one(trial, job.train, job.retry_on)
     try:
         kept.fetch(trial.checkpoint)
-        return train_one(study, trial, job.train, job.retry_on)
+        return train_one(trial, job.train, job.retry_on)
     finally:
         kept.clear()
 

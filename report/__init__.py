@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .figures.beliefs import posterior, region
     from .figures.curves import learning_curves
     from .figures.decisions import calibration, decisions, rungs
-    from .figures.parameters import contour, importance, parallel, slices
+    from .figures.parameters import contour, importance, parallel, rank, slices
     from .figures.results import budget, edf, front, metrics, progress, timeline
     from .page import write
 
@@ -26,7 +26,7 @@ _MODULES = {
     "figures.beliefs": ("posterior", "region"),
     "figures.curves": ("learning_curves",),
     "figures.decisions": ("calibration", "decisions", "rungs"),
-    "figures.parameters": ("contour", "importance", "parallel", "slices"),
+    "figures.parameters": ("contour", "importance", "parallel", "rank", "slices"),
     "figures.results": ("budget", "edf", "front", "metrics", "progress", "timeline"),
     "page": ("write",),
 }
@@ -35,6 +35,6 @@ if not TYPE_CHECKING:  # a type checker reports unknown names itself
 
 __all__ = [
     "budget", "calibration", "compare", "contour", "decisions", "edf", "front", "importance", "learning_curves", "live",
-    "metrics", "parallel", "posterior", "progress", "region", "replay", "rungs", "slices", "summary", "timeline",
-    "write",
+    "metrics", "parallel", "posterior", "progress", "rank", "region", "replay", "rungs", "slices", "summary",
+    "timeline", "write",
 ]  # fmt: skip

@@ -218,15 +218,15 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
     history, over = comparisons.history, comparisons.over
     ended = t.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)  # otherwise the trial declined the pause
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
-    fate, values = outcome_of(t, history.problem, over, lost), t.counting(history.problem.goal)
+    found, values = outcome_of(t, history.problem, over, lost), t.counting(history.problem.goal)
     evidence = verdict.evidence if verdict else {}
     numbers = [(k, v) for k, v in evidence.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
     silent = len(t.values) > 0 and not np.isfinite(t.values).any()
     return Row(
         record=t,
         leads=t.id in lead,
-        kind=fate.kind,
-        outcome=fate.words,
+        kind=found.kind,
+        outcome=found.words,
         value=float(values[-1]) if len(values) else None,
         reason=comparisons.reason(t) or "no value was finite" * silent,
         now=comparisons.now(t),

@@ -29,7 +29,7 @@ class Stretch:
     checkpoint: float = 0.0
     slept: float = 0.0  # the machine was asleep
     epochs: float = 0.0
-    fate: str = "running"  # its final status, or "lost"
+    outcome: str = "running"  # its final status, or "lost"
 
     @property
     def other(self) -> float:
@@ -107,9 +107,9 @@ class Story:
                 case ev.Ended():
                     if event.traceback:
                         self.tracebacks[event.trial] = event.traceback
-                    self._let_go(event.trial, event.attempt, event.at, str(event.status))
+                    self._release(event.trial, event.attempt, event.at, str(event.status))
                 case ev.Expired():
-                    self._let_go(event.trial, event.attempt, event.last_alive, "lost")
+                    self._release(event.trial, event.attempt, event.last_alive, "lost")
             self._led(event)
         return self
 
@@ -188,10 +188,10 @@ class Story:
             if len(known) == len(told):
                 self.stated[e.trial].append((known[0], known[1]))
 
-    def _let_go(self, trial: int, attempt: int, at: float, fate: str) -> None:
+    def _release(self, trial: int, attempt: int, at: float, outcome: str) -> None:
         held = self._mine(trial, attempt)
         if held is not None:
-            held.end, held.fate = max(held.end, at) if fate != "lost" else max(held.start, at), fate
+            held.end, held.outcome = max(held.end, at) if outcome != "lost" else max(held.start, at), outcome
             del self._open[trial]
 
 

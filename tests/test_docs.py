@@ -16,6 +16,7 @@ import pytest
 from documents import PAGES, ROOT, blocks
 
 import haltune.policies
+from haltune.launch.metric_logs import KINDS
 
 COMING = "docs/coming_from.md"
 OTHERS = (  # what another tool's program starts with: compiled, or run by a test below
@@ -194,6 +195,12 @@ def test_a_trial_shows_nothing_but_what_its_reference_names():
         members.update(listed.split(", "))
     trial = haltune.Study({"x": haltune.Float(0.0, 1.0)}, "acc", max_epochs=2, budget="1 trial", verbose=0).ask()
     assert {name for name in dir(trial) if not name.startswith("_")} == members
+
+
+def test_every_source_of_metrics_is_a_key_on_the_page_of_unedited_programs():
+    page = (ROOT / "docs" / "howto" / "unedited.md").read_text(encoding="utf-8")
+    keys = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE)))
+    assert set(KINDS) <= set(keys)
 
 
 @pytest.mark.slow

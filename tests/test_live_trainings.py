@@ -1,8 +1,11 @@
 """Live trainings (benchmarks/search/live.py): a slot trains as if it were alone, and resumes as if it never paused."""
 
+import importlib
 import importlib.util
 import math
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ from live_trainings.control import Control
 from live_trainings.engine import Slots
 from live_trainings.families import FAMILIES
 from live_trainings.instances import Instance
-from live_trainings.peers import PEERS
+from live_trainings.peers import PEERS, finite
 from live_trainings.results import regrets
 from live_trainings.runs import together
 from live_trainings.searches import OWN, Limits, Search, Turn
@@ -182,3 +185,48 @@ def test_regret_is_0_at_the_best_of_all_searches_and_1_at_the_median_of_random_s
     np.testing.assert_allclose(found["random"]["f", 0], [1.0, 0.5, 0.5])
     np.testing.assert_allclose(found["other"]["f", 0], [0.75, 0.25, 0.0])
     assert regrets([line("other", [4.0], [])]) == ({}, ["f 0: random was not run"])
+
+
+@pytest.fixture
+def of_scripts(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Import a script of benchmarks/search; it sets the numbers of threads, which is undone."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+    pytest.importorskip("optuna")
+    return importlib.import_module
+
+
+def test_costs_of_a_drawn_instance_average_one_and_vary_up_to_tenfold(of_scripts: Callable[[str], Any]) -> None:
+    instance = of_scripts("drawn").Drawn(3)
+    costs = np.array([instance.cost(c) for c in instance.space.sample(2000, np.random.default_rng(1))])
+    assert costs.mean() == pytest.approx(1.0, rel=0.05)
+    assert 1.2 < costs.max() / costs.min() <= 10.0
+
+
+def test_peers_are_told_what_a_drawn_share_shows(of_scripts: Callable[[str], Any]) -> None:
+    instance = of_scripts("drawn").Drawn(1)
+    assert instance.goal.sign > 0
+    shown = np.concatenate([instance.curve(c, 0)[0] for c in instance.space.sample(50, np.random.default_rng(1))])
+    told = [finite(instance, value) for value in shown]
+    assert np.mean(told == shown) > 0.9
+    assert np.ptp(told) > 0.1
+
+
+def test_a_stop_is_wrong_if_the_trial_would_have_beaten_the_best_complete_one(of_scripts: Callable[[str], Any]) -> None:
+    line = {
+        "horizon": 10, "sign": 1.0, "stops": [10, 1, 10, 2, 10], "ends": [0.5, 0.9, 0.6, 0.4, 0.7],
+        "had": [0.5, 0.1, 0.6, 0.3, 0.7], "said": [[1, 0.2], [3, 0.1]], "deciding": 0.0,
+    }  # fmt: skip
+    found = of_scripts("stops").counted(line)
+    assert (found.wins, found.wrong, found.saved, found.epochs, found.foresight) == (3, 1, 17, 50, 9)
+    assert found.lost
+    assert found.regret == pytest.approx(2 / 3)
+    assert found.said == [(0.2, True), (0.1, False)]
+
+
+def test_the_median_pruner_stops_what_the_percentile_50_stops(of_scripts: Callable[[str], Any]) -> None:
+    instance = of_scripts("drawn").Drawn(3)
+    median, percentile = of_scripts("stops").run(instance, ["median", "percentile:50"], trials=15, seed=0)
+    assert median["stops"] == percentile["stops"]
+    assert min(median["stops"]) < instance.horizon
+    assert len(median["ends"]) == 15

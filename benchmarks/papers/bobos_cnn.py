@@ -1,6 +1,7 @@
 """Figure 2 of BO-BOS (Dai et al. 2019) at our scale: a convolutional network, best validation error by run time.
 
-    python benchmarks/papers/bobos_cnn.py --data FOLDER [--seeds 3] [--trainings 14] [--keep FILE] [--svg]
+    python benchmarks/papers/bobos_cnn.py --data FOLDER [--seeds 3] [--trainings 14] [--methods NAME ...]
+        [--keep FILE] [--svg]
 
 Three convolutions, each with a pooling, and one hidden layer, as in the paper, with a thirty-second of its filters
 and a sixteenth of its units, on 1,000 digits of 14 x 14 (another 1,000 validate) in place of CIFAR-10 and SVHN. The
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bobos_searches import Experiment, Training
+from bobos_searches import PAPERS, Experiment, Training
 
 from haltune import Float, Int, Minimize, Problem, Space
 from haltune.log.policy import Policy
@@ -52,7 +53,7 @@ METHODS: dict[str, tuple[Problem, Policy[Any]]] = {
     "random search": (problem(HORIZON), RandomSearch()),
     "Hyperband": (problem(BAND), Hyperband(eta=3)),
     "GP-UCB": (problem(HORIZON), GPUCB()),
-    "BO-BOS, the paper's": (problem(HORIZON), BOBOS(mode="faithful", growth=1 / 0.95)),
+    PAPERS: (problem(HORIZON), BOBOS(mode="faithful", growth=1 / 0.95)),
     "BO-BOS, robust": (problem(HORIZON), BOBOS()),
 }
 

@@ -138,8 +138,8 @@ def draw_paths(sheet: "Sheet", t: int, run: Trained) -> None:
 
 def draw_rule(sheet: "Sheet", t: int, run: Trained) -> None:
     """Figure 6: averages of epochs 1 to n at which the trial is stopped (d1), counts as a winner (d2), or continues."""
-    settings = OptimalStopping("faithful", slopes=1, cells=100)  # the paper's grid, over its one statistic
-    losses = settings.losses(settings.losses().K1 * GROWTH ** (t - 1))
+    settings, initial = OptimalStopping("faithful"), faithful(GROWTH).initial  # K1 grows after the initial runs
+    losses = settings.losses(settings.losses().K1 * GROWTH ** max(t - 1 - initial, 0))
     threshold = float(scaled([run.incumbent])[0])
     table = settings.solve_at(scaled(run.curve[:FIRST]), HORIZON, threshold, losses, np.random.default_rng(0))
     width = 1 / np.where(table.grids.scale > 0, table.grids.scale, np.inf)

@@ -9,7 +9,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 from command_line import command_line, data_file
-from kept import kept
+from kept import Kept, asked
 from numpy.typing import NDArray
+from paired import differences
 
 from haltune import Budget, Problem, Study
 from haltune.log.policy import Policy
@@ -27,6 +28,8 @@ from haltune.log.policy import Policy
 Array = NDArray[np.float64]
 Config = dict[str, Any]
 Training = Callable[[Config], Iterator[Any]]  # what each epoch gives, from the first on
+PAPERS = "BO-BOS, the paper's"  # the method whose differences from the others are printed
+SHARES = (0.4, 0.55, 0.7, 0.85, 1)  # of what is spent, that the tables show
 
 
 @dataclass
@@ -97,21 +100,19 @@ def search(problem: Problem, policy: Policy[Any], seed: int, epochs: int, traini
     return run
 
 
-def all_methods(
-    seed: int, methods: Mapping[str, tuple[Problem, Policy[Any]]], epochs: int, training: Callable[[int], Training]
-) -> dict[str, Any]:
-    """Every method's search of a seed, one after the other, so that they share what is trained; as JSON holds it."""
+def over_seeds(
+    given: argparse.Namespace, training: Callable[[int], Training], found: Callable[[str, int, Trainings], Any]
+) -> dict[str, list[Any]]:
+    """What is found for each method, a seed each, as JSON holds it; methods of a seed share what is trained."""
     warnings.simplefilter("ignore")
-    began, trainings = time.process_time(), Trainings(training(seed))
-    runs = {name: asdict(search(*method, seed, epochs, trainings)) for name, method in methods.items()}
-    print(f"seed {seed}: {time.process_time() - began:.0f} s of CPU", file=sys.stderr, flush=True)
+    keep = Kept(given.keep, asked(given))
+    runs: dict[str, list[Any]] = {name: [] for name in given.methods}
+    for seed in range(given.seeds):
+        began, trainings = time.process_time(), Trainings(training(seed))
+        for name in given.methods:
+            runs[name].append(keep([name, seed], partial(found, name, seed, trainings)))
+        print(f"seed {seed}: {time.process_time() - began:.0f} s of CPU", file=sys.stderr, flush=True)
     return runs
-
-
-def over_seeds(found: Callable[[int], dict[str, Any]], given: argparse.Namespace) -> dict[str, list[Run]]:
-    """The runs of each method, a seed each."""
-    every = kept(given, given.seeds, found)
-    return {name: [Run(**of[name]) for of in every] for name in every[0]}
 
 
 def along(spent: Sequence[Sequence[float]], best: Sequence[Sequence[float]], at: Array) -> Array:
@@ -135,22 +136,23 @@ def row(name: str, values: Array, scale: float = 1.0) -> str:
 
 
 def print_errors(runs: Mapping[str, list[Run]], base: str) -> None:
-    """Errors in % by run time and by epochs, and against those of `base` at the end, seed by seed."""
+    """Errors in % by run time and by epochs, and what `base` has more than the others, seed by seed."""
     seeds, end = len(runs[base]), min(run.seconds[-1] for of in runs.values() for run in of)
     total = min(run.epochs[-1] for of in runs.values() for run in of)
     for axis, last, unit in (("seconds", end, "s"), ("epochs", total, "epochs")):
-        marks = [float(f"{last * share:.2g}") if share < 1 else last for share in (0.1, 0.2, 0.4, 0.7, 1)]
+        marks = [float(f"{last * share:.2g}") if share < 1 else last for share in SHARES]
         print(f"\nsmallest validation error so far in %, mean of {counted(seeds)} ± standard error")
         print(f"{'':26s}" + "".join(f"{f'{mark:.4g} {unit}':>16s}" for mark in marks))
+        found = {}
         for name, of in runs.items():
             spent = [getattr(run, axis) for run in of]
-            print(row(name, along(spent, [run.best for run in of], np.array(marks)), 100))
-    print(f"\n{'a search':26s}{'trials':>8s}{'in full':>9s}{'CPU s':>8s}{'deciding':>10s}   less than {base}, points")
-    ends = np.array([run.best[int(total) - 1] for run in runs[base]])
+            found[name] = 100 * along(spent, [run.best for run in of], np.array(marks))
+            print(row(name, found[name]))
+        differences(found, base, [f"{mark:.4g} {unit}" for mark in marks])
+    print(f"\n{'a search':26s}{'trials':>8s}{'in full':>9s}{'CPU s':>8s}{'deciding':>10s}")
     for name, of in runs.items():
         counts = np.mean([(r.trials, r.full, r.seconds[-1], r.deciding) for r in of], axis=0)
-        m, s = mean(100 * (ends - np.array([run.best[int(total) - 1] for run in of]))[:, None])
-        print(f"{name:26s}{counts[0]:8.1f}{counts[1]:9.1f}{counts[2]:8.1f}{counts[3]:10.1f}{m[0]:12.2f} ± {s[0]:.2f}")
+        print(f"{name:26s}{counts[0]:8.1f}{counts[1]:9.1f}{counts[2]:8.1f}{counts[3]:10.1f}")
 
 
 @dataclass(frozen=True)
@@ -169,14 +171,19 @@ class Experiment:
 
     def main(self, doc: str | None, seeds: int, trainings: int) -> None:
         """Print its tables, and write its figure if the command line asks for it."""
-        given = parser(doc, seeds, trainings, self.file).parse_args()
+        given = parser(doc, seeds, trainings, self.methods, self.file).parse_args()
         trained = partial(self.training, file=data_file(given.data, self.file))
         package, install = self.needs
         if find_spec(package) is None:
             sys.exit(f"{package} is needed: pip install {install}")
         epochs = self.horizon * given.trainings
-        runs = over_seeds(lambda seed: all_methods(seed, self.methods, epochs, trained), given)
-        print_errors(runs, "GP-UCB")
+
+        def found(name: str, seed: int, trainings: Trainings) -> dict[str, Any]:
+            return asdict(search(*self.methods[name], seed, epochs, trainings))
+
+        every = over_seeds(given, trained, found)
+        runs = {name: [Run(**one) for one in of] for name, of in every.items()}
+        print_errors(runs, PAPERS if PAPERS in runs else next(iter(runs)))
         if given.svg:
             draw_errors(runs, self.name, self.told, f"{self.title}, {counted(given.seeds)}", self.y)
 
@@ -215,10 +222,13 @@ def ticks(low: float, high: float) -> list[float]:
     return np.arange(np.ceil(low / step) * step, high * (1 + 1e-9), step).round(6).tolist()
 
 
-def parser(doc: str | None, seeds: int, trainings: int, data: str | None = None) -> argparse.ArgumentParser:
+def parser(
+    doc: str | None, seeds: int, trainings: int, methods: Iterable[str], data: str | None = None
+) -> argparse.ArgumentParser:
     """The arguments that the scripts have in common."""
     made = command_line(doc, seeds, data)
     made.add_argument(
         "--trainings", type=int, default=trainings, help="full trainings' worth of epochs for each method"
     )
+    made.add_argument("--methods", nargs="+", choices=[*methods], default=[*methods])
     return made

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 # arguments that do not change the results, and those in the keys
-_WHATEVER = ["seeds", "runs", "keep", "svg", "figure", "data", "cache", "processes", "problem", "policy"]
+_WHATEVER = ["seeds", "runs", "keep", "svg", "figure", "data", "cache", "processes", "problem", "policy", "methods"]
 
 
 class Kept:

@@ -290,21 +290,28 @@ def summary(found: dict[str, Measured]) -> str:
     return f"{wrong:5.2f} {saved:5.1f} {share:6.1f} {regret:7.4f}   {parts}"
 
 
+def binned(said: list[tuple[float, bool]]) -> tuple[float, float, list[tuple[float, float, int, float, float]]]:
+    """The expected calibration error, the Brier score and the bins: edges, count, mean stated and share observed."""
+    p, wins = (np.array(column, dtype=float) for column in zip(*said, strict=True))
+    rows = []
+    for low, high in pairwise(BINS):
+        inside = (p >= low) & ((p < high) | (high == 1.0))
+        if inside.any():
+            rows.append((low, high, int(inside.sum()), float(p[inside].mean()), float(wins[inside].mean())))
+    error = sum(count * abs(stated - seen) for _, _, count, stated, seen in rows) / len(p)
+    return error, float(((p - wins) ** 2).mean()), rows
+
+
 def calibration(said: list[tuple[float, bool]]) -> str:
     """Stated against observed, by bin; expected calibration error and Brier score."""
     if not said:
         return ""
-    p, wins = (np.array(column, dtype=float) for column in zip(*said, strict=True))
-    lines, error = [], 0.0
-    for low, high in pairwise(BINS):
-        inside = (p >= low) & ((p < high) | (high == 1.0))
-        if inside.any():
-            error += inside.mean() * abs(p[inside].mean() - wins[inside].mean())
-            lines.append(
-                f"{100 * low:g}-{100 * high:g}%: {inside.sum()} said {100 * p[inside].mean():.2f} were "
-                f"{100 * wins[inside].mean():.2f}"
-            )
-    return f"    error {error:.4f}, Brier {((p - wins) ** 2).mean():.4f}; " + "; ".join(lines)
+    error, brier, rows = binned(said)
+    lines = [
+        f"{100 * low:g}-{100 * high:g}%: {count} said {100 * stated:.2f} were {100 * seen:.2f}"
+        for low, high, count, stated, seen in rows
+    ]
+    return f"    error {error:.4f}, Brier {brier:.4f}; " + "; ".join(lines)
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -301,31 +301,31 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         reporter, model, params = self._reporter, self.model, self.params or {}
+        trial, monitor = reporter.trial, reporter.metric
         optimizers.add_batches(model, companions.batches_of_epoch(params.get("steps")))
         trained = self._position(epoch + 1)
         self._in_epoch = False
-        self.trial.begins_epoch(None)
+        trial.begins_epoch(None)
         if int(model.stop_training) & _OURS:
             return  # the fit was stopped within the epoch
-        _OPTIMIZERS.setdefault(self.trial, (-1, None))
-        if _OPTIMIZERS[self.trial][0] != self.trial.attempt:
-            _OPTIMIZERS[self.trial] = self.trial.attempt, weak(getattr(model, "optimizer", None))
+        if _OPTIMIZERS.get(trial, (-1, None))[0] != trial.attempt:
+            _OPTIMIZERS[trial] = trial.attempt, weak(getattr(model, "optimizer", None))
         if (mark := _mark(model)) != self._start:
-            self.trial.sign(mark)  # a ModelCheckpoint may save this epoch
+            trial.sign(mark)  # a ModelCheckpoint may save this epoch
         if self._rates:
             self._rates.append(surroundings.rate_of(model))
         logs = {} if logs is None else logs
-        named = plain_names(model, logs, (self.monitor, *reporter.measures.others))
+        named = plain_names(model, logs, (monitor, *reporter.measures.others))
         self._last_logs = list(named)
-        if self.monitor in named:
-            reporter.report(named[self.monitor], trained, scalars(named), updates=self._updates_made())
-        elif reporter.silent and (self._validated or not self.monitor.startswith("val_")):
+        if monitor in named:
+            reporter.report(named[monitor], trained, scalars(named), updates=self._updates_made())
+        elif reporter.silent and (self._validated or not monitor.startswith("val_")):
             # with validation_freq > 1, val_ names are absent in some epochs; other absent names are misspelt
             raise self._missing("in the first epoch that should log it")
         reporter.heed(trained)
         self._heed_others()
-        reporter.trained = min(trained, self.trial.horizon or trained)
-        if self.trial.epoch == reporter.trained:
+        reporter.trained = min(trained, trial.horizon or trained)
+        if trial.epoch == reporter.trained:
             if reporter.keeps_epoch:
                 self._keep(reporter.keep)
             if reporter.saves:
@@ -351,8 +351,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     @property
     def _compiled_again(self) -> bool:
         """True if the model was compiled in this attempt after an epoch had trained."""
-        attempt, optimizer = _OPTIMIZERS.get(self.trial, (-1, None))
-        return attempt == self.trial.attempt and optimizer() is not getattr(self.model, "optimizer", None)
+        trial = self.trial
+        attempt, optimizer = _OPTIMIZERS.get(trial, (-1, None))
+        return attempt == trial.attempt and optimizer() is not getattr(self.model, "optimizer", None)
 
     def _end_of_fit(self) -> tuple[Any, Any, list[bool]]:
         model = self.model
@@ -487,7 +488,7 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
 
     Raises InvalidInput if a name in `wanted` could be either of two metrics.
     """
-    metrics = list(_metrics(model))
+    metrics = _metrics(model)
     numbers: dict[str, dict[str, int]] = {}  # Keras' name for a class -> metric's name -> its number
     for _, metric in metrics:
         if (found := _numbered(metric)) is not None:
@@ -527,24 +528,26 @@ def refuse_shadowed_loss(model: Any, monitor: str) -> None:
         )
 
 
-def _metrics(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the metrics of a model with their names in its logs.
+def _metrics(model: Any) -> list[tuple[str, Any]]:
+    """Return the metrics of a model with their names in its logs.
 
     Keras has no public list of the names that the metrics of compile(metrics=, weighted_metrics=) have in the logs of
     several outputs. Without these two lists, metrics that Keras numbers would have other names in each trial. A
     weighted metric with the name of another metric is logged as "weighted_" and this name.
     """
+    found = []
     for metric in model.metrics:
         plain, weighted = (getattr(metric, f"_flat_{kind}metrics", ()) for kind in ("", "weighted_"))
         if not plain and not weighted:
-            yield metric.name, metric
+            found.append((metric.name, metric))
         seen: set[str] = set()
         for one in filter(None, [*plain, *weighted]):  # a list for each output
             prefix = f"{one.output_name}_" if one.output_name else ""
             for m in one.metrics:
                 again = prefix + m.name in seen and any(one is w for w in weighted)
                 seen.add(prefix + m.name)
-                yield f"{prefix}weighted_{m.name}" if again else prefix + m.name, m
+                found.append((f"{prefix}weighted_{m.name}" if again else prefix + m.name, m))
+    return found
 
 
 def _numbered(metric: Any) -> tuple[str, int] | None:

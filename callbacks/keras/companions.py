@@ -129,9 +129,12 @@ def _slots(name: str, owner: Any, seen: set[int]) -> Iterator[Place]:
         slots = [(f"{name}/{v}", cell.cell_contents, partial(setattr, cell, "cell_contents")) for v, cell in full]
     else:
         hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set()) | _hidden(owner)
-        held = [(key, value) for key, value in vars(owner).items() if key not in hidden]
-        held = [(key, value) for key, value in held if not (_is_layer(owner) and key.startswith("_"))]
-        slots = [(f"{name}/{key}", value, partial(setattr, owner, key)) for key, value in held]
+        start = "_" if _is_layer(owner) else None  # of names that are Keras' own
+        slots = [
+            (f"{name}/{key}", value, partial(setattr, owner, key))
+            for key, value in vars(owner).items()
+            if key not in hidden and not (start and key.startswith(start))
+        ]
     for path, value, put in slots:
         if not isinstance(value, (types.FunctionType, types.MethodType)):
             yield path, value, put
@@ -224,12 +227,13 @@ class Data:
 
     def state(self) -> dict[str, Any]:
         """Return the place after an epoch. Raises NotSupported if a fit cannot return to it."""
-        if _shuffles_from_a_seed(self._source):
+        source = self._source
+        if _shuffles_from_a_seed(source):
             raise NotSupported(
                 "its tf.data dataset shuffles from a seed, in another order in each pass, and TensorFlow cannot return "
                 "to a pass. Use shuffle(..., reshuffle_each_iteration=False), arrays or a keras.utils.PyDataset"
             )
-        if getattr(self._source, "persistent_workers", False):
+        if getattr(source, "persistent_workers", False):
             raise NotSupported(
                 "the workers of its DataLoader persist, with random states of their own. Use persistent_workers=False"
             )

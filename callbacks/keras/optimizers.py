@@ -84,14 +84,15 @@ class Training:
     """Proof that the optimizers of a model train it: what they had done when an epoch began."""
 
     def __init__(self, model: Any) -> None:
-        self._before = _micro_steps(model)
+        self._before = _micro_steps(optimizers_of(model))
         own = not type(model).train_step.__module__.startswith("keras.") if hasattr(type(model), "train_step") else True
         self._weights = _digests(model) if own else {}
 
     def check(self, model: Any) -> None:
         """Raise NotSupported if something else trained it, because that would be lost in a pause."""
-        made = _micro_steps(model)
-        stepped = [one for name, one in optimizers_of(model).items() if made[name] > self._before.get(name, 0)]
+        held = optimizers_of(model)
+        made = _micro_steps(held)
+        stepped = [one for name, one in held.items() if made[name] > self._before.get(name, 0)]
         advice = "Keep each optimizer as an attribute of the model, self.d_optimizer = d_optimizer"
         if not stepped:
             raise NotSupported(
@@ -111,12 +112,12 @@ class Training:
             )
 
 
-def _micro_steps(model: Any) -> dict[str, int]:
+def _micro_steps(held: dict[str, Any]) -> dict[str, int]:
     """Return the batches that each optimizer has seen, those that only accumulate gradients included."""
-    counts = {
-        n: (one.iterations, getattr(one, "_iterations", one.iterations)) for n, one in optimizers_of(model).items()
-    }
-    return {name: max(map(_number, both)) for name, both in counts.items()}
+    made = {}
+    for name, one in held.items():
+        made[name] = max(_number(one.iterations), _number(getattr(one, "_iterations", one.iterations)))
+    return made
 
 
 def _digests(model: Any) -> dict[int, bytes]:

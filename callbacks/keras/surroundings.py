@@ -32,7 +32,8 @@ def calling_list(callback: Any) -> list[Any]:
     """
     frame = sys._getframe(1)
     for _ in range(_DEPTH):
-        listed = getattr(frame.f_locals.get("self"), "callbacks", None)
+        owner = frame.f_locals.get("self")
+        listed = None if owner is callback else getattr(owner, "callbacks", None)
         if isinstance(listed, list) and any(c is callback for c in listed):
             return listed
         if frame.f_back is None:

@@ -524,7 +524,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _foresee(self, trainer: Any) -> None:
         """Raise InvalidInput if the goal's metric comes from validations and none will run; warn if that is likely."""
-        why = checks.no_validation(trainer, self.trial)
+        why = checks.no_validation(trainer)
         if why is None or not (self._validates or self.monitor.startswith("val")):
             return
         if trainer.enable_validation and trainer.check_val_every_n_epoch is None and self.trial.horizon is not None:
@@ -671,7 +671,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             log = f"self.log({self.monitor!r}, ...)"
-            why = checks.no_validation(trainer, self.trial) or "none ran"
+            why = checks.no_validation(trainer) or "none ran"
             data = "Give trainer.fit validation data" if why == checks.NO_DATA else "Let a validation run"
             how = f"{data}, because {why}, or log it in training, {log}"
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)

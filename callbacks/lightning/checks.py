@@ -264,7 +264,7 @@ def check_trainer(trainer: Any, trial: Trial) -> None:
         )
 
 
-def no_validation(trainer: Any, trial: Trial) -> str | None:
+def no_validation(trainer: Any) -> str | None:
     """Return why no validation will run in this fit, a sentence that names the argument; None if one will."""
     module, batches = trainer.lightning_module, trainer.num_training_batches
     epochs = -1 if trainer.max_epochs is None else trainer.max_epochs

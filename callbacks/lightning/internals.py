@@ -33,7 +33,7 @@ def hook_batches(
     first = trainer.callbacks[0]
 
     def ours() -> bool:
-        return any(callback is first for callback in trainer.callbacks)
+        return first in trainer.callbacks
 
     def run_epoch(fetcher: Any) -> None:
         if ours():

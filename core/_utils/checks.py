@@ -101,7 +101,7 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
     try:
         if isinstance(value, (str, bytes)) or (type(value) is not float and no_real_number(value)):
             raise TypeError
-        number = float(value if shape == () else value.item()) + 0.0  # no -0.0: SQLite has none
+        found = float(value if shape == () else value.item()) + 0.0  # no -0.0: SQLite has none
     except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
         described = f"an array of shape {tuple(shape)}" if shape != () else repr(value)
         several = shape != () or isinstance(value, (list, tuple))
@@ -111,11 +111,11 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
         if why := no_real_number(value):
             described, hint = f"{why}, {described}", ""
         raise InvalidInput(f"{what} must be one number; got {described}{hint}") from None
-    if positive is not False and not (math.isfinite(number) and number >= 0 and (number > 0 or not positive)):
+    if positive is not False and not (math.isfinite(found) and found >= 0 and (found > 0 or not positive)):
         omit = "omit it, or add 1" if what == "epoch" else "add 1"
         allowed = f"above 0. The first {what} is 1: {omit}" if positive else "0 or more"
         raise InvalidInput(f"{what}={value!r}: use a finite number, {allowed}")
-    return min(number, LARGEST) if positive is None else number
+    return min(found, LARGEST) if positive is None else found
 
 
 def no_real_number(value: Any) -> str:

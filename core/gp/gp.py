@@ -146,11 +146,16 @@ class Posterior:
         by_variance = -2.0 * input_gradient(slope * full.T, points, self.X, scales)
         return Prediction(self.constant + cross @ self.weights, self._variance(half), by_mean, by_variance)
 
-    def covariance(self, X: ArrayLike) -> Array:
-        """Return the posterior covariance (m, m) of f at X (m, d)."""
+    def covariance(self, X: ArrayLike, other: ArrayLike | None = None) -> Array:
+        """Return the posterior covariance (m, k) of f between X (m, d) and other (k, d); default: X itself."""
         points = as_points(X, self.dim)
         half = solve_lower(self.factor, self.kernel(points, self.X).T)
-        return np.asarray(self.kernel(points) - half.T @ half)
+        if other is None:
+            return np.asarray(self.kernel(points) - half.T @ half)
+        others = as_points(other, self.dim, "other")
+        return np.asarray(
+            self.kernel(points, others) - half.T @ solve_lower(self.factor, self.kernel(others, self.X).T)
+        )
 
     def sample(self, X: ArrayLike, count: int, rng: np.random.Generator) -> Array:
         """Draw joint samples (count, m) of f at X (m, d). Raises InvalidInput if count < 0."""

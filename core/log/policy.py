@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import wraps
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
@@ -91,6 +91,18 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         """
         options: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
         return {"policy": type(self).__name__, **{name: _recorded(getattr(self, name)) for name in options}}
+
+    def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a recorded spec with the defaults of the options that are newer than it."""
+        if spec.get("policy") != type(self).__name__ or not is_dataclass(self):
+            return dict(spec)
+        newer = {name: value for name, value in defaults(self).items() if name not in spec}
+        found = {name: v for name, v in replace(self, **newer).spec.items() if name not in spec} | dict(spec)
+        for name, part in ((f.name, getattr(self, f.name)) for f in fields(self)):
+            recorded = found.get(place := "inner" if name == "policy" else name)
+            if isinstance(part, Policy) and isinstance(recorded, Mapping):
+                found[place] = part.completed(recorded)
+        return found
 
     @abstractmethod
     def start(self, problem: Problem) -> S:
@@ -193,6 +205,9 @@ class Wrapper(Policy[Any]):
     def spec(self) -> dict[str, Any]:
         return self.policy.spec
 
+    def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        return super().completed(spec) if is_dataclass(self) else self.policy.completed(spec)
+
     def taught_by(self, studies: Sequence[Any]) -> Policy[Any] | None:
         taught = self.policy.taught_by(studies)
         return None if taught is None else self._around(taught)
@@ -265,6 +280,12 @@ def check_policy(allowed: str, policy: Any) -> Policy[Any]:
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function in JSON. The user must supply the function again under this name."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def defaults(kind: Any) -> dict[str, Any]:
+    """Return the options of a dataclass that have a default, and their defaults."""
+    made = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(kind) if f.init}
+    return {name: value for name, value in made.items() if value is not MISSING}
 
 
 def _recorded(value: Any) -> Any:

@@ -598,6 +598,12 @@ class RemainingBudget:
         ]
         return PlanningBudget(amounts, first, np.array(after))
 
+    def joined(self, budget: PlanningBudget, points: Array, further: Array, lefts: Sequence[Left]) -> PlanningBudget:
+        """Return `planning` of points (m, dim), which is `budget`, and of further points (k, dim)."""
+        if budget.after is not None:
+            return self.planning(np.vstack([points, further]), lefts)
+        return PlanningBudget(budget.left, np.hstack([budget.first, self.planning(further, lefts).first]))
+
     def price(self, points: Array, lefts: Sequence[Left]) -> Array:
         """Return one expected cost (m,) of trials at points (m, dim); of several budgets the largest share."""
         _, amounts, costs = self._of_each(points, lefts, expected=True)

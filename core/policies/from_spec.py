@@ -38,7 +38,7 @@ def policy_from(spec: Mapping[str, Any]) -> Policy[Any]:
             f"The log's {name} has options that this version of haltune does not know: {error}. Open the log with the "
             "version that wrote it, or build the policy in your program."
         ) from error
-    if plain(policy.spec) != plain(spec):
+    if plain(policy.spec) != plain(policy.completed(spec)):
         raise NotSupported(
             f"{name} cannot be rebuilt from its log: it holds a function, or another version of haltune wrote it. "
             "Build it in your program and pass it: Study(problem, policy, store)."

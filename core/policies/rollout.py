@@ -26,7 +26,7 @@ their expected costs are reserved. Under `Halting` costs are scaled by the mean 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -40,6 +40,7 @@ from haltune._utils.arrays import Array, Indices, Mask
 from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune.display import plural
 from haltune.errors import InvalidInput
+from haltune.gp import Posterior
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, continue_, stop
 from haltune.log.events import Event
 from haltune.log.history import History
@@ -76,6 +77,12 @@ class JointNormal:
     covariance: Array  # (m, m)
     best: float  # y*
     noise: float = 0.0  # variance of an observation; rewards are of observations, as in the paper
+
+    def joined(self, posterior: Posterior, points: Array, further: Array) -> JointNormal:
+        """Return the values at `points` (m, d), which these are, and at `further` (k, d), by the same posterior."""
+        across = posterior.covariance(points, further)
+        covariance = np.block([[self.covariance, across], [across.T, posterior.covariance(further)]])
+        return replace(self, mean=np.append(self.mean, posterior.mean(further)), covariance=covariance)
 
 
 def hermite(nodes: int) -> Nodes:
@@ -255,12 +262,7 @@ class Pool:
         tops = self.points[np.argsort(-value, kind="stable")[:_TOPS]]
         scales = np.repeat(_SCALES, _NEAR // len(_SCALES))[None, :, None]
         moved = tops[:, None, :] + scales * rng.standard_normal((len(tops), _NEAR, space.dim))
-        configs = space.decode_many(moved.reshape(-1, space.dim)) if space.dim else []
-        known = set(space.keys(self.configs)) | history.tried
-        keys = space.keys(configs) if configs else []
-        fresh = [configs[i] for i in _firsts(keys) if keys[i] not in known]
-        fresh = [config for config in fresh if space.contains(config)]
-        return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
+        return self._new(moved.reshape(len(tops) * _NEAR, space.dim), history)
 
     def climbed(self, value: Array, of: Callable[[Array], Array], history: History) -> Pool:
         """Return new configurations at the tops that L-BFGS-B reaches from the five best, over continuous parameters.
@@ -269,8 +271,12 @@ class Pool:
         """
         space = history.problem.space
         starts = self.points[np.argsort(-value, kind="stable")[:_STARTS]]
-        points = ascended(of, starts, np.flatnonzero(space.continuous), space.box)
-        configs = space.decode_many(points) if len(points) else []
+        return self._new(ascended(of, starts, np.flatnonzero(space.continuous), space.box), history)
+
+    def _new(self, points: Array, history: History) -> Pool:
+        """Return the configurations at points (k, dim) that are in the space, not in this pool and not tried."""
+        space = history.problem.space
+        configs = space.decode_many(points) if points.size else []
         known, keys = set(space.keys(self.configs)) | history.tried, space.keys(configs) if configs else []
         fresh = [configs[i] for i in _firsts(keys) if keys[i] not in known and space.contains(configs[i])]
         return Pool(fresh, space.encode_many(fresh) if fresh else np.zeros((0, space.dim)))
@@ -442,11 +448,13 @@ class Rollout(Policy[FinishedTrials]):
         if self.cooled:
             near = pool.around(added, history, rng)
         else:
+            belief = JointNormal(posterior.mean(pool.points), posterior.covariance(pool.points), improvement.best)
 
-            def of(points: Array, pool: Pool = pool) -> Array:
-                every = Pool([], np.vstack([pool.points, points]))
-                values = valued(every, np.arange(len(pool.points), len(every.points)))[1]
-                return np.asarray(values[len(pool.points) :])
+            def of(points: Array, pool: Pool = pool, budget: PlanningBudget = budget) -> Array:
+                both, own = belief.joined(posterior, pool.points, points), np.arange(len(points)) + len(pool.points)
+                more = remaining.joined(budget, pool.points, points, lefts)
+                value = rollout(both, more, self.horizon, nodes, own, self.infeasible)
+                return np.asarray(value * remaining.chance(points, lefts))
 
             near = pool.climbed(added, of, history)
         if len(near.configs):

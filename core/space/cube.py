@@ -541,24 +541,26 @@ class Table:
         active = np.ones(self.count, dtype=np.bool_)
         for condition in parameter.conditions:
             active &= self.active[condition.parent] & condition.holds(self.columns[condition.parent])
-        low, high = self.bound(parameter, 0), self.bound(parameter, 1)
+        low, high = self.bounds(parameter)
         self.active[name], self.crossed[name] = active, active & (low > high)
         self.lows[name], self.highs[name] = low, np.maximum(low, high)
 
-    def bound(
-        self, parameter: Parameter, side: int, axis: _Axis | None = None, columns: Mapping[str, Column] | None = None
-    ) -> Column:
-        """Return the lower (0) or upper (1) bounds (count,), as numbers of the axis; its own by default.
+    def bounds(
+        self, parameter: Parameter, axis: _Axis | None = None, columns: Mapping[str, Column] | None = None
+    ) -> list[Column]:
+        """Return the lower and the upper bounds (count,), as numbers of the axis; its own by default.
 
         columns: the parameters that are bounds; by default those of the table.
         """
-        end = parameter.absent if isinstance(parameter.domain, Constant) and axis else parameter.hull[side]
-        outermost = np.full(self.count, end, dtype=(axis or parameter.axis).dtype)
-        other = parameter.bounds[side]
-        if other is None:
-            return outermost
-        values = (self.columns if columns is None else columns)[other]
-        return np.where(self.active[other], values, outermost).astype(outermost.dtype)
+        constant = isinstance(parameter.domain, Constant) and axis is not None
+        found = []
+        for end, other in zip(parameter.hull, parameter.bounds, strict=True):
+            bound = np.full(self.count, parameter.absent if constant else end, dtype=(axis or parameter.axis).dtype)
+            if other is not None:
+                values = (self.columns if columns is None else columns)[other]
+                bound = np.where(self.active[other], values, bound).astype(bound.dtype)
+            found.append(bound)
+        return found
 
     def rows(self, keep: Mask) -> Table:
         if keep.all():
@@ -579,7 +581,8 @@ def read_cube(layout: Layout, u: Array, inner: Layout | None = None) -> Table:
             options = q.domain.options if isinstance(q.domain, Choice) else (q.absent,)
             table.columns[p.name] = p.axis.nearest(point, options)
         else:
-            least, most = np.maximum(low, table.bound(q, 0, p.axis)), np.minimum(high, table.bound(q, 1, p.axis))
+            least, most = table.bounds(q, p.axis)
+            least, most = np.maximum(low, least), np.minimum(high, most)
             table.crossed[p.name] |= table.active[p.name] & (least > most)
             column = p.axis.decode(point, low, high)
             table.columns[p.name] = np.clip(column, least, np.maximum(least, most)).astype(column.dtype)
@@ -641,10 +644,8 @@ def read_configs(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> Table:
         # A value may equal a bound as it was before it was snapped to its grid: both mean the same.
         least, most = low, high
         if not p.fixed:
-            least, most = (
-                np.minimum(low, table.bound(p, 0, columns=raw)),
-                np.maximum(high, table.bound(p, 1, columns=raw)),
-            )
+            least, most = table.bounds(p, columns=raw)
+            least, most = np.minimum(low, least), np.maximum(high, most)
         for row in np.flatnonzero(active & ((column < least) | (column > most)))[:1]:
             raise InvalidSpace(f"{p.name!r} is {column[row]}. Use a value in [{least[row]}, {most[row]}].")
         table.columns[p.name] = p.axis.settle(column, low, high)

@@ -126,6 +126,16 @@ class Checkpoints:
     def of(self, trial: int) -> Path:
         return self.folder / f"trial-{trial}"
 
+    def files_of(self, trial: int) -> Path:
+        """Return the folder for the files that a training writes itself."""
+        return self.of(trial) / "files"
+
+    def artifacts(self, trial: int, most: int) -> list[Path]:
+        """Return the first files that a training wrote itself: into its folder, or into that of its program."""
+        roots = [self.of(trial) / "files", *sorted(self.of(trial).glob("run-*"))]
+        found = (Path(above) / name for root in roots for above, _, names in os.walk(root) for name in sorted(names))
+        return list(islice((path for path in found if path.is_file() and not path.is_symlink()), most))
+
     def output_of(self, trial: int) -> Path:
         """Return the file with the output of a trial that a worker process trained, if no other folder was named."""
         default = self.folder.parent.suffix == ".checkpoints"

@@ -1,7 +1,8 @@
 """Event log in a SQL database, through SQLAlchemy Core: the common part of SQLite and PostgreSQL.
 
 One append-only table contains the events of all studies of a database; only leases and names change. Transactions are
-short. While another transaction blocks one, it is tried again, for BUSY_TIMEOUT seconds.
+short. While another transaction blocks one, it is tried again, for BUSY_TIMEOUT seconds. After Ctrl-C has ended such a
+wait, others are short until the database answers.
 
 In statements, `of_study` and `of_trial` select rows; other names are columns to set. Statements are built once, because
 SQLAlchemy takes longer to build an expression than to run it.
@@ -35,6 +36,7 @@ T = TypeVar("T")
 Mark = tuple[int, int]  # position and checksum of an event; another log has different ones
 
 BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another one
+_BRIEFLY = 1.0  # likewise, after Ctrl-C
 LAST = 2**31 - 1  # the largest position
 _PAUSE = 0.05  # seconds between tries, at most
 _SILENCE = 5.0  # seconds of waiting before a warning
@@ -175,6 +177,7 @@ class SqlStore(ABC):
         self._address, self._reading = address, reading
         self.now = clock  # that all workers share: this machine's with a file, the server's with PostgreSQL
         self.url = shown(address)
+        self._hastens = False  # Ctrl-C ended a wait
         self.outages = 0  # connections closed by a server: events that were read before may be lost
         self._ids: dict[str, int] = {}
         self._first: dict[str, Mark] = {}  # study -> its first event, which never changes
@@ -309,10 +312,20 @@ class SqlStore(ABC):
     # -- transactions -------------------------------------------------------------------------
 
     def _run(self, work: Callable[[sa.Connection], T], write: bool = True) -> T:
-        """Run `work` in one transaction; try again while the database is busy, for BUSY_TIMEOUT seconds.
+        """Run `work` in one transaction; try again while the database is busy.
 
         Raises StoreError; StoreAway if the server cannot be reached.
         """
+        try:
+            found = self._try(work, write)
+        except BaseException as error:
+            self._hastens = self._hastens or not isinstance(error, Exception)
+            raise
+        self._hastens = False
+        return found
+
+    def _try(self, work: Callable[[sa.Connection], T], write: bool) -> T:
+        """See `_run`."""
         started, lost, warned = time.monotonic(), False, False
         while True:
             try:
@@ -325,7 +338,7 @@ class SqlStore(ABC):
                 # a restarted server has closed all connections: one more try opens new ones
                 cut = away and not lost and getattr(error, "connection_invalidated", False)
                 lost = lost or away
-                if not (self._is_busy(error) or cut) or waited >= BUSY_TIMEOUT:
+                if not (self._is_busy(error) or cut) or waited >= (_BRIEFLY if self._hastens else BUSY_TIMEOUT):
                     raise explained(self.url, error, away) from error
                 if waited > _SILENCE and not warned:
                     warned = True

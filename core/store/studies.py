@@ -73,7 +73,8 @@ def make(store: Store, name: str, created: Created, seed: int | None, given: Pro
     first = next(store.read(name, stop=1), None)
     if not isinstance(first, Created):
         raise StoreError(f"event 0 of the study {name!r} in {store.url} does not create it. {ADVICE}")
-    found = differences(first.policy, plain(policy.as_recorded(first.policy).spec), "policy.")
+    continued = policy.as_recorded(first.policy)
+    found = differences(plain(continued.completed(first.policy)), plain(continued.spec), "policy.")
     if seed is not None and seed != first.seed:
         found.append(f"seed: recorded {first.seed}, given {seed}")
     differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))

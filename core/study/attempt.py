@@ -20,7 +20,7 @@ from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
-from haltune.store.base import Store
+from haltune.store.base import Lease, Store
 from haltune.store.checkpoints import Checkpointing, Checkpoints
 from haltune.store.open import Storage
 
@@ -195,6 +195,10 @@ class Log(Decides, Protocol):
 
     def events(self, start: int = 0) -> Iterator[Event]:
         """Yield the events from position `start` to the history's, in order."""
+        ...
+
+    def is_lost(self, lease: Lease, now: float) -> bool:
+        """Return whether the worker of a lease is gone. now: of the store's clock."""
         ...
 
 

@@ -318,7 +318,7 @@ class Port(Attempt):
 
     def _need_held(self) -> None:
         """Raises NotSupported in a process that was forked from the one that trains."""
-        if not self._held_here:
+        if os.getpid() != self._process:
             raise NotSupported(
                 f"Trial {self.id} is trained by process {self._process}, and process {os.getpid()} was forked from it, "
                 "so it cannot report or save. To train the trial here, use `with trial:` in this process, or call "
@@ -354,11 +354,10 @@ class Port(Attempt):
             raise trains_over_folds(self.id)
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
-        if report.metrics:
-            further = sorted(report.metrics.items(), key=lambda pair: str(pair[0]))
-            scalars = {str(name): number(f"metric {name!r}", scalar) for name, scalar in further}
-            report = replace(report, metrics=scalars)
-        report = replace(report, epoch=rounded(report.epoch))
+        scalars = {}
+        for name in sorted(report.metrics, key=str):
+            scalars[str(name)] = number(f"metric {name!r}", report.metrics[name])
+        report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
         if self.goes_back(report.epoch):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
         self._unheard = report.epoch, report.value, False
@@ -375,7 +374,7 @@ class Port(Attempt):
                 raise
         session.logger.judged(session.log.history, self, report.epoch, report.value, verdict, session.budget)
         self._validation = report.validation or self._validation
-        self._lap, self._unheard = self._session.monotonic(), None
+        self._lap, self._unheard = session.monotonic(), None
         self._first, self._left, self._broken = self._first or report.epoch, None, None
         self._asks = False
         if updates is not None:

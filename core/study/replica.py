@@ -187,6 +187,10 @@ class Copy:
     def events(self, start: int = 0) -> Iterator[ev.Event]:
         return self.store.read(self.name, start, self.history.position)
 
+    def is_lost(self, lease: Lease, now: float) -> bool:
+        """See Log. A rank above 0 knows no worker."""
+        return False
+
     @property
     def history(self) -> History:
         """The log, as far as it is folded."""
@@ -412,7 +416,7 @@ class Replica(Copy):
                     "ignored. Run `haltune doctor` to check the whole store."
                 )
                 continue
-            if self._is_lost(lease, now):
+            if self.is_lost(lease, now):
                 event = self.expired(lease, max_retries)
                 self.append(event, lease.trial, Release(lease.trial))
                 if event.status is Status.FAILED:
@@ -420,7 +424,8 @@ class Replica(Copy):
                 lost = True
         return lost
 
-    def _is_lost(self, lease: Lease, now: float) -> bool:
+    def is_lost(self, lease: Lease, now: float) -> bool:
+        """See Log."""
         key = (lease.trial, lease.attempt)
         if lease.holder == self.holder():
             if key not in self.handed_out:  # Ctrl-C came between the append and the trial

@@ -317,7 +317,8 @@ class Session:
 
     def _trained(self, make: Callable[[Attempt], A], id: int) -> A:
         """Return a running trial, which this process trains from here on."""
-        trial = make(Attempt._of(self.log.history.trial(id), self.log.history.position))
+        history = self.log.history
+        trial = make(Attempt._of(history.trial(id), history.position))
         self.log.trains(trial)
         return trial
 

@@ -25,7 +25,6 @@ from haltune.store.open import Storage
 
 from .arguments import (
     Earlier,
-    ReportingFunction,
     budget_of,
     check_name,
     earlier_studies,
@@ -38,6 +37,7 @@ from .arguments import (
     wrong_way,
 )
 from .attempt import Log, Settings
+from .returning import ReportingFunction
 from .session import Session
 from .trial import Trial
 from .view import StudyView
@@ -323,9 +323,11 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             raise InvalidInput(f"tell(trial, value) takes a trial that study.ask() returned, not {trial!r}.")
         mine, whose = self.session.log, trial._session.log
         if mine is not whose and next(mine.events()) != next(whose.events()):  # the first event has the study's id
+            theirs, ours = (f"{log.name!r} in {log.store.url}" for log in (whose, mine))
+            between = f"to {theirs}, not to {ours}" if theirs != ours else f"both are {ours}"
             raise InvalidInput(
-                f"Trial {trial.id} belongs to another study: to {whose.name!r} in {whose.store.url}, not to "
-                f"{mine.name!r} in {mine.store.url}. Call tell() on the study whose ask() returned the trial."
+                f"Trial {trial.id} belongs to another study: {between}. Call tell() on the study whose ask() returned "
+                "the trial."
             )
         whole = all(given is None for given in (position, epoch, step, tokens))
         verdict = trial.report(value, trial.horizon if whole else position, epoch=epoch, step=step, tokens=tokens)

@@ -58,8 +58,8 @@ class Trial(Port, KnowsAttributes):
     epoch, at once. The program then exits with 143 or 138.
 
     A Study makes it. Its data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer;
-    `checkpoint`, the path of the state to continue from, or None; `epoch`, the last reported epoch; `verdict`, the last
-    verdict; `resource` and `tags`, set by the policy.
+    `checkpoint`, the path of the state to continue from, or None; `folder`, for files of your own; `epoch`, the last
+    reported epoch; `verdict`, the last verdict; `resource` and `tags`, set by the policy.
 
     Args:
         session: The session of the process that holds it.
@@ -118,6 +118,28 @@ class Trial(Port, KnowsAttributes):
     def level(self) -> str | None:
         """The name of the haltune.policies.Level to measure with, if the policy chooses one."""
         return self.tags.get("level")
+
+    @property
+    def folder(self) -> Path:
+        """A folder for files of your own, such as plots and logs: one for all attempts of the trial.
+
+        It is next to the trial's checkpoints and exists after the first use. haltune deletes nothing in it. The page
+        of the search lists its files.
+
+        Raises:
+            OSError: If the folder cannot be made.
+            NotSupported: On a node of Ray that cannot reach the study's folder.
+
+        Example:
+            >>> study = Study({"lr": Float(1e-3, 1.0, log=True)}, "acc", max_epochs=3, seed=0, budget="2 trials")
+            >>> trial = study.ask()
+            >>> _ = (trial.folder / "confusion.csv").write_text("3,0")
+            >>> [path.name for path in trial.folder.iterdir()]
+            ['confusion.csv']
+        """
+        folder = self._session.checkpoints.files_of(self.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def __repr__(self) -> str:
         return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:.7g}, config={self.config})"

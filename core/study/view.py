@@ -116,8 +116,9 @@ class StudyView(ABC):
 
     @property
     def lost(self) -> Set[int]:
-        """The trials that run according to the log although their workers are gone; empty if this study trains."""
-        return frozenset()
+        """The trials that run according to the log although their workers are gone."""
+        now, running = self.store.now(), {t.id for t in self.history.with_status(Status.RUNNING)}
+        return running.intersection(w.trial for w in self.store.leases(self.name) if self._log.is_lost(w, now))
 
     @property
     def idle(self) -> bool:
@@ -526,12 +527,6 @@ class RecordedStudy(StudyView):
         return None
 
     @property
-    def lost(self) -> Set[int]:
-        """See StudyView."""
-        running = {t.id for t in self.history.with_status(Status.RUNNING)}
-        return running.intersection(w.trial for w in self.store.leases(self.name) if not self._alive(w))
-
-    @property
     def idle(self) -> bool:
         """See StudyView."""
         return not self.attended and not self.outcome.over and self._doubt() is None
@@ -539,12 +534,10 @@ class RecordedStudy(StudyView):
     @property
     def attended(self) -> bool:
         """True if a worker trains or decides; if the view follows the log, also between two trials."""
-        if any(map(self._alive, self.store.leases(self.name))):
+        now = self.store.now()
+        if not all(self.log.is_lost(worker, now) for worker in self.store.leases(self.name)):
             return True
-        return self._follow and not self.lost and self.store.now() < self.history.now + _BETWEEN
-
-    def _alive(self, worker: Lease) -> bool:
-        return worker.expires >= self.store.now() and not surely_gone(worker.holder)
+        return self._follow and not self.lost and now < self.history.now + _BETWEEN
 
     def enqueue(self, store: Store, config: Mapping[str, Any], again: bool = False) -> bool:
         """See Study.enqueue. store: the same, opened for writing. A worker checks the constraints later."""
@@ -577,6 +570,9 @@ class _ReadLog:
 
     def events(self, start: int = 0) -> Iterator[Event]:
         return self.store.read(self.name, start, self.history.position)
+
+    def is_lost(self, lease: Lease, now: float) -> bool:
+        return lease.expires < now or surely_gone(lease.holder)
 
     def forget(self) -> None:
         """Drop the state, after an event was read."""

@@ -81,10 +81,11 @@ def searched(folder: str) -> tuple[RecordedStudy, list[str]]:
 
 
 def shortened(lines: list[str]) -> str:
-    """The first five lines of a log, the first of a training in full, and how it ended."""
+    """The first two pauses of a log, the first training in full, and how it ended."""
+    paused = [line for line in lines if " paused at " in line][:2]
     full = next(line for line in lines if "trained in full, " in line)
     over = next(line for line in lines if line.startswith("The search is over"))
-    return "\n".join([*lines[:5], "...", full, "...", over])
+    return "\n".join([*paused, "...", full, "...", over])
 
 
 def filmed(study: RecordedStudy) -> tuple[Any, str]:
@@ -173,7 +174,7 @@ def main() -> None:
     for page in (README, INDEX):
         text = page.read_text(encoding="utf-8")
         text = re.sub(r"!\[[^\]]*\](?=\([\w/]*film\.svg\))", f"![{words}]", text)
-        text = re.sub(r"(?<=\n```\n)A larger .*?(?=\n```)", lambda _: shortened(lines), text, flags=re.DOTALL)
+        text = re.sub(r"(?<=\n```\n)Trial 0 paused .*?(?=\n```)", lambda _: shortened(lines), text, flags=re.DOTALL)
         page.write_text(text, encoding="utf-8")
 
 

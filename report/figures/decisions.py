@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # -- rungs ---------------------------------------------------------------------------------
 
-_FATES = {  # outcome at a rung -> words, mark, colour
+_OUTCOMES = {  # outcome at a rung -> words, mark, colour
     "left": ("not continued", "x-thin-open", FAINT), "waits": ("waits to continue", "square-open", MUTED),
     "on": ("continued", "circle", COOL), "end": ("trained to the last rung", "diamond", INK),
 }  # fmt: skip
@@ -62,7 +62,7 @@ class RungEntry:
     epoch: float  # of the report: at the rung, or the first after it
     value: float  # the value that was compared there
     verdict: Verdict
-    fate: str = "left"  # one of _FATES
+    outcome: str = "left"  # one of _OUTCOMES
 
 
 def rungs(study: StudyView) -> go.Figure:
@@ -102,10 +102,10 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
         column = sorted((p for p in found if p.rung == step), key=lambda p: (-sign * p.value, p.row.record.id))
         for i, p in enumerate(column):
             spots[p.row.record.id, step] = round(k + _WIDTH * ((i + 0.5) / len(column) - 0.5), 4)
-        fates = Counter(p.fate for p in column)
-        count = fates.total()
-        continued, arrived = facts.comparisons.counts(step) or (fates["on"], count)  # as an explanation counts
-        counts[step] = f"{continued} of {arrived}" if fates["end"] < count else f"{count}"
+        outcomes = Counter(p.outcome for p in column)
+        count = outcomes.total()
+        continued, arrived = facts.comparisons.counts(step) or (outcomes["on"], count)  # as an explanation counts
+        counts[step] = f"{continued} of {arrived}" if outcomes["end"] < count else f"{count}"
     data = [*_climbs(found, spots), *_marks(found, spots, facts.problem)]
     values = [p.value for p in found]
     shown = first_view(values, sign, values if facts.problem.goal.bounds else ())
@@ -148,7 +148,7 @@ def rung_entries(story: Story, facts: Digest) -> list[RungEntry]:
                 rung = float(levels[levels <= epoch + early].max(initial=levels[0]))
                 found[row.record.id, rung] = RungEntry(row, rung, epoch, value, verdict)
     closed = _closed(list(found.values()), goal.sign)
-    return [replace(p, fate=_fate(p, facts.problem.max_epochs, closed, facts.over)) for p in found.values()]
+    return [replace(p, outcome=_outcome(p, facts.problem.max_epochs, closed, facts.over)) for p in found.values()]
 
 
 BracketRung = tuple[Any, float]  # (bracket, rung); trials are compared within a bracket
@@ -169,7 +169,7 @@ def _closed(found: list[RungEntry], sign: float) -> dict[BracketRung, set[int]]:
     return due
 
 
-def _fate(p: RungEntry, horizon: int | None, closed: dict[BracketRung, set[int]], over: bool) -> str:
+def _outcome(p: RungEntry, horizon: int | None, closed: dict[BracketRung, set[int]], over: bool) -> str:
     record, evidence = p.row.record, p.verdict.evidence
     if FULL in evidence or ("rung" not in evidence if horizon is None else p.epoch >= horizon):
         return "end"
@@ -197,11 +197,11 @@ def _climbs(found: list[RungEntry], spots: dict[tuple[int, float], float]) -> li
 
 def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], problem: Problem) -> list[Trace]:
     traces, metric = [], plotly_text(problem.goal.metric)
-    for fate, (words, symbol, colour) in _FATES.items():
-        mine = sorted((p for p in found if p.fate == fate), key=lambda p: p.row.leads)  # the best on top
+    for outcome, (words, symbol, colour) in _OUTCOMES.items():
+        mine = sorted((p for p in found if p.outcome == outcome), key=lambda p: p.row.leads)  # the best on top
         said = []
         for p in mine:  # if it did not continue, its present rank comes before the reason at that time
-            now = [p.row.now] if fate in ("left", "waits") and p.row.now else []
+            now = [p.row.now] if outcome in ("left", "waits") and p.row.now else []
             told = [*now, f"{'at that time: ' * len(now)}{p.verdict.reason}"]
             reason = "<br>".join(plotly_text(clipped(text, 200)) for text in told)
             said.append([f"Trial {p.row.record.id}, {plotly_text(problem.amount(p.epoch))}: {words}", reason])

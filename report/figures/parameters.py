@@ -287,6 +287,78 @@ def _pair(facts: Digest, found: Map, across: str, along: str) -> dict[str, Any]:
     return {"label": _label(across, along), "method": "update", "args": [ordered, laid]}
 
 
+# -- ranks -----------------------------------------------------------------------------------
+
+
+def rank(study: Source) -> go.Figure:
+    """Draw the trials over two parameters, in colours from the worst to the best. It needs no model.
+
+    A menu offers every pair of the five most important parameters.
+
+    Args:
+        study: A Study, or its history. A study is read up to its newest event.
+
+    Raises:
+        ImportError: If Plotly is not installed.
+        InvalidInput: If `study` is not a study.
+
+    Example:
+        >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
+        >>> from haltune.policies import RandomSearch
+        >>> space = Space({"lr": Float(0.01, 1.0), "decay": Float(0.0, 1.0)})
+        >>> study = Study(Problem(space, Minimize("loss"), max_epochs=1), RandomSearch(), seed=0, budget="3 trials")
+        >>> for trial in study:
+        ...     with trial:
+        ...         _ = trial.report(trial.config["lr"])
+        >>> list(rank(study).data[0].marker.color)
+        [0.0, 0.5, 1.0]
+    """
+    facts = digest(study, MOST_TRIALS)
+    model = MetricModel.of(facts.judged)
+    return drawn(rank_spec(facts, model.importance().names if model else ()))
+
+
+def rank_spec(facts: Digest, names: Sequence[str] = ()) -> Spec:
+    """Return `rank` as plain data. names: parameters, the most important first; by default those of the space."""
+    goal, metric = facts.problem.goal, plotly_text(facts.problem.goal.metric)
+    rows = sorted(valued(facts), key=lambda row: goal.sign * float(row.value or 0.0))  # the best is drawn last
+    pairs = [
+        pair for pair in combinations([*(names or facts.problem.space.columns)][:_PARAMETERS], 2)
+        if any(_place(row, pair[0]) is not None and _place(row, pair[1]) is not None for row in rows)
+    ]  # fmt: skip
+    if not pairs or len(rows) < 2:
+        return empty("Ranks", "This needs two parameters, and two trials with a value", order=37)
+    places = {name: [_place(row, name) for row in rows] for pair in pairs for name in pair}
+    buttons: list[dict[str, Any]] = []
+    for across, along in pairs:
+        laid: dict[str, Any] = {"meta.alt": f"The trials over {across} and {along}, in colours of their rank."}
+        for axis_name, name in (("xaxis", across), ("yaxis", along)):
+            kind = "category" if any(isinstance(v, str) for v in places[name]) else "linear"
+            told = {"type": kind, "categoryarray": None, "dtick": None, **scale_of(facts.problem.space, name)}
+            laid |= {f"{axis_name}.{key}": v for key, v in {**told, "title.text": plotly_text(name)}.items()}
+        ordered = {"x": [places[across]], "y": [places[along]]}
+        buttons.append({"label": _label(across, along), "method": "update", "args": [ordered, laid]})
+    across, along = pairs[0]
+    menu = {"type": "dropdown", "name": "two parameters", "buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02,
+            "yanchor": "bottom"}  # fmt: skip
+    return {
+        "data": [{
+            "type": "scatter", "mode": "markers", "name": "a trial", "x": places[across], "y": places[along],
+            "marker": {"size": 9, "color": np.linspace(0.0, 1.0, len(rows)).tolist(), "cmin": 0.0, "cmax": 1.0,
+                       "symbol": ["circle" if r.record.complete else "circle-open" for r in rows],
+                       "colorscale": _LINES},
+            **explained(rows, metric),
+        }],
+        "layout": layout(
+            "Ranks", buttons[0]["args"][1]["meta.alt"], order=37, showlegend=False,
+            note=f"Colour is the rank by {goal.metric}: the best trial orange, the worst pale; open if stopped.",
+            xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
+            yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
+            updatemenus=[menu] if len(buttons) > 1 else [],
+        ),
+    }  # fmt: skip
+
+
 # -- parallel coordinates ------------------------------------------------------------------
 
 

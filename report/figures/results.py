@@ -552,9 +552,9 @@ def timeline_spec(story: Story) -> Spec:
     span = (story.now - story.begun) if stretches else 0.0
     unit, word = time_unit(span)
     data = []
-    for fate, (words, colour) in _OUTCOMES.items():
-        mine = [s for s in stretches if s.fate == fate]
-        if mine or fate == "running":  # always present, so that a live page needs a smaller patch
+    for outcome, (words, colour) in _OUTCOMES.items():
+        mine = [s for s in stretches if s.outcome == outcome]
+        if mine or outcome == "running":  # always present, so that a live page needs a smaller patch
             data.append({
                 "type": "bar", "orientation": "h", "name": words, "y": [name_of[id(s)] for s in mine],
                 "base": [(s.start - story.begun) / unit for s in mine], "x": [(s.end - s.start) / unit for s in mine],
@@ -590,7 +590,7 @@ def _lines(stretches: list[Stretch]) -> dict[_Line, list[Stretch]]:
     for s in sorted(stretches, key=lambda s: s.start):
         mine = free.setdefault(s.worker, [])
         at = max((i for i, end in enumerate(mine) if end <= s.start), key=lambda i: mine[i], default=len(mine))
-        mine[at : at + 1] = [math.inf if s.fate == "running" else s.end]
+        mine[at : at + 1] = [math.inf if s.outcome == "running" else s.end]
         lines.setdefault((s.worker, at), []).append(s)
     return lines
 
@@ -604,7 +604,7 @@ def shares(story: Story) -> dict[str, float]:
             found["deciding"] += s.choosing
             found["idle"] += max(0.0, s.start - end - s.choosing)
             end = max(end, s.end)
-            if s.fate == "lost":
+            if s.outcome == "lost":
                 found["lost"] += s.end - s.start
                 continue
             found["training"] += s.training

@@ -7,11 +7,12 @@ other item is the HTML of the part of the page with its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from haltune.errors import InvalidInput
 from haltune.log.events import Status, plain
@@ -26,7 +27,7 @@ from ..figures import curves
 from ..figures.beliefs import answer_of, beliefs_of, posterior_spec, region_spec
 from ..figures.decisions import calibration_spec, decided, decisions_spec, rungs_spec
 from ..figures.drawing import Spec
-from ..figures.parameters import SLICES, contour_spec, importance_spec, parallel_spec, slices_spec
+from ..figures.parameters import SLICES, contour_spec, importance_spec, parallel_spec, rank_spec, slices_spec
 from ..figures.results import budget_spec, edf_spec, front_spec, metrics_spec, progress_spec, timeline_spec
 from ..metric_model import MetricModel
 from ..story import Story
@@ -34,6 +35,7 @@ from . import words
 
 Items = dict[str, Any]
 _KNOWN = 0.25  # the least share of a map's cells that are known; with fewer, the sheet is almost empty
+MOST_FILES = 50  # the most files listed for a trial
 _SPREAD = 5  # the fewest trials for the distribution of final values
 
 
@@ -43,6 +45,7 @@ class ToldSearch:
 
     source: Source
     story: Story | None = None
+    served: bool = False  # by haltune watch, which also serves the files of trials
     facts: Digest = field(init=False)
     position: int = field(init=False)  # in the log
     _kept: dict[str, tuple[object, Any]] = field(default_factory=dict)  # key -> (inputs, value)
@@ -89,13 +92,25 @@ class ToldSearch:
         told |= {f"curve/{line['uid']}": line for line in curves.lines(facts, self._keep)}
         told |= {f"curve/{mark['uid']}": mark for mark in curves.marks(facts, speaking=False)}
         tracebacks = self.story.tracebacks if self.story else {}
+        kept = set(self.source.checkpoints.trials()) if isinstance(self.source, StudyView) else set()  # with a folder
         for row in facts.rows:
-            note = facts.history.notes.get(row.record.id, "")
-            made_of = (row.record, row.leads, row.kind, row.reason, note, facts.levels, words.columns(facts))
+            note, files = facts.history.notes.get(row.record.id, ""), self._files(row.record.id, kept)
+            made_of = (row.record, row.leads, row.kind, row.reason, note, files, facts.levels, words.columns(facts))
             traceback = tracebacks.get(row.record.id, "")
-            made = self._keep(f"row {row.record.id}", made_of, partial(words.row, facts, row, traceback))
+            made = self._keep(f"row {row.record.id}", made_of, partial(words.row, facts, row, traceback, files))
             told[f"row/trial-{row.record.id}"] = made
         return told | {f"figure/{id}": spec for id, spec in self._figures().items() if spec["data"]}
+
+    def _files(self, trial: int, kept: Container[int]) -> tuple[tuple[str, str], ...]:
+        """Return the name and the address of each file that a trial wrote into its folder."""
+        if trial not in kept or not isinstance(self.source, StudyView):
+            return ()
+        checkpoints = self.source.checkpoints
+        paths = checkpoints.artifacts(trial, MOST_FILES)
+        names = [path.relative_to(checkpoints.of(trial)).as_posix() for path in paths]
+        if self.served:
+            return tuple((name, f"files/{trial}/{quote(name, errors='surrogateescape')}") for name in names)
+        return tuple((name, path.as_uri()) for name, path in zip(names, paths, strict=True))
 
     def _figures(self) -> dict[str, Spec]:
         """Return the figures that change with every report, and those that change less often."""
@@ -139,6 +154,8 @@ class ToldSearch:
                 told["figure/slices"] = slices
             if len(names) > 1 and (over_two := contour_spec(facts, model, names, _KNOWN))["data"]:
                 told["figure/contour"] = over_two
+        if "figure/contour" not in told and (ranks := rank_spec(facts, names))["data"]:
+            told["figure/rank"] = ranks  # what is recorded, where the model has no map
         if study is None:
             return told
         stopper = study.policy.part(Stopper)

@@ -241,8 +241,8 @@ def order(facts: Digest) -> list[int]:
     return [*ranked, *sorted(shown.difference(ranked))]
 
 
-def row(facts: Digest, row: Row, traceback: str = "") -> str:
-    """Return a trial's row, and a second row with its reason and its explanation."""
+def row(facts: Digest, row: Row, traceback: str = "", files: Sequence[tuple[str, str]] = ()) -> str:
+    """Return a trial's row, and a second row with its reason, its explanation and its files, (name, address) each."""
     t, names, horizon = row.record, columns(facts), facts.problem.max_epochs
     config = [_cell(name, t.config.get(name)) for name in names]
     if not config:
@@ -266,9 +266,9 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     ]
     lasts = [(name, float(t.metrics[name][-1])) for name in places(t.metrics) if len(t.values)]
     numbers = [*row.evidence.items(), *((name, short(last)) for name, last in lasts)]
-    receipt = clipped(short_explanation(facts.comparisons, t.id), 6000)
-    receipt += "".join(f"\n  {name:<24} {value}" for name, value in numbers)
-    receipt += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
+    explanation = clipped(short_explanation(facts.comparisons, t.id), 6000)
+    explanation += "".join(f"\n  {name:<24} {value}" for name, value in numbers)
+    explanation += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
     chosen = f"Proposed: {t.proposed}" if t.proposed else ""
     because = "<br>".join(escaped(clipped(text)) for text in (row.reason, chosen) if text)
     # values without a column, for the comparison and the CSV file: [[kind, name, value]]
@@ -282,9 +282,14 @@ def row(facts: Digest, row: Row, traceback: str = "") -> str:
     return (
         f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{leads} data-more={_json(more)}>{"".join(cells)}</tr>\n'
         f'<tr class="why" data-trial="trial-{t.id}"><td colspan="{len(cells)}">'
-        f'<div class="because" data-note="{note}">{because}</div><pre>{escaped(receipt)}</pre>'
-        f"{copied(t.config)}</td></tr>"
+        f'<div class="because" data-note="{note}">{because}</div><pre>{escaped(explanation)}</pre>'
+        f'<p class="files">{_linked(files)}</p>{copied(t.config)}</td></tr>'
     )
+
+
+def _linked(files: Sequence[tuple[str, str]]) -> str:
+    links = (f'<a href="{escaped(address)}" target="_blank">{escaped(name)}</a>' for name, address in files)
+    return f"Files: {', '.join(links)}" if files else ""
 
 
 def _deviation(facts: Digest, t: TrialRecord) -> str:

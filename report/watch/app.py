@@ -21,25 +21,30 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from haltune.display import escaped, visible
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.log.history import History
 from haltune.store.base import Store
+from haltune.store.checkpoints import Checkpoints
 from haltune.store.open import open_store
 from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, note_on, raise_limits
 from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy, follow_study
 
 from ..page import script, style
+from ..page.items import MOST_FILES
 from .serve import Guard
 from .watched import Watched
 
 _REFRESH = 0.5  # seconds between readings
 _PULSE = 15.0  # seconds without changes after which a stream sends a heartbeat
 _OUTPUT = 65_536  # bytes at the end of a trial's output
+# files of trials that a browser shows; it saves all others, because their scripts could act with the page's token
+_SHOWN = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
+_SHOWN |= dict.fromkeys((".txt", ".log", ".csv", ".json", ".yaml", ".toml"), "text/plain")
 _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -86,7 +91,7 @@ class Board:
             return None
         with self._lock:
             if number not in self._open:
-                self._open[number] = Watched(self._following(number, location))
+                self._open[number] = Watched(self._following(number, location), served=True)
             return self._open[number]
 
     def _following(self, number: int, location: Location) -> RecordedStudy:
@@ -234,6 +239,17 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
         found, trial = await study(request), request.path_params["trial"]
         return PlainTextResponse(await run_in_threadpool(_output, found.study.checkpoints.output_of(trial)))
 
+    async def file(request: Request) -> Response:
+        found, trial = await study(request), request.path_params["trial"]
+        path = await run_in_threadpool(_artifact, found.study.checkpoints, trial, request.path_params["path"])
+        if path is None:
+            raise HTTPException(404, "There is no such file.")
+        shown = _SHOWN.get(path.suffix.lower())
+        return FileResponse(
+            path, media_type=shown or "application/octet-stream", filename=path.name,
+            content_disposition_type="inline" if shown else "attachment",
+        )  # fmt: skip
+
     async def act(request: Request) -> Response:
         does, found = ACTIONS.get(request.path_params["action"]), await study(request)
         location = board.location(request.path_params["number"])
@@ -257,6 +273,7 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
         Route("/{token}/{number:int}/changes", changes),
         Route("/{token}/{number:int}/events", events),
         Route("/{token}/{number:int}/output/{trial:int}", output),
+        Route("/{token}/{number:int}/files/{trial:int}/{path:path}", file),
         Route("/{token}/{number:int}/{action}", act, methods=["POST"]),
     ]
     return Guard(Starlette(routes=routes), token, (*_HOSTS, socket.gethostname(), *hosts), closing)
@@ -294,6 +311,12 @@ def _output(path: Path) -> str:
     except OSError:
         return f"There is no file {path}. Only trials of worker processes print to a file (workers=, haltune run)."
     return visible(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _artifact(checkpoints: Checkpoints, trial: int, name: str) -> Path | None:
+    """Return a file of a trial by its name on the page; None if a trial did not write it."""
+    above = checkpoints.of(trial)
+    return next((p for p in checkpoints.artifacts(trial, MOST_FILES) if p.relative_to(above).as_posix() == name), None)
 
 
 def _page(found: Watched, head: str) -> str:

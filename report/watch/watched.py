@@ -76,10 +76,10 @@ class Watched:
     Models take long. So a separate thread reads the log and makes them, and their items change when they are ready.
     """
 
-    def __init__(self, study: RecordedStudy, rests: bool = True) -> None:
-        """If `rests`, limit the share of the processor's time."""
+    def __init__(self, study: RecordedStudy, rests: bool = True, served: bool = False) -> None:
+        """If `rests`, limit the share of the processor's time. served: by haltune watch, with the files of trials."""
         self.study, self._rests, self._lock = study, rests, Lock()
-        self._told = ToldSearch(study)
+        self._told = ToldSearch(study, served=served)
         self._thinking: ToldSearch | None = None  # made by the thread of models
         self._thread: Thread | None = None
         self._series = secrets.token_hex(4)  # distinguishes the moments of different servers

@@ -16,7 +16,7 @@ pytest.importorskip("accelerate", reason="Accelerate is not installed")
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration
+from accelerate.utils import DistributedType, ProjectConfiguration
 from accelerated import searched, train
 from safetensors.torch import load_file
 
@@ -63,6 +63,18 @@ def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
     with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as pickles.*keeps training"):
         train(trial, before=lambda accelerator: accelerator.register_for_checkpointing(Own()))
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
+def test_a_training_that_deepspeed_shards_is_not_paused(monkeypatch):
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+
+    def shards(accelerator):  # DeepSpeed itself is not installed where tests run
+        monkeypatch.setattr(Accelerator, "distributed_type", property(lambda self: DistributedType.DEEPSPEED))
+        monkeypatch.setattr(Accelerator, "backward", lambda self, loss: loss.backward())
+
+    with pytest.warns(HaltuneWarning, match=r"cannot check that DeepSpeed's state is complete .*keeps training"):
+        train(trial, before=shards)
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
 from callback_studies import study
-from fits import FITS, LOOPS
+from fits import FITS, LOOPS, Loop
 
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
@@ -84,9 +84,21 @@ def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(lib, cas
     assert (once, attempts) == (1, len(case.at) + 1)
     assert (straight["status"], straight["epochs"][-1]) == ("completed", case.last or case.length)
     assert differences(straight, paused, lib.lost(case)) == []
-    if case.apart is not None:
-        alone = lib.alone(case, tmp_path / "alone")
-        assert differences(alone, {name: straight[name] for name in alone}, case.apart) == []
+
+
+TRAINED_ALONE = [  # one of each library is quick, beside the test without a study above
+    pytest.param(name, given, id=f"{name}, {case}", marks=(*given.marks, *[pytest.mark.slow] * (given != kind.usual)))
+    for name, kind in LOOPS.items()
+    for case, given in kind.cases().items()
+    if given.apart is not None and not issubclass(kind, Loop)
+]
+
+
+@pytest.mark.parametrize(("lib", "case"), TRAINED_ALONE, indirect=["lib"])
+def test_a_training_of_a_study_equals_one_without_haltune_digit_for_digit(lib, case, tmp_path):
+    _, straight = lib.trained(case, (), tmp_path / "straight")
+    alone = lib.alone(case, tmp_path / "alone")
+    assert differences(alone, {name: straight[name] for name in alone}, case.apart) == []
 
 
 @pytest.mark.parametrize("lib", LOOPS, indirect=True)

@@ -243,11 +243,26 @@ def test_accelerate_resumes_a_sharded_model_digit_for_digit(device, tmp_path):
     start(tmp_path, "accelerated", device=device)
     for rank in range(2):
         told = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert (told["straight"][0], told["paused"][0], told["straight"][1:]) == (1, 3, told["paused"][1:])
-    if device == "cuda":
-        net, (checkpoint, best) = layers(), told["best"]
+        ways = [name.removesuffix(" kept") for name in told if name.endswith(" kept")]
+        assert len(ways) == (4 if device == "cuda" else 3)
+        for way in ways:
+            straight, paused = told[f"{way} straight"], told[f"{way} paused"]
+            assert (straight[0], paused[0], straight[1:]) == (1, 3, paused[1:]), way
+    for way in ways:
+        net, (checkpoint, best) = layers(), told[f"{way} kept"]
         net.load_state_dict(torch.load(consolidate(checkpoint, tmp_path / "best.pt"), map_location="cpu"))
         assert value(net) == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_ranks_do_not_wait_for_one_that_is_still_writing_behind_the_training(tmp_path):
+    start(tmp_path, "behind")
+    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [rank[0] for rank in told] == [[], [True]]
+    _, epoch, best, checkpoint = told[0]
+    net = layers()
+    net.load_state_dict(torch.load(consolidate(checkpoint, tmp_path / "best.pt")))
+    assert (epoch, value(net)) == (1, pytest.approx(best, rel=1e-6))
 
 
 @pytest.mark.slow

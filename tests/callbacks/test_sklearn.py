@@ -268,7 +268,7 @@ def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
         pass
 
     trial = accuracies(4, {2.0: PAUSE})
-    trial.save = lambda write, suffix: write(os.devnull)
+    trial.save = lambda write, suffix, **options: write(os.devnull)
     with pytest.warns(HaltuneWarning, match=r"has .*Own, which skops does not load; it keeps training"):
         train(trial, Own())
     assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 1)
@@ -343,6 +343,37 @@ def test_an_ensemble_without_targets_grows_and_the_one_given_stays_as_it_is():
     assert trial.values == [3, 6, 9]
     assert not hasattr(forest, "estimators_")
     assert forest.warm_start is False
+
+
+@pytest.mark.parametrize("random_state", [3, None])
+@pytest.mark.parametrize("contamination", ["auto", 0.1])
+def test_a_forest_without_targets_pauses_and_resumes_exactly(random_state, contamination):
+    pytest.importorskip("skops", reason="skops is not installed")
+
+    def scored(model, x, y):
+        return sklearn.metrics.roc_auc_score(HELD_OUT[1], model.score_samples(x))
+
+    def grown():
+        return IsolationForest(n_estimators=10, random_state=random_state, contamination=contamination, bootstrap=True)
+
+    found = []
+    for at in ((), (2, 3)):
+        s = study(at=at, metric="score")
+        for trial in s:
+            with trial:
+                np.random.seed(0 if trial.attempt == 1 else 7)  # noqa: NPY002
+                model = fit(trial, grown(), X[:80], validation=(X[80:], None), scoring=scored)
+        best = load(s.best.checkpoint)
+        assert scored(best, X[80:], None) == s.best.value
+        found.append(
+            (s.trials[0].attempt, s.trials[0].values.tolist(), model.score_samples(X), model.decision_function(X))
+        )
+    (one, *straight), (other, *resumed) = found
+    assert (one, other, len(straight[0])) == (1, 3, 5)
+    for a, b in zip(straight, resumed, strict=True):
+        np.testing.assert_array_equal(a, b)
+    if random_state is not None:  # as trained at once
+        np.testing.assert_array_equal(straight[1], grown().fit(X[:80]).score_samples(X))
 
 
 def iterates():

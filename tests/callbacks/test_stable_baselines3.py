@@ -168,7 +168,7 @@ def test_the_best_model_is_loaded_with_the_statistics_it_was_trained_with(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    short = {"20_000": "256", "eval_freq=1000": "eval_freq=64", "20 trials": "1 trial"}
+    short = {"20_000": "128", "eval_freq=1000": "eval_freq=64, n_eval_episodes=1", "20 trials": "1 trial"}
     short["**trial.config"] = "n_steps=64, batch_size=64, **trial.config"
     for program in blocks("docs/loops/reinforcement.md"):
         program.run(names, short)
@@ -177,7 +177,7 @@ def test_the_best_model_is_loaded_with_the_statistics_it_was_trained_with(
     for ours, theirs in ((env.obs_rms, before.obs_rms), (env.ret_rms, before.ret_rms)):
         np.testing.assert_array_equal(ours.mean, theirs.mean)
         np.testing.assert_array_equal(ours.var, theirs.var)
-        assert ours.count == theirs.count > 200
+        assert ours.count == theirs.count > 100
     seen = np.random.default_rng(0).normal(size=(50, 4))
     np.testing.assert_array_equal(env.normalize_obs(seen), before.normalize_obs(seen))
     for name, parameter in trained.policy.state_dict().items():

@@ -1,7 +1,10 @@
-"""Ranks of torchrun that are killed: torchrun starts all again, and the trial resumes from its last checkpoint."""
+"""Ranks and nodes of torchrun that are killed: it starts all again, and the trial resumes from its last checkpoint."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +20,7 @@ from haltune import Float, Study
 from haltune.policies import RandomSearch
 
 dist.init_process_group("gloo")
-first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+first = not os.path.exists("gone")
 study = Study({"lr": Float(0.01, 0.1)}, "val_loss", "search.db", max_epochs=4, budget="2 trials",
               policy=RandomSearch(), seed=0)
 for trial in study:
@@ -26,8 +29,11 @@ for trial in study:
         for epoch in trial.epochs():
             weights = weights - trial.config["lr"] / 2 * weights
             dist.all_reduce(weights)
-            weights /= 2
+            weights /= dist.get_world_size()
             if first and trial.id == 1 and epoch == 3 and dist.get_rank() == int(sys.argv[1]):
+                open("gone", "w").close()
+                if "node" in sys.argv:  # it goes away with its agent
+                    os.kill(os.getppid(), signal.SIGKILL)
                 os.kill(os.getpid(), signal.SIGKILL)
             trial.report(weights.item())
             trial.save(lambda path: torch.save(weights, path))
@@ -41,10 +47,52 @@ def test_a_killed_rank_ends_no_search_and_no_epoch_counts_twice(killed: int, tmp
     (tmp_path / "search.py").write_text(PROGRAM)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*torchrun, "--max-restarts", "2", "search.py", str(killed)], cwd=tmp_path, check=True, timeout=300)
-    study = read_study(str(tmp_path / "search.db"))
+    check(tmp_path)
+
+
+def check(folder: Path) -> None:
+    """Check that the second trial was interrupted once, and that each epoch counts once with the right value."""
+    study = read_study(str(folder / "search.db"))
     assert [(str(t.status), t.attempt) for t in study.trials] == [("completed", 1), ("completed", 2)]
     for trial in study.trials:
         assert [*trial.epochs] == [1, 2, 3, 4]
         kept = 1 - trial.config["lr"] / 2
         assert [*trial.values] == pytest.approx([kept**n for n in range(1, 5)], rel=1e-5)
     assert study.spent.epochs == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", ["2", "1:2"])
+def test_a_node_that_goes_away_pauses_the_trial(nodes: str, tmp_path: Path) -> None:
+    """Two agents are the nodes. One goes away: the job ends and starts again, or the other one trains on alone."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (tmp_path / "search.py").write_text(PROGRAM)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    torchrun = [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes", nodes, "--nproc-per-node", "1", "--max-restarts",
+        "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "search",
+    ]  # fmt: skip
+    environment = os.environ | {"HALTUNE_RUN_FOLDER": str(tmp_path / "run"), "OMP_NUM_THREADS": "1"}
+
+    def join(hosts: str) -> subprocess.Popen[bytes]:
+        conf = ["--rdzv-conf", f"is_host={hosts},last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=3"]
+        words = [*torchrun, *conf, "search.py", "1", "node"]
+        return subprocess.Popen(words, cwd=tmp_path, env=environment, start_new_session=True)
+
+    agents = [join("true"), join("false")]
+    try:
+        assert agents[1].wait(200) == -signal.SIGKILL
+        if nodes == "2":  # as SLURM does
+            agents[0].terminate()
+            assert agents[0].wait(200) != 0
+            agents = [join("true"), join("false")]
+            assert [agent.wait(200) for agent in agents] == [0, 0]
+        else:
+            assert agents[0].wait(200) == 0
+    finally:
+        for agent in agents:
+            if agent.poll() is None:
+                os.killpg(agent.pid, signal.SIGKILL)
+    check(tmp_path)

@@ -97,6 +97,13 @@ def test_what_is_no_text_needs_a_place(log, to):
     assert "--out is missing" in haltune("export", log[0], "--format", to, code=2)
 
 
+def test_the_ending_of_a_file_names_the_format_of_an_export_and_another_one_is_refused(log, tmp_path):
+    haltune("export", log[0], "-o", tmp_path / "rows.json")
+    assert json.loads((tmp_path / "rows.json").read_text())
+    assert "Write .csv, .json or .parquet" in haltune("export", log[0], "-o", tmp_path / "rows.xls", code=2)
+    assert not (tmp_path / "rows.xls").exists()
+
+
 def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
     path, _ = log
     for what in (
@@ -106,6 +113,7 @@ def test_a_figure_is_a_page_of_its_own_or_data(log, tmp_path):
         "edf",
         "budget",
         "parallel",
+        "rank",
         "importance",
         "slices",
         "contour",

@@ -19,6 +19,7 @@ from haltune import load_study
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning
+from haltune.launch.metric_logs import WandbRuns
 from haltune.log.events import Reported, Status
 
 STUDY = """
@@ -427,3 +428,30 @@ def test_a_search_that_is_killed_or_interrupted_goes_on_and_no_program_is_left(s
     code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
+
+
+WANDB = """
+import sys, time, wandb
+lr, epochs = float(sys.argv[1]), int(sys.argv[2])
+with wandb.init(project="digits") as run:
+    for epoch in range(epochs):
+        time.sleep(1)  # its epoch
+        run.log({"val": {"acc": lr * (epoch + 1)}, "samples": list(range(20_000))})
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_logs_to_wandb_ends_early_by_its_offline_file(search, tmp_path):
+    pytest.importorskip("wandb", reason="W&B is not installed")
+    study = HALVING.replace("depth = { int = [1, 4] }\n", "").replace("= 4\nseed", "= 8\nseed").replace("_acc", ".acc")
+    words = f'[program]\ncommand = ["{sys.executable}", "train.py", "{{lr}}", "{{max_epochs}}"]\n'
+    own = 'env = { WANDB_MODE = "offline", WANDB_SILENT = "true" }\n[metrics]\nwandb = "wandb"\nfirst = 0\n'
+    code, said = search(study + words + own, WANDB, words=None)
+    assert code == 0, said
+    for trial in trials(tmp_path):
+        assert trial.values.tolist() == [trial.config["lr"] * epoch for epoch in range(1, len(trial.values) + 1)]
+    logged = []
+    for path in tmp_path.glob("search.checkpoints/**/run-*/wandb/offline*/run-*.wandb"):
+        logged.append(sum(1 for _ in WandbRuns().feed(path.read_bytes())))
+    assert max(logged) == 8
+    assert min(logged) < 8  # a program was ended while it trained

@@ -176,6 +176,7 @@ ERRORS = [
     ('kernel = "rbf"', 'kernel = "linear"', 16, "'kernel' is never 'linear'"),
     ('name = "BOBOS"', 'name = "BoBos"', 21, "no policy 'BoBos'. Perhaps you mean 'BOBOS'"),
     ('name = "BOBOS"', 'name = "BOBOS"\nintial = 3', 22, "Perhaps you mean 'initial'"),
+    ('time = "30min"', 'time = "30min"\n[study.policy]\nname = "BOBOS"', 25, "Write the table as [policy]"),
     ('time = "30min"', 'time = "half an hour"', 24, "Use a positive duration"),
     ('time = "30min"', 'time = "30min', 24, "(at line 24, column"),
 ]
@@ -192,7 +193,7 @@ def test_an_error_names_the_line_and_says_what_to_do(old, new, line, teaches, fi
 
 
 def test_a_missing_table_a_missing_file_and_what_is_not_utf8_are_reported(file, tmp_path):
-    with pytest.raises(InvalidInput, match=r"the table \[goal\] is missing"):
+    with pytest.raises(InvalidInput, match=r"the table \[goal\] is missing. Add it, such as \[goal\]"):
         read(file(text="[space]\nx = 1\n"))
     with pytest.raises(InvalidInput, match="No such file"):
         read(tmp_path / "none.toml")

@@ -71,7 +71,7 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: C
         (a_trial, "on_exception", r"callbacks=\[HaltuneCallback\(trial\)\]"),  # in a Trainer's callbacks
         (lambda: Study(X, "acc", max_epochs=3), "trials_dataframe", r"study.frame\(\)"),
         (lambda: ended().trials[0], "x", r"use \.config\['x'\]"),
-        (lambda: ended().best, "params", r"\.config"),
+        (lambda: ended().best, "params", r": use \.config$"),
         (lambda: ended().best, "model", r"study\.best\.checkpoint is its file"),
         (lambda: ended().best, "step", r"\.epoch, in the study's unit"),
         (lambda: haltune, "create_study", r"Study\(\.\.\.\)"),
@@ -95,6 +95,11 @@ def test_a_trial_that_is_told_to_another_study_is_refused_with_both_names() -> N
     mine = Study(X, "acc", max_epochs=3, policy=RandomSearch(), budget="3 trials", name="mine")
     with pytest.raises(InvalidInput, match=r"Trial 0 belongs to another study: to 'study' in memory, not to 'mine'"):
         mine.tell(a_trial(), 0.5)
+
+
+def test_a_trial_of_another_study_of_the_same_name_is_refused_in_words_that_tell_the_two_apart() -> None:
+    with pytest.raises(InvalidInput, match=r"Trial 0 belongs to another study: both are 'study' in memory\."):
+        Study(X, "acc", max_epochs=3, policy=RandomSearch(), budget="3 trials").tell(a_trial(), 0.5)
 
 
 class Installed:

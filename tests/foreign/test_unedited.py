@@ -19,6 +19,7 @@ NEEDS = {
     "A script with argparse and a CSV log": (),
     "Lines that it prints": (),
     "Hydra and a JSON-lines log": ("hydra",),
+    "Weights & Biases": ("wandb",),
     "A configuration file: LightningCLI": ("torch", "lightning", "jsonargparse", "yaml"),
 }
 NAMES = {"python": "train.py", "toml": "search.toml", "yaml": "conf/config.yaml"}

@@ -11,7 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haltune.launch.metric_logs import Csv, Curve, Events, Followed, JsonLines, Log, Matched, Metrics, MlflowMetric
+from haltune.launch.metric_logs import (
+    KINDS,
+    Csv,
+    Curve,
+    Events,
+    Followed,
+    JsonLines,
+    Log,
+    Matched,
+    Metrics,
+    MlflowMetric,
+    WandbRuns,
+)
 from haltune.log.problem import Measures
 
 NUMBERS = st.floats(width=32) | st.integers(-1000, 1000)
@@ -41,6 +53,31 @@ def record_of_events(step, name, value):
     return struct.pack("<Q", len(event)) + b"\0" * 4 + event + b"\0" * 4
 
 
+def record_of_wandb(values):
+    """Return W&B's record of a call of log, by its own protocol."""
+    protocol = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    record = protocol.Record(num=7)
+    for name, value in values.items():
+        record.history.item.add(nested_key=[name], value_json=json.dumps(value))
+    return record.SerializeToString()
+
+
+def blocks(records):
+    """Return records as a LevelDB log does: in pieces that fill blocks, behind W&B's header of the file."""
+    data = b":W&B\xe1\xbe\x00"
+    for record in records:
+        first = True
+        while first or record:
+            left = 32768 - len(data) % 32768
+            if left < 7:
+                data, left = data + b"\0" * left, 32768
+            piece, record = record[: left - 7], record[left - 7 :]
+            kind = {(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}[first, not record]
+            data += b"\0" * 4 + struct.pack("<HB", len(piece), kind) + piece
+            first = False
+    return data
+
+
 def written(kind, table):
     """Return a reader, a log of a table in its format, and the rows that it holds."""
     rows = [{"epoch": float(a), "acc": float(b)} for a, b in table]
@@ -56,13 +93,17 @@ def written(kind, table):
     if kind == "mlflow":
         text = "".join(f"1700000000000 {b!r} {a!r}\n" for a, b in table)
         return MlflowMetric("acc"), text.encode(), [{"acc": row["acc"], "step": row["epoch"]} for row in rows]
+    if kind == "wandb":
+        records = [record_of_wandb({"epoch": a, "acc": b, "_runtime": 1.0, "is": "text " * 3000}) for a, b in table]
+        return WandbRuns(), blocks(records), rows
+    assert kind == "tensorboard", f"write a log of {kind} here"
     pytest.importorskip("tensorboard")
     steps = [(n + 1, struct.unpack("<f", struct.pack("<f", b))[0]) for n, (_, b) in enumerate(table)]
     data = b"".join(record_of_events(step, "acc", value) for step, value in steps)
     return Events(), data, [{"acc": value, "step": float(step)} for step, value in steps]
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "pattern", "mlflow", "tensorboard"])
+@pytest.mark.parametrize("kind", KINDS)
 @given(TABLES, st.lists(st.floats(0, 1), max_size=8))
 def test_rows_do_not_depend_on_the_pieces_in_which_bytes_arrive(kind, table, cuts):
     reader, data, rows = written(kind, table)

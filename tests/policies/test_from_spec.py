@@ -1,16 +1,19 @@
 """A policy is rebuilt from its spec in the log, or an error gives the reason."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from worlds import POLICIES, problem, search, small_study
 
 import haltune
-from haltune import Choice, Finish, Int, Space
-from haltune.errors import NotSupported
+from haltune import Choice, Finish, Int, Space, Study
+from haltune.errors import NotSupported, StudyMismatch
 from haltune.log.events import plain
-from haltune.policies import GPUCB, RandomSearch
+from haltune.log.policy import defaults
+from haltune.policies import GPUCB, Halting, RandomSearch
 from haltune.policies.from_spec import policy_from
+from haltune.store.memory import MemoryStore
 
 
 def holds_a_function(spec):
@@ -48,8 +51,36 @@ def test_a_policy_of_the_users_is_not_looked_for_in_haltune(spec):
 def test_options_of_another_version_are_named():
     with pytest.raises(NotSupported, match="cleverness"):
         policy_from({**RandomSearch(trials=3).spec, "cleverness": 3})
-    with pytest.raises(NotSupported, match="another version"):
-        policy_from({name: v for name, v in GPUCB(initial=7).spec.items() if name != "initial"})
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_log_from_before_an_option_opens_with_its_default(name):
+    """Each option that has its default is left out, one at a time, as a version that did not have it recorded it."""
+    policy = POLICIES[name]()
+    spec = json.loads(json.dumps(plain(policy.spec), allow_nan=False))
+    for option, value in defaults(policy).items():
+        if option not in spec or option == "learn_from" or getattr(policy, option) != value:
+            continue
+        recorded = {name: v for name, v in spec.items() if name != option}
+        assert plain(policy.completed(recorded)) == spec
+        if not holds_a_function(spec):
+            assert policy_from(recorded) == policy
+
+
+def test_a_study_from_before_options_of_its_parts_continues_and_refuses_other_values():
+    """An option of the policy inside, of the stopping rule, and of both in one."""
+    policy = Halting(GPUCB(), growth=1.0)
+    posed, store = problem(), MemoryStore()
+    created = next(iter(Study(posed, policy, verbose=0, budget="1 trial").events()))
+    spec = plain(created.policy)
+    for part, option in (("inner", "refit_every"), ("stopping", "reference_curves"), ("stopping", "growth")):
+        del spec[part][option]
+    assert store.create("study", replace(created, policy=spec))
+    Study(posed, policy, store, budget="1 trial", verbose=0).ask().report(0.5)  # without a report it is made again
+    assert policy_from(spec) == policy
+    for other in (Halting(GPUCB(refit_every=7)), Halting(GPUCB(), growth=1.5)):
+        with pytest.raises(StudyMismatch, match=r"(refit_every|growth): recorded"):
+            Study(posed, other, store, budget="1 trial", verbose=0)
 
 
 def test_no_configuration_is_drawn_twice_while_others_are_left() -> None:

@@ -54,19 +54,25 @@ def test_what_only_reads_and_what_only_opens_needs_no_lock(tmp_path: Path, monke
         assert [lease.trial for lease in again.store.leases("study")] == [0]
 
 
-def test_ctrl_c_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_wait_for_a_lock_and_soon_the_next_one(tmp_path: Path) -> None:
     open_sql(f"sqlite:///{tmp_path}/a.db").create("s", created())
     script = (
         "import signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background ignores it
+        "from haltune.errors import StoreError\n"
         "from haltune.log.events import Finished\n"
         "from haltune.store.open import open_sql\n"
         "store = open_sql('sqlite:///' + sys.argv[1])\n"
         "print('opened', flush=True)\n"
-        "try:\n"
+        "def append():\n"
         "    store.append('s', [Finished(at=1.0, reason='', seen=1)], seen=1, about=None)\n"
+        "try:\n"
+        "    append()\n"
         "except KeyboardInterrupt:\n"
-        "    print('interrupted', flush=True)\n"
+        "    try:\n"
+        "        append()\n"
+        "    except StoreError:\n"
+        "        print('interrupted', flush=True)\n"
     )
     with locked(tmp_path / "a.db"), running(script, str(tmp_path / "a.db")) as waiting:
         time.sleep(0.5)  # it waits by now, or soon
@@ -74,7 +80,7 @@ def test_ctrl_c_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
         began = time.monotonic()
         out, _ = waiting.communicate(timeout=30.0)
     assert "interrupted" in out
-    assert time.monotonic() - began < 10.0  # a loaded machine; it takes a tenth of a second
+    assert time.monotonic() - began < 10.0  # a loaded machine; it takes a second
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------------------

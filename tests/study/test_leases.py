@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,17 @@ def test_a_lease_that_expires_offers_the_trial_again_at_its_last_checkpoint(worl
     expired = world.events(Expired)[0]
     assert (expired.trial, expired.attempt, expired.status) == (0, 1, Status.INTERRUPTED)
     assert "epoch 3, its last checkpoint" in world.events(Resumed)[0].reason
+
+
+def test_a_program_that_stays_open_says_which_of_its_workers_is_gone(world: World, tmp_path: Path) -> None:
+    lost = world.ask()
+    lost.report(0.1)
+    other = world.another()
+    mine = world.ask(other)
+    world.clock.now += 601
+    assert other.explain(0, whole=False).startswith("trial 0: lost, its worker is gone")
+    assert (other.lost, other.explain(mine.id, whole=False).splitlines()[0]) == ({0}, "trial 1: running")
+    assert "1 lost, its worker is gone" in other.report(tmp_path / "page.html").read_text()
 
 
 def test_a_lease_that_expired_unnoticed_is_simply_renewed(world: World) -> None:

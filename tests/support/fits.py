@@ -41,7 +41,7 @@ class Case:
     """
 
     options: dict[str, Any] = field(default_factory=dict)
-    at: tuple[float, ...] = (1, 3)
+    at: tuple[float, ...] = (2,)
     length: int = 4
     unit: str = "epoch"
     metric: Any = None
@@ -90,7 +90,7 @@ def drawn():
 class Fit:
     """Training of a library: `train` returns the trained model and its history, {data: {metric: values}}."""
 
-    usual, special = Case(), {}
+    usual, special = Case(at=(1, 3)), {}
     folder = None  # for what a training writes; None: a temporary one
 
     def __init__(self):

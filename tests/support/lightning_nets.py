@@ -338,13 +338,13 @@ CASES = {
     "a user's stateful callback": Case({"others": lambda: [Ema()]}),
     "changes outside the checkpoint": Case({"net": Changing}),
     "a user's callback without a state": Case({"others": lambda: [Waits()]}),
-    "frozen layers": Case({"net": Backbone, "others": freezing}),
+    "frozen layers": Case({"net": Backbone, "others": freezing}, at=(1, 3)),
     "a found rate and batch size": Case({"net": Found, "train": lambda: None, "others": finders}, apart=None),
     "gradients accumulated by hand": Case({"net": Accumulating, "train": ten_batches}, (1, 2), 3),
     "a sampler's own generators": Case({"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=Drawing())}),
     "bf16-mixed": Case({"precision": "bf16-mixed"}),
     "weights averaged late": Case(  # Lightning trains an epoch more for it
-        {"others": lambda: [StochasticWeightAveraging(0.01, 1, annealing_epochs=2)]}
+        {"others": lambda: [StochasticWeightAveraging(0.01, 1, annealing_epochs=2)]}, at=(1, 3)
     ),
     "two optimizers": Case({"net": TwoOptimizers}),
     "gradient accumulation": Case({"accumulate_grad_batches": 2}),
@@ -353,7 +353,7 @@ CASES = {
     "a stream without length": of(lambda: DataLoader(Stream(), batch_size=4)),
     "loaders made anew each epoch": Case({"reload_dataloaders_every_n_epochs": 1}),
     "early stopping, checkpoints and a progress bar": Case(
-        {"others": company, "enable_checkpointing": True, "enable_progress_bar": True}, at=(2,)
+        {"others": company, "enable_checkpointing": True, "enable_progress_bar": True}
     ),
     "within one epoch": within(0.4, 0.8, length=1),
     "within several epochs": within(0.8, 1.2, 2.0, 2.4, length=3),

@@ -9,17 +9,20 @@ import json
 import os
 import signal
 import sys
+import threading
 import warnings
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from accelerate.state import AcceleratorState
 from paused_studies import pausing_study
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from haltune import Minimize
 from haltune.callbacks.accelerate import AcceleratedLoop
 from haltune.callbacks.sharded import ShardedLoop
 from haltune.errors import HaltuneWarning
@@ -164,40 +167,73 @@ def straight(mesh, folder):
 
 
 def accelerated(mesh, folder):
-    """AcceleratedLoop, under FSDP2 on GPUs and under DDP on the CPU."""
+    """AcceleratedLoop under both versions of FSDP, with both kinds of checkpoint."""
+    import fsdp_on_cpu  # noqa: F401
     from accelerate import Accelerator
     from accelerate.utils import FullyShardedDataParallelPlugin
 
     told = {}
-    for name, at in (("straight", ()), ("paused", (2, 3))):
-        study = pausing_study(folder / f"{name}.db", at=at, epochs=4, verbose=0, keep=1)
-        for trial in study:
-            with trial:
-                plugin = None
-                if DEVICE == "cuda":
-                    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
-                accelerator = Accelerator(cpu=DEVICE == "cpu", fsdp_plugin=plugin)
-                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
-                net = layers()
-                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
-                rows = torch.utils.data.TensorDataset(X)
-                loader = torch.utils.data.DataLoader(rows, 2, shuffle=True)
-                net, adam, loader = accelerator.prepare(
-                    net, torch.optim.AdamW(net.parameters(), trial.config["lr"]), loader
-                )
-                for _ in (loop := AcceleratedLoop(trial, accelerator)):
-                    for (x,) in loader:
-                        accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
-                        adam.step()
-                        adam.zero_grad()
-                    loop.report(error(net))
-                weights = [float(value) for part in net.parameters() for value in local(part)]
-        (record,) = study.trials
-        told[name] = [record.attempt, record.values.tolist(), weights]
-    return told | {"best": [study.best.checkpoint, study.best.value]}
+    ways = [(1, "SHARDED_STATE_DICT"), (2, "SHARDED_STATE_DICT"), (2, "FULL_STATE_DICT")]
+    if DEVICE == "cuda":  # on the CPU, FSDP of the first version frees what it is to collect
+        ways.append((1, "FULL_STATE_DICT"))
+    for version, kind in ways:
+        for name, at in (("straight", ()), ("paused", (2, 3))):
+            study = pausing_study(folder / f"{version} {kind} {name}.db", at=at, epochs=4, verbose=0, keep=1)
+            for trial in study:
+                with trial:
+                    AcceleratorState._reset_state()
+                    plugin = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type=kind)
+                    accelerator = Accelerator(cpu=DEVICE == "cpu", fsdp_plugin=plugin)
+                    assert accelerator.distributed_type == "FSDP"
+                    torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                    net = layers()
+                    torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                    rows = torch.utils.data.TensorDataset(X)
+                    loader, rate = torch.utils.data.DataLoader(rows, 2, shuffle=True), trial.config["lr"]
+                    if version == 1:  # its parameters are others after it is prepared
+                        net = accelerator.prepare(net)
+                        adam, loader = accelerator.prepare(torch.optim.AdamW(net.parameters(), rate), loader)
+                    else:
+                        net, adam, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), rate), loader)
+                    for _ in (loop := AcceleratedLoop(trial, accelerator)):
+                        for (x,) in loader:
+                            accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
+                            adam.step()
+                            adam.zero_grad()
+                        loop.report(error(net))
+                    weights = [float(value) for part in net.parameters() for value in local(part)]
+            (record,) = study.trials
+            told[f"{version} {kind} {name}"] = [record.attempt, record.values.tolist(), weights]
+        told[f"{version} {kind} kept"] = [study.best.checkpoint, study.best.value]
+    return told
+
+
+def behind(mesh, folder):
+    """The second rank writes the model of the first, best epoch only when the third one starts."""
+    third, saves, in_time = threading.Event(), dcp.save, []
+
+    def save(*args, **named):
+        if dist.get_rank() == 1:
+            in_time.append(third.wait(30))
+        return saves(*args, **named)
+
+    dcp.save = save
+    best = Minimize("val_loss", of="best")
+    study = pausing_study(folder / "behind.db", at=(), epochs=4, metric=best, verbose=0, keep=1)
+    with study.ask() as trial:
+        net = fsdp2(mesh)
+        optimizer, _ = begin(net, trial.config["lr"])
+        for epoch in (loop := ShardedLoop(trial, net, optimizer, background=True)):
+            if epoch == 3:
+                third.set()
+            step(net, optimizer)
+            loop.report(error(net) if epoch == 1 else 100.0 + epoch)
+    dcp.save = saves
+    return [in_time, study.best.epoch, study.best.value, study.best.checkpoint]
 
 
 PROGRAMS = {
+    "behind": behind,
     "accelerated": accelerated,
     "ways": straight_and_paused,
     "another": another_number,

@@ -18,9 +18,13 @@ def run_ranks(
     codes: tuple[int, int] = (0, 0),
     left: int = 0,
     seconds: float = 60,
+    printed: bool = True,
     **environment: str,
 ) -> list[list[Any]]:
-    """Run a command in two processes that are ranks of one training; return the output of each, line by line."""
+    """Run a command in two processes that are ranks of one training; return the output of each, line by line.
+
+    printed: False if they print other things than JSON, which is not returned then.
+    """
     temporary = where / "temporary"
     temporary.mkdir(exist_ok=True)
     base = {
@@ -42,4 +46,4 @@ def run_ranks(
         [process.kill() for process in processes]
     assert tuple(p.returncode for p in processes) == codes, told
     assert len([p for p in temporary.rglob("*") if p.name.startswith("run-")]) == left, told
-    return [[json.loads(line) for line in out.splitlines()] for out, _ in told]
+    return [[json.loads(line) for line in out.splitlines() if printed] for out, _ in told]

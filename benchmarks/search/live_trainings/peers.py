@@ -64,7 +64,7 @@ def _optuna(study: Any, pruned: Any, instance: Instance) -> Search:
     sign = instance.goal.sign
     while True:
         trial = study.ask()
-        config, values = _suggested(trial, instance), []
+        config, values = suggested(trial, instance), []
         for epoch in range(instance.horizon):
             value = yield Turn(trial.number, config, epoch)
             values.append(finite(instance, value))
@@ -76,7 +76,7 @@ def _optuna(study: Any, pruned: Any, instance: Instance) -> Search:
             study.tell(trial, sign * max(sign * v for v in values) if instance.of == "best" else values[-1])
 
 
-def _suggested(trial: Any, instance: Instance) -> Config:
+def suggested(trial: Any, instance: Instance) -> Config:
     config: dict[str, Any] = {}
     for name, domain in instance.domains.items():
         if not is_active(domain, config):

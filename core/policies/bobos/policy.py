@@ -27,7 +27,7 @@ from haltune.errors import InvalidInput
 from haltune.log.decisions import AUDIT, Action, Move, Start, Verdict, continue_, stop
 from haltune.log.events import Checkpointed, Event, Reported, Resumed, Started, Status, TrialEvent
 from haltune.log.history import History
-from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy, fold_finished, fold_over
+from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy, defaults, fold_finished, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale, measured
@@ -79,6 +79,15 @@ class Posed:
 
     def epoch(self, step: int) -> int:
         return self.before + self.stride * step
+
+
+def completed_rule(policy: Any, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded spec whose stopping rule has the defaults of the options that are newer than it."""
+    if not isinstance(recorded := spec.get("stopping"), Mapping):
+        return spec
+    rule = Stopper(OptimalStopping()).spec
+    rule |= {name: value for name, value in defaults(policy).items() if name in rule}
+    return spec | {"stopping": rule | dict(recorded)}
 
 
 @dataclass(frozen=True)
@@ -423,6 +432,9 @@ class Halting(Wrapper):
         own = {"inner": self.policy.spec, "kappa": self.kappa, "stopping": self._stopper.spec, AUDIT: self.audit}
         return {"policy": "Halting", **own}
 
+    def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        return completed_rule(self, super().completed(spec))
+
     def start(self, problem: Problem) -> State:
         if problem.max_epochs is None:
             raise InvalidInput("Halting needs max_epochs. Give it to Problem: the epochs of a full training.")
@@ -580,6 +592,9 @@ class BOBOS(Policy[BOBOSState]):
             "stopping": self._stopper.spec,
             AUDIT: self.audit,
         }
+
+    def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        return completed_rule(self, super().completed(spec))
 
     def start(self, problem: Problem) -> BOBOSState:
         if problem.max_epochs is None:

@@ -122,10 +122,9 @@ def sufficient_trials(
     if not (noise > 0.0 and epsilon > 0.0 and 0.0 < delta < 1.0 and slack > 0.0 and cost_ratio >= 1.0):
         raise InvalidInput("noise, epsilon and slack must be above 0, delta in (0, 1), cost_ratio at least 1.")
     size, T = domain or len(covariance), 1.0
-    wide = (1.0 + slack) ** 2
     while T < _LONGEST:
         gain = information_gain(covariance, noise, T) * (1.0 if printed else 2.0)
-        needed = math.ceil(_right_side(T, gain, noise, epsilon, delta, wide, slack, size, cost_ratio))
+        needed = math.ceil(_right_side(T, gain, noise, epsilon, delta, slack, size, cost_ratio))
         if needed <= T:
             return T
         T = float(needed)
@@ -133,17 +132,10 @@ def sufficient_trials(
 
 
 def _right_side(
-    T: float,
-    gain: float,
-    noise: float,
-    epsilon: float,
-    delta: float,
-    wide: float,
-    slack: float,
-    size: int,
-    ratio: float,
+    T: float, gain: float, noise: float, epsilon: float, delta: float, slack: float, size: int, ratio: float
 ) -> float:
-    """Return the right side of (17). gain: gamma_T; wide: (1 + slack)^2."""
+    """Return the right side of (17). gain: gamma_T; ratio: c_max / c_min."""
+    wide = (1.0 + slack) ** 2
     beta = 2.0 * math.log(size * (T * ratio) ** 2 * math.pi**2 / (6.0 * delta))
     early = gain * beta * 6.0 * wide / (noise * math.log1p(1.0 / noise))
     late = 2.0 * noise * gain * beta * 96.0 * wide / epsilon**2

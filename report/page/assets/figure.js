@@ -68,14 +68,14 @@ class Figure {
     return (this.applied ||= this.apply());
   }
   apply() {
-    const change = (this.menu() || { args: [{}] }).args[0], chosen = this.page.chosen;
-    const kept = (id) => !chosen || !id || !/^trial-/.test(id) || chosen.has(id);
+    const change = (this.menu() || { args: [{}] }).args[0], narrowed = this.page.chosen || this.page.away.size;
+    const kept = (id) => !id || !/^trial-/.test(id) || this.page.kept(id);
     const all = [...[...this.curves.values()].sort((a, b) => a.zorder - b.zorder || a.number - b.number), ...this.spec.data.map((t, i) => {
       const found = { ...t };
       for (const name in change) if (change[name][i] !== undefined) found[name] = change[name][i];
       return found;
     })].filter((t) => t.visible !== false && kept(t.uid) && !this.hidden.has(t.legendgroup || t.name)).sort((a, b) => (b.zorder < 0) - (a.zorder < 0)); // below all curves
-    return !chosen ? all : all.map((t) => {
+    return !narrowed ? all : all.map((t) => {
       if (!t.ids || !t.ids.some((id) => /^trial-/.test(id)) || t.type === "parcoords") return t;
       const left = t.ids.map((id, i) => i).filter((i) => kept(t.ids[i])), found = { ...t };
       const sieve = (column) => (Array.isArray(column) && column.length === t.ids.length ? left.map((i) => column[i]) : column);
@@ -214,7 +214,7 @@ class Parallel extends Sheet {
     const n = t.dimensions.length;
     this.xs = t.dimensions.map((_, i) => (n > 1 ? left + (right - left) * i / (n - 1) : (left + right) / 2));
     this.axes = t.dimensions.map((d) => { const axis = new Axis({ range: d.range, tickvals: d.tickvals, ticktext: d.ticktext }, () => d.values); axis.place(bottom, top); return axis; });
-    const order = t.ids.map((_, i) => i).sort((a, b) => t.line.color[a] - t.line.color[b]);
+    const order = t.ids.map((_, i) => i).filter((i) => this.shown(t.ids[i])).sort((a, b) => t.line.color[a] - t.line.color[b]);
     this.lines = t.ids.map((_, i) => t.dimensions.map((d, k) => [this.xs[k], this.axes[k].px(d.values[i])]));
     const back = made("g", {}, this.svg), front = made("g", {}, this.svg);
     const groups = new Map();
@@ -268,13 +268,16 @@ class Parallel extends Sheet {
     this.tip.hidden = false;
     this.tip.style.left = `${Math.max(0, Math.min(x + 14, this.element.clientWidth - this.tip.offsetWidth))}px`; this.tip.style.top = `${y + 16}px`;
   }
+  shown(id) { // a line, in grey if the filter leaves it out
+    return this.figure.page.all || !this.figure.page.away.has(id);
+  }
   nearest(x, y) {
     let k = this.xs.findIndex((at) => at >= x);
     if (k <= 0) k = k < 0 ? this.xs.length - 1 : Math.min(1, this.xs.length - 1);
     const share = k > 0 ? (x - this.xs[k - 1]) / (this.xs[k] - this.xs[k - 1]) : 0;
     let best = -1, least = 8;
     this.lines.forEach((line, i) => {
-      if (this.figure.page.chosen && !this.figure.page.chosen.has(this.t.ids[i])) return;
+      if (!this.figure.page.kept(this.t.ids[i])) return;
       const at = k > 0 ? line[k - 1][1] * (1 - share) + line[k][1] * share : line[0][1];
       if (Math.abs(at - y) < least) { least = Math.abs(at - y); best = i; }
     });

@@ -119,11 +119,17 @@ class Live {
         made("button", { type: "button", "data-do": action }, place, word).addEventListener("click", (event) => { event.stopPropagation(); this.send(action, { trial }); });
       }
       made("button", { type: "button" }, place, "Output").addEventListener("click", (event) => { event.stopPropagation(); this.output(trial); });
+      made("button", { type: "button", "data-hide": "" }, place).addEventListener("click", (event) => {
+        event.stopPropagation();
+        const { note } = why.querySelector(".because").dataset;
+        this.send("note", { trial, text: this.page.away.has(id) ? note.replace(HIDDEN, "").trim() : `${note} #hidden`.trim() });
+      });
       made("button", { type: "button" }, place, "Note").addEventListener("click", (event) => {
         event.stopPropagation();
         this.form(`Note on trial ${trial}`, { note: why.querySelector(".because").dataset.note }, "Save", ({ note }) => this.post("note", { trial, text: note }), true);
       });
     }
+    place.querySelector("[data-hide]").textContent = this.page.away.has(id) ? "Show again" : "Hide";
     for (const button of place.querySelectorAll("[data-do]")) button.hidden = !may.includes(button.dataset.do);
   }
 }

@@ -3,6 +3,7 @@
 class Page {
   constructor() {
     this.chosen = null; this.figures = new Map(); this.litTrial = null; this.held = new Map();
+    this.away = new Set(); this.all = false; // trials with the tag #hidden in their note: shown while the filter names it
     this.box = document.getElementById("figures");
     this.near = new Set(); // figures in or near the view; others are drawn when they come near
     this.sees = new IntersectionObserver((seen) => {
@@ -88,6 +89,14 @@ class Page {
     document.documentElement.classList.toggle("printing", now);
     for (const figure of this.figures.values()) if (figure.spec) figure.draw();
     if (now && this.table) { this.table.all = true; this.table.arrange(); }
+  }
+  kept(id) { // whether figures and the table show this trial
+    return (!this.chosen || this.chosen.has(id)) && (this.all || !this.away.has(id));
+  }
+  hide(id, hidden) {
+    if (this.away.has(id) === hidden) return;
+    if (hidden) this.away.add(id); else this.away.delete(id);
+    this.later(true);
   }
   brush(chosen) {
     this.chosen = chosen;

@@ -1,5 +1,6 @@
 // The table of trials: click a heading to sort, filter by words and outcomes, click a row to open it.
 
+const HIDDEN = /(^|\s)#hidden(?=\s|$)/i; // in a note: the page leaves the trial out
 const MOST = 50; // rows shown before a click on "Show more"
 
 class Table {
@@ -7,7 +8,10 @@ class Table {
     this.page = page; this.section = section; this.body = section.querySelector("tbody");
     this.words = section.querySelector("input"); this.outcome = section.querySelector("select");
     this.count = section.querySelector("output"); this.hint = section.querySelector(".hint"); this.by = null; this.all = false;
-    this.words.addEventListener("input", () => this.arrange());
+    this.words.addEventListener("input", () => {
+      const all = /#hidden/i.test(this.words.value);
+      if (all !== page.all) { page.all = all; page.later(true); } else this.arrange();
+    });
     this.outcome.addEventListener("change", () => this.arrange());
     this.more = section.querySelector(".more");
     this.more.addEventListener("click", () => { this.all = true; this.arrange(); });
@@ -41,12 +45,14 @@ class Table {
     box.addEventListener("change", () => { box.checked = this.page.comparison.toggle(id, box.checked); });
     row.cells[0].prepend(box);
     if (why) row.setAttribute("aria-expanded", String(why.classList.contains("open")));
+    this.page.hide(id, Boolean(why) && HIDDEN.test(why.querySelector(".because").dataset.note));
     this.rows.set(row.dataset.trial, { row, why, facts: null, text: (row.textContent + " " + (why ? why.textContent : "")).toLowerCase() });
   }
   set(id, text) { // update a row in place, to keep the pointer and the focus on it
     const old = this.rows.get(id);
     this.stale = true;
     if (text === null) {
+      this.page.hide(id, false);
       if (old) { old.row.remove(); if (old.why) old.why.remove(); }
       this.rows.delete(id);
       return;
@@ -59,7 +65,7 @@ class Table {
     Object.assign(old.row.dataset, row.dataset);
     old.row.replaceChildren(...row.childNodes);
     old.why.cells[0].colSpan = why.cells[0].colSpan;
-    for (const part of [".because", "pre"]) old.why.querySelector(part).replaceWith(why.querySelector(part));
+    for (const part of [".because", "pre", ".files"]) old.why.querySelector(part).replaceWith(why.querySelector(part));
     this.know(old.row, old.why);
     if (old.why.classList.contains("open")) this.toggle(id, true);
   }
@@ -78,7 +84,7 @@ class Table {
   }
   arrange() {
     this.stale = false;
-    const words = this.words.value.toLowerCase().split(/\s+/).filter(Boolean).map(condition), kind = this.outcome.value, chosen = this.page.chosen;
+    const words = this.words.value.toLowerCase().split(/\s+/).filter(Boolean).map(condition), kind = this.outcome.value;
     const found = [...this.rows.values()], down = this.by && this.by.down ? -1 : 1;
     const keys = new Map(found.map((r) => [r, this.key(r.row)]));
     found.sort((a, b) => {
@@ -93,7 +99,7 @@ class Table {
     const order = []; // hidden rows are not in the document, because a thousand rows are slow to lay out
     for (const told of found) {
       const { row, why } = told;
-      const match = (!chosen || chosen.has(row.dataset.trial)) && (!kind || row.dataset.kind === kind) && words.every((word) => passes(word, told));
+      const match = this.page.kept(row.dataset.trial) && (!kind || row.dataset.kind === kind) && words.every((word) => passes(word, told));
       if (!match) continue;
       this.passing.push(row);
       if (!this.all && shown >= MOST) { left++; continue; }
@@ -110,7 +116,8 @@ class Table {
     this.more.hidden = !left;
     this.more.textContent = `Show ${left.toLocaleString("en-US")} more`;
     const all = found.length;
-    this.count.textContent = shown + left === all ? "" : `${(shown + left).toLocaleString("en-US")} of ${all.toLocaleString("en-US")}`;
+    const hidden = this.page.all ? 0 : this.page.away.size;
+    this.count.textContent = shown + left === all ? "" : `${(shown + left).toLocaleString("en-US")} of ${all.toLocaleString("en-US")}${hidden ? `; ${hidden.toLocaleString("en-US")} hidden, see #hidden` : ""}`;
   }
   reasons(button) { // without reasons, a row is one line
     const shown = !this.section.classList.toggle("brief");

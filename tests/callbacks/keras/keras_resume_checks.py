@@ -143,7 +143,14 @@ CASES = {
     "built by a function, for its loss": Case({"make": own_loss, "by_function": True}),
     "built by a function, for its class": Case({"make": subclass, "by_function": True}, marks=ONCE),
 }
-CASES = slowly(CASES, "normalized batches, compiled", "mixed precision", "built by a function, for its loss")
+CASES = slowly(
+    CASES,
+    "averaged weights",  # and keras_state_checks.py has averages that are evaluated
+    "normalized batches, compiled",
+    "mixed precision",
+    "a learning rate changed by hand",
+    "built by a function, for its loss",
+)
 
 
 def fit(trial):

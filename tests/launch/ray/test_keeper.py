@@ -18,7 +18,7 @@ pytest.importorskip("ray", reason="needs Ray: pip install 'haltune[ray]'")
 from dataclasses import replace
 
 from haltune import Budget, Study
-from haltune.errors import NoRoom
+from haltune.errors import NoRoom, NotSupported
 from haltune.launch import keeper as checkpoints
 from haltune.launch.keeper import Carried, Keeper, KeeperStore, PagedLog
 from haltune.log.decisions import continue_
@@ -140,6 +140,14 @@ def far(tmp_path: Path, **options: Any) -> tuple[Checkpoints, Carried]:
         return method(kept, *arguments)
 
     return kept, Carried(kept.keep, ask)
+
+
+def test_a_worker_whose_folder_is_deleted_refuses_files_of_the_users(tmp_path: Path) -> None:
+    kept, carried = far(tmp_path)
+    kept.files_of(0).mkdir(parents=True)
+    with pytest.raises(NotSupported, match=r"give the study a folder there: Study\(\.\.\., checkpoints=folder\)"):
+        carried.files_of(0)
+    assert carried.artifacts(0, 9) == []
 
 
 @pytest.fixture(autouse=True)

@@ -116,6 +116,17 @@ def test_four_steps_agree_with_nested_quadrature(left):
     np.testing.assert_allclose(found, [world.brute(0, 4, left, 12)], atol=0.015)
 
 
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_a_point_that_joins_others_is_worth_what_it_is_among_all(horizon):
+    world = World(3, points=7)
+    whole, nodes = world.belief(), hermite(8)
+    model = world.model(np.zeros((0, 2)), [])
+    five = JointNormal(whole.mean[:5], whole.covariance[:5, :5], whole.best, whole.noise)
+    joined = five.joined(model, world.grid[:5], world.grid[5:])
+    found = rollout(joined, world.means(4.0), horizon, nodes, [5, 6])
+    np.testing.assert_allclose(found, rollout(whole, world.means(4.0), horizon, nodes)[5:], rtol=1e-9)
+
+
 def test_the_ascent_reaches_the_top_within_the_cube_and_moves_only_what_is_free():
     top = np.array([0.3, 1.4, 0.5])
 

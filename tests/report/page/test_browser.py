@@ -473,6 +473,32 @@ def test_the_output_of_a_trial_is_read_on_its_page(watched):
     assert page.evaluate("document.body.dataset.ran") is None
 
 
+def test_the_files_of_a_trial_are_listed_and_opened_and_no_other_file_is(watched, tmp_path):
+    study, served, context = watched
+    (tmp_path / "secret.txt").write_text("secret")
+    with study.ask() as trial:
+        (trial.folder / "plots").mkdir()
+        (trial.folder / "plots" / f"{EVIL.replace('/', '')}.txt").write_text("3,0")
+        (trial.folder / "own.html").write_text("<script>1</script>")
+        (trial.folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+        trial.report(0.5, seconds=1.0)
+    page = visit(context, served, [])
+    page.locator("tr[data-trial=trial-0]:not(.why)").click()
+    links = page.locator(".files a")
+    assert [link.split("/")[1] for link in links.all_inner_texts()] == ["own.html", "plots"]
+    addresses = [link.evaluate("(a) => a.href") for link in links.all()]
+    answers = [context.request.get(address) for address in addresses]
+    assert [answer.text() for answer in answers] == ["<script>1</script>", "3,0"]
+    assert answers[0].headers["content-disposition"].startswith("attachment")  # its scripts never run here
+    assert answers[1].headers["content-type"].startswith("text/plain")
+    root = addresses[0].partition("/files/")[0]
+    for path in ("files/link.txt", "..%2F..%2Fa.db", "files/none.txt"):
+        assert context.request.get(f"{root}/files/0/{path}").status == 404
+    assert page.evaluate("document.body.dataset.ran") is None
+    written = study.report(tmp_path / "page.html").read_text()
+    assert (trial.folder / "own.html").as_uri() in written
+
+
 def test_a_note_on_a_trial_is_shown_found_by_the_filter_and_changed(watched):
     study, served, context = watched
     for value in (0.5, 0.4):
@@ -549,6 +575,32 @@ def test_what_comes_while_a_page_is_open_is_shown_and_never_run(browser, tmp_pat
     assert said == []
     context.close()
     served.end()
+
+
+def test_a_hidden_trial_leaves_the_table_and_the_figures_until_the_filter_names_the_tag(watched):
+    study, served, context = watched
+    for value in (0.5, 0.4):
+        with study.ask() as trial:
+            trial.report(value, seconds=1.0)
+    page = visit(context, served, [])
+    page.locator("tr[data-trial=trial-1]:not(.why)").click()
+    page.get_by_role("button", name="Hide", exact=True).click()
+    page.wait_for_function("() => document.querySelectorAll('.trials tbody tr:not(.why)').length === 1")
+    drawn = "() => document.querySelectorAll('[data-figure=parallel] svg path[fill=none]').length"
+    assert rows(page) == [0]
+    assert "1 of 2; 1 hidden, see #hidden" in page.locator(".filters output").inner_text()
+    assert [*study.store.read(study.name)][-1].text == "#hidden"
+    study.sync()
+    assert len(study.trials) == 2  # nothing recorded is lost
+    alone = page.evaluate(drawn)
+    page.locator(".filters input").fill("#hidden")
+    page.wait_for_function("() => document.querySelector('.trials tbody tr')?.dataset.trial === 'trial-1'")
+    page.wait_for_timeout(100)
+    assert page.evaluate(drawn) == alone + 1
+    page.get_by_role("button", name="Show again", exact=True).click()
+    shows(page, "Trial 1 has no note")
+    page.locator(".filters input").fill("")
+    page.wait_for_function("() => document.querySelectorAll('.trials tbody tr:not(.why)').length === 2")
 
 
 # -- in a notebook's cell --------------------------------------------------------------------------
@@ -857,7 +909,7 @@ def test_a_trial_outside_the_axes_is_marked_at_their_edge(opened):
 
 
 def test_what_the_trials_do_not_show_is_left_out(opened):
-    """Values at random: no parameter has an effect, so there is no map and no slice."""
+    """Values at random: no parameter has an effect, so there is no map and no slice; the ranks need no model."""
     history = told(Problem(Space({"lr": Float(0.0, 1.0), "width": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 1))
     chance = np.random.default_rng(0)
     for _ in range(20):
@@ -866,3 +918,4 @@ def test_what_the_trials_do_not_show_is_left_out(opened):
     page = opened(lambda: history)
     assert page.locator("figure[data-figure=importance]").count() == 1
     assert page.locator("figure[data-figure=contour], figure[data-figure=slices]").count() == 0
+    assert page.locator("figure[data-figure=rank]").count() == 1

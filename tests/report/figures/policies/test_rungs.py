@@ -48,7 +48,7 @@ def halved():
 def test_halving_done_by_hand_leaves_the_same_runs_at_each_rung():
     study = halved()
     config = {t.id: t.config for t in study.trials}
-    there, told = list(config), {(p.row.record.id, p.rung): (p.fate, p.value) for p in found(study)}
+    there, told = list(config), {(p.row.record.id, p.rung): (p.outcome, p.value) for p in found(study)}
     expected = {}
     for rung, keep in ((1, 3), (3, 1)):
         on = sorted(there, key=lambda id: -curve(config[id], rung))[:keep]

@@ -1,0 +1,81 @@
+"""What checkpoints of Accelerate and of the Trainer lack under FSDP, in files next to theirs.
+
+Accelerate writes the folders pytorch_model_fsdp_0 and optimizer_0, every rank its parts, or files with the whole state
+(FULL_STATE_DICT). Two things are missing. Buffers that differ between ranks, such as the running means of BatchNorm,
+are saved for one rank only; each rank's own are in 0.parts, 1.parts. And the first version of FSDP loads no state of an
+optimizer that has made no step: see `load_optimizers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from haltune.ranks import torch_ranks
+
+from .sharded import PARTS, check_parts, differing, load_parts, plain_name
+
+
+def plugin(accelerator: Any) -> Any:
+    """Return Accelerate's description of FSDP, or None if it does not shard the model by FSDP."""
+    return getattr(getattr(accelerator, "state", None), "fsdp_plugin", None)
+
+
+def write_buffers(folder: Path, models: Iterable[Any]) -> None:
+    """Write this rank's buffers that differ between ranks. Every rank calls it."""
+    import torch
+
+    if own := differing(_buffers(models), ranks := torch_ranks()):
+        torch.save({"differ": own, "also": {}}, folder / ranks.own(PARTS))
+
+
+def load_buffers(folder: Path, models: Iterable[Any]) -> None:
+    """Set the buffers that this rank wrote."""
+    if (file := folder / torch_ranks().own(PARTS)).is_file():
+        buffers = _buffers(models)
+        for name, value in load_parts(file)["differ"].items():
+            if name in buffers:
+                buffers[name].copy_(value)
+
+
+def _buffers(models: Iterable[Any]) -> dict[str, Any]:
+    return {plain_name(name): value for model in models for name, value in model.named_buffers()}
+
+
+def load_rest(trainer: Any, folder: Path) -> None:
+    """Load what a Trainer has left out of its checkpoint."""
+    load_optimizers(trainer.accelerator, [trainer.optimizer], [trainer.model], folder)
+    load_buffers(folder, [trainer.model])
+
+
+def load_optimizers(accelerator: Any, optimizers: Iterable[Any], models: Iterable[Any], folder: Path) -> None:
+    """Load the states of optimizers that Accelerate has left out of a sharded checkpoint.
+
+    Under the first version of FSDP it asks the optimizer which tensors to load, and a new optimizer has none. So the
+    optimizer makes them first, and is loaded again.
+    """
+    described = plugin(accelerator)
+    if described is None or described.fsdp_version != 1 or "SHARDED" not in str(described.state_dict_type):
+        return
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, create_default_local_load_plan
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+
+    class Planner(DefaultLoadPlanner):  # type: ignore[misc, unused-ignore]
+        """Without its search for files of torch 2.3, which fails on a rank that has no part of a small tensor."""
+
+        def create_local_plan(self) -> Any:
+            return create_default_local_load_plan(self.state_dict, self.metadata, True)
+
+    for i, (wrapped, model) in enumerate(zip(optimizers, models, strict=False)):
+        optimizer = getattr(wrapped, "optimizer", wrapped)
+        state = {"optimizer": get_optimizer_state_dict(model, optimizer)}  # which the optimizer makes for this
+        dcp.load(state, checkpoint_id=folder / f"optimizer_{i}", planner=Planner())
+        set_optimizer_state_dict(model, optimizer, state["optimizer"])
+
+
+def check(folder: Path) -> None:
+    """Raise InvalidInput if a part of a checkpoint is missing."""
+    for file in folder.glob("*/.metadata"):
+        check_parts(file.parent)

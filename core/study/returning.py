@@ -1,0 +1,89 @@
+"""The function that `Study.optimize` calls for each trial: what it returns is reported, if it reports nothing."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from haltune._utils.checks import number
+from haltune.display import short
+from haltune.errors import InvalidInput
+
+from .trial import Trial
+
+_log = logging.getLogger("haltune")
+
+
+class ReportingFunction:
+    """A `train` function whose returned value is reported as the final value, unless it reported itself."""
+
+    def __init__(self, train: Callable[[Trial], object]) -> None:
+        if not callable(train):
+            raise InvalidInput(f"train={train!r} is not a function. Pass a function of a trial: optimize(train).")
+        _check_takes_a_trial(train)
+        self.train = train
+        self._doubted = False
+
+    def __repr__(self) -> str:
+        return repr(self.train)
+
+    def __call__(self, trial: Trial) -> None:
+        """Train. Raises InvalidInput if there is neither a value nor a report."""
+        before = trial.epoch
+        value: Any = self.train(trial)
+        if trial.epoch == before:
+            trial.recall()  # a process that the training spawned may have reported
+        if trial.epoch > before:
+            self._doubt(trial, value)
+            return
+        if value is None:
+            raise InvalidInput(
+                "train(trial) returned nothing and reported nothing. Return the value, or call trial.report(value) "
+                "after every epoch."
+            )
+        if not isinstance(value, Mapping):
+            value = number(f"the {trial.goal.metric} that train(trial) returns", value)
+        trial.report(value, trial.horizon)
+
+    def _doubt(self, trial: Trial, value: Any) -> None:
+        """Warn once if a number is returned after reports and differs from the value with which the trial counts."""
+        if isinstance(value, bool):
+            return
+        goal, record = trial.goal, trial._session.log.history.trial(trial.id)
+        try:
+            returned = number("", value.get(goal.metric) if isinstance(value, Mapping) else value)
+        except InvalidInput:
+            return  # for example a model
+        counts = record.result(goal)
+        if self._doubted or math.isclose(returned, counts, rel_tol=1e-6) or math.isnan(returned):
+            return
+        self._doubted = True
+        hint, best = "", trial._session.log.problem.by_best_epoch
+        if best is not None and np.isclose(record.values, returned, rtol=1e-6).any():
+            hint = f" If the best epoch counts, use {best!r}."
+        _log.warning(
+            "train(trial) returned %s after it reported its epochs. The returned value is ignored: trial %d counts "
+            "with its reports, %s %s at epoch %g. Report the value that counts, or return it and report nothing.%s",
+            short(returned), trial.id, goal.metric, short(counts), record.epoch, hint,
+        )  # fmt: skip
+
+
+def _check_takes_a_trial(train: Callable[..., object]) -> None:
+    """Raises InvalidInput for a function that cannot be called with one argument, if its signature is known."""
+    try:
+        signature = inspect.signature(train)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        name = getattr(train, "__name__", "train")
+        raise InvalidInput(
+            f"train is called as train(trial), but {name}{signature} takes other arguments. To pass it the "
+            "configuration, write optimize(lambda trial: train(**trial.config))."
+        ) from None

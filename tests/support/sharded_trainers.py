@@ -1,0 +1,122 @@
+"""Trainers of Hugging Face whose model FSDP spreads over two ranks; each rank writes what it saw to FOLDER/RANK.json.
+
+torchrun --nproc_per_node 2 sharded_trainers.py PROGRAM FOLDER [cuda]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import fsdp_on_cpu  # noqa: F401
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from accelerate.state import AcceleratorState
+from paused_studies import pausing_study
+from transformers import Trainer, TrainingArguments
+from transformers_nets import rows
+
+from haltune import Minimize
+from haltune.callbacks.objects import local
+from haltune.callbacks.transformers import HaltuneCallback
+
+CUDA = "cuda" in sys.argv
+WAYS = {"fsdp1": (1, "SHARDED_STATE_DICT"), "fsdp2": (2, "SHARDED_STATE_DICT"), "whole": (2, "FULL_STATE_DICT")}
+if CUDA:  # on the CPU, FSDP of the first version frees what it is to collect
+    WAYS["whole1"] = (1, "FULL_STATE_DICT")
+
+
+class Net(torch.nn.Module):
+    """Layers with dropout, and with a batch norm whose running means differ between ranks."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 4),
+            torch.nn.Linear(4, 1),
+        )  # fmt: skip
+
+    def forward(self, x, labels):
+        out = self.layers(x).squeeze(-1)
+        return {"loss": (out - labels).pow(2).mean(), "logits": out}
+
+
+def train(trial, folder, way, **options):
+    """Train; return this rank's part of the weights, and its buffers."""
+    version, kind = WAYS[way]
+    AcceleratorState._reset_state()
+    torch.manual_seed(0)
+    net, own = Net(), {} if CUDA or version == 2 else {"sync_module_states": False}  # which needs a GPU
+    arguments = TrainingArguments(
+        output_dir=str(folder / f"run-{trial.id}"), num_train_epochs=4, per_device_train_batch_size=2, use_cpu=not CUDA,
+        fsdp=True, fsdp_config={"version": version, "state_dict_type": kind} | own, learning_rate=trial.config["lr"],
+        report_to="none", disable_tqdm=True, save_strategy="no", logging_strategy="no", seed=3,
+        **{"eval_strategy": "epoch"} | options,
+    )  # fmt: skip
+    trainer = Trainer(
+        net, arguments, train_dataset=rows(16), eval_dataset=rows(8, 1), callbacks=[HaltuneCallback(trial)]
+    )
+    assert trainer.is_fsdp_enabled
+    trainer.train(resume_from_checkpoint=trial.checkpoint)
+    found = [*trainer.model.parameters(), *trainer.model.buffers()]
+    return [float(value) for tensor in found for value in local(tensor).flatten()]
+
+
+def search(folder, way, name, at, metric="eval_loss", unit="epoch", epochs=4, **options):
+    study = pausing_study(
+        folder / f"{way} {name}.db", at=at, epochs=epochs, metric=metric, keep=1, verbose=0, unit=unit
+    )
+    for trial in study:
+        with trial:
+            weights = train(trial, folder / f"{way} {name}", way, **options)
+    (record,) = study.trials
+    best = [study.best.checkpoint, study.best.value, study.best.epoch]
+    return {"attempts": record.attempt, "values": record.values.tolist(), "weights": weights, "best": best}
+
+
+def fits(folder):
+    """Every way of spreading the model, trained straight and with two pauses, by epochs and within them."""
+    told = {}
+    for way in WAYS:
+        steps = {"unit": "step", "epochs": 16, "eval_strategy": "steps", "eval_steps": 3}
+        told[way] = {
+            "straight": search(folder, way, "straight", ()),
+            "paused": search(folder, way, "paused", (1, 3)),
+            "best": search(folder, way, "best", (2,), Minimize("eval_loss", of="best")),
+            "steps straight": search(folder, way, "steps straight", (), **steps),
+            "steps paused": search(folder, way, "steps paused", (3, 9), **steps),
+        }
+    return told
+
+
+def killed(folder):
+    """The second rank is killed while it writes its part of the second pause; the search is started again after it."""
+    saves, saved = dcp.save, []  # a pause saves the model and the optimizer
+
+    def save(*args, **named):
+        saved.append(args)
+        if len(saved) == 3 and os.environ["RANK"] == "1" and not (mark := folder / "killed").exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return saves(*args, **named)
+
+    dcp.save = save
+    return search(folder, "fsdp2", "killed", (1, 3))
+
+
+def straight(folder):
+    """The same without pauses."""
+    return search(folder, "fsdp2", "straight", ())
+
+
+PROGRAMS = {"fits": fits, "killed": killed, "straight": straight}
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[2])
+    told = PROGRAMS[sys.argv[1]](folder)
+    (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(told))
+    dist.destroy_process_group()
