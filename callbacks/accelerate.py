@@ -30,7 +30,7 @@ from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
 from . import fsdp
-from .changes import Print, differences, extras, fingerprint, known_of, parts_of, set_extras
+from .changes import Attributes, Print, differences, extras, fingerprint, known_of, own_parts, parts_of, set_extras
 from .loop import TrainingLoop, other_ranks
 from .objects import of_library, of_program
 
@@ -90,6 +90,7 @@ class AcceleratedLoop(TrainingLoop):
         self._start: str | None = None  # fingerprint of the weights with which it starts
         self._extras: list[Any] = []  # of each model, what its state lacks, at the start
         self._restored: list[Any] = []  # the same, what earlier attempts changed
+        self._data = Attributes(trial.id)  # of the program's own data sets and samplers
         self._around: dict[str, tuple[Any, Print]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
         if accelerator.project_configuration.automatic_checkpoint_naming:
@@ -122,6 +123,7 @@ class AcceleratedLoop(TrainingLoop):
         self._interruption = interruption
         self._restored = self._restored or [{} for _ in self._accelerator._models]
         self._extras = [extras(model) for model in self._accelerator._models]
+        self._data.see(self._own_data(), self._prepared())
         yield from super()._epochs(interruption)
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
@@ -149,6 +151,10 @@ class AcceleratedLoop(TrainingLoop):
         parts = (held._models, held._optimizers, held._schedulers, held._dataloaders, held._custom_objects)
         return [one for part in parts for one in part] + [held.scaler]
 
+    def _own_data(self) -> list[tuple[str, Any]]:
+        loaders = self._accelerator._dataloaders
+        return own_parts(*(getattr(loader, "base_dataloader", loader) for loader in loaders))
+
     def _lost(self, resumes: bool) -> str | None:
         """Return why accelerator.save_state does not save all that counts now, or None.
 
@@ -162,6 +168,11 @@ class AcceleratedLoop(TrainingLoop):
         for name, (one, before) in self._around.items():
             if (resumes or hasattr(one, "named_parameters")) and Print(one, known) != before:
                 return f"{name} changes in training, and accelerator.save_state leaves it out (prepare it, too)"
+        if resumes and (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
+            return lost
+        within = any(getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders)
+        if resumes and within and self._data.changed(self._own_data(), self._prepared()):
+            return "its data or samplers change while they are read, and an epoch is read again from its start"
         for loader in self._accelerator._dataloaders if resumes else ():
             if getattr(loader, "persistent_workers", False):
                 return "persistent workers have random states that cannot be saved (set persistent_workers=False)"
@@ -177,7 +188,8 @@ class AcceleratedLoop(TrainingLoop):
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         models = zip(self._accelerator._models, self._extras, self._restored, strict=True)
         changed = [differences(extras(model), before, earlier) for model, before, earlier in models]
-        state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed}
+        data = self._data.changed(self._own_data(), self._prepared())
+        state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed, "data": data}
         (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
 
     def _check_parts(self, folder: Path) -> None:
@@ -206,6 +218,7 @@ class AcceleratedLoop(TrainingLoop):
         self._restored = state["models"]
         for model, found in zip(self._accelerator._models, self._restored, strict=True):
             set_extras(model, found)
+        self._data.put_back(self._own_data(), state.get("data", {}), always=True)
         for loader, state in zip(self._accelerator._dataloaders, loaders, strict=True):
             _set_loader(loader, state)
         restore(randomness)

@@ -30,46 +30,57 @@ class Attributes:
     """What tells whether attributes of a program's objects have changed since they were first seen.
 
     Of all methods: owners are the objects with their names; saved are the models and optimizers of the checkpoint.
-    skip: names of attributes that frameworks set.
+    trial: of the fit. skip: names of attributes that frameworks set.
     """
 
-    def __init__(self, *skip: str) -> None:
-        self._skip = skip
+    def __init__(self, trial: int, *skip: str) -> None:
+        self._trial, self._skip = trial, skip
         self._seen: set[str] = set()  # names of objects
-        self._before: dict[str, Any] = {}  # marks of plain data, prints of others
-        self._starts: dict[str, str] = {}  # see `objects.start_of`
-        self._states: dict[str, Any] = {}  # that earlier attempts changed: (start, state)
+        self._before: dict[str, Any] = {}  # marks of data, prints of others
+        self._states: dict[str, Any] = {}  # that earlier attempts changed
 
     def see(self, owners: Owners, saved: Iterable[Any]) -> None:
         """Note the present attributes of objects that were not seen before; later ones count as changes."""
         new = [(place, owner) for place, owner in owners if place not in self._seen]
         self._seen |= {place for place, _ in new}
-        self._before |= self._now(values := self._values(new), [*saved])
-        self._starts |= {name: objects.start_of(value) for name, value in values.items()}
+        self._before |= (marks := self._now(values := self._values(new), [*saved]))
+        for name, value in values.items():
+            if isinstance(marks[name], str) and objects.is_data(marks[name]):
+                objects.note(value, self._trial)
 
     def changed(self, owners: Owners, saved: Iterable[Any]) -> dict[str, Any]:
         """Return the states of plain data that changed, in earlier attempts too."""
         values, weights = self._values(owners), _storages(saved := [*saved])
-        now = {n: one for n, one in self._now(values, saved).items() if isinstance(one, str)}
-        changed = [name for name, one in now.items() if one != self._before.get(name)]
-        states = {name: objects.data_of(values[name], weights=weights) for name in changed}
-        return self._states | {name: [self._starts.get(name, ""), state] for name, state in states.items()}
+        now = self._now(values, saved)
+        data = {name for name, one in now.items() if isinstance(one, str) and objects.is_data(one)}
+        changed = [name for name in data if now[name] != self._before.get(name)]
+        return self._states | {name: objects.data_of(values[name], weights=weights) for name in changed}
 
     def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
-        """Return the name of an attribute that changed and is not plain data, or None."""
-        for name, one in self._now(self._values(owners), [*saved]).items():
-            if isinstance(one, Print) and (one != self._before[name] if name in self._before else one.trains):
-                return name
+        """Return the words on an attribute that changed and cannot be saved, without the first part of its place."""
+        values = self._values(owners)
+        for name, one in self._now(values, [*saved]).items():
+            new = name not in self._before
+            if isinstance(one, Print):
+                lost = objects.under_way(values[name]) or (one.trains if new else one != self._before[name])
+            else:
+                lost = objects.is_large(one) and one != self._before.get(name)
+            if lost:
+                called = name.partition("/")[2].replace("/", ".") or name.partition(".")[2]
+                return objects.unsaved(called, values[name])
         return None
 
-    def put_back(self, owners: Owners, states: Mapping[str, Any], device: Any = None) -> None:
-        """Set what `changed` returned in an earlier attempt; what was built otherwise stays as it is."""
+    def put_back(self, owners: Owners, states: Mapping[str, Any], device: Any = None, always: bool = False) -> None:
+        """Set what `changed` returned in an earlier attempt; what was built otherwise stays as it is.
+
+        always: also what fits of other trials hold, because it is not what a program collects of them: data.
+        """
         self._states = dict(states)
         for place, owner in owners:
-            for name, (start, state) in states.items():
+            for name, state in states.items():
                 attribute = name.removeprefix(f"{place}.")
                 value = vars(owner).get(attribute)
-                if attribute != name and not objects.is_shared(value, start):
+                if attribute != name and (always or not objects.is_shared(value, state, self._trial)):
                     with suppress(NotSupported):
                         setattr(owner, attribute, objects.put_back(state, value, device))
 
@@ -86,7 +97,7 @@ class Attributes:
         found: dict[str, Any] = {}
         for name, value in values.items():
             mark = objects.mark(value, weights=weights)
-            found[name] = mark if objects.is_data(mark) else Print(value, known)
+            found[name] = mark if objects.is_data(mark) or objects.is_large(mark) else Print(value, known)
         return found
 
 
@@ -193,6 +204,22 @@ def set_extras(model: Any, found: Found) -> None:
         module, _, attribute = name.rpartition(".")
         if module in modules:
             setattr(modules[module], attribute, value)
+
+
+def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
+    """Return the program's own objects in torch loaders, by place: data sets with those that they wrap, samplers."""
+    found: dict[int, tuple[str, Any]] = {}
+
+    def search(part: Any, place: str) -> None:
+        if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
+            if not objects.of_library(type(part).__module__):
+                found[id(part)] = place, part
+            for name in ("dataset", "sampler", "batch_sampler", "data_source", "collate_fn"):
+                search(vars(part).get(name), f"{place}/{name}")
+
+    for i, loader in enumerate(loaders):
+        search(loader, f"data {i}")
+    return [(place, part) for place, part in found.values()]
 
 
 def parts_of(loader: Any) -> list[Any]:

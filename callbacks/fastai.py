@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,14 @@ from haltune._utils.randomness import capture, damaged, restore, tupled
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
-from . import objects
 from .base import Reporting
-from .changes import Attributes, differences, extras, fingerprint, set_extras
+from .changes import Attributes, differences, extras, fingerprint, own_parts, set_extras
 from .reporter import missing, two_callbacks
 
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
 _PARTS = [
-    "random", "loaders", "smooth", "records", "model", "frozen", "gradients", "callbacks", "scaler", "schedules",
+    "random", "loaders", "smooth", "records", "model", "frozen", "gradients", "callbacks", "data", "scaler",
+    "schedules",
 ]  # fmt: skip
 _METRICS = "Give Learner(..., metrics=...)"
 
@@ -85,7 +85,7 @@ class HaltuneCallback(Reporting):
 
     def _setup(self) -> None:
         self._fits = self._trained = False  # a fit is running; it has trained an epoch
-        self._course = _Course()
+        self._course = self._new_course()
         self._weights = ""  # fingerprint of the weights after the last epoch
         self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
         self._courses()
@@ -205,10 +205,14 @@ class HaltuneCallback(Reporting):
         """Return the course of the model's fits in this trial, also by other callbacks; a new one for a new model."""
         known = self._courses()
         if model not in known.of:
-            known.of[model] = _Course()
+            known.of[model] = self._new_course()
             if known.checkpoint is not None and self.trial.ended is None:
-                known.of[model] = _Course(records=self._progress(known.checkpoint)["records"], resumes=True)
+                known.of[model] = self._new_course(self._progress(known.checkpoint)["records"], resumes=True)
         return known.of[model]
+
+    def _new_course(self, records: Iterable[list[float]] = (), resumes: bool = False) -> _Course:
+        trial = self.trial.id
+        return _Course(Attributes(trial, "learn"), Attributes(trial), records=[*records], resumes=resumes)
 
     def _need_metric(self) -> None:
         """Raise InvalidInput before the training if no epoch will log the metric."""
@@ -284,17 +288,19 @@ class HaltuneCallback(Reporting):
             course.tensors = {name: list(value.shape) for name, value in learn.model.state_dict().items()}
             course.extras = extras(learn.model)
         course.attributes.see(self._own_callbacks(), self._saved())
+        course.data.see(own_parts(*self.learn.dls.loaders), self._saved())
 
     def _saved(self) -> list[Any]:
-        return [self.learn.model, self.learn.opt, self.learn]
+        data = (part for _, part in own_parts(*self.learn.dls.loaders))
+        return [self.learn.model, self.learn.opt, self.learn, *data]
 
     def _lost(self) -> str | None:
         """Return why a training that paused now would not continue as if it had not; None if it would."""
         course = self._course
         if course.tensors != {name: list(value.shape) for name, value in self.learn.model.state_dict().items()}:
             return "the model has other parameters or buffers than at the start, and a new model lacks them"
-        name = course.attributes.lost(self._own_callbacks(), self._saved())
-        return None if name is None else objects.unsaved(name.partition(".")[2])
+        lost = course.attributes.lost(self._own_callbacks(), self._saved())
+        return lost or course.data.lost(own_parts(*self.learn.dls.loaders), self._saved())
 
     def _own_callbacks(self) -> Iterator[tuple[str, Any]]:
         """Yield the user's callbacks and fastai's that count within an epoch, each with its number and class."""
@@ -349,6 +355,7 @@ class HaltuneCallback(Reporting):
             "frozen": getattr(learn.opt, "frozen_idx", None),
             "gradients": [*gradients],
             "callbacks": course.attributes.changed(self._own_callbacks(), self._saved()),
+            "data": course.data.changed(own_parts(*learn.dls.loaders), self._saved()),
             "scaler": None if scaler is None else scaler.state_dict(),
             "schedules": self._schedules(),
         }
@@ -384,6 +391,7 @@ class HaltuneCallback(Reporting):
         self._course.found = progress["model"]
         set_extras(learn.model, self._course.found)
         self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
+        self._course.data.put_back(own_parts(*learn.dls.loaders), progress["data"], device, always=True)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
             learn.scaler.load_state_dict(progress["scaler"])
         for i, file in enumerate(self._best_files()):
@@ -402,10 +410,11 @@ class HaltuneCallback(Reporting):
 class _Course:
     """The fits of one model in one attempt, which may have a callback each."""
 
+    attributes: Attributes  # of callbacks
+    data: Attributes  # of the program's own data sets and samplers
     before: int = 0  # epochs of the fits before the present one
     records: list[list[float]] = field(default_factory=list)  # the table's columns for each epoch of all fits
     resumes: bool = False  # the checkpoint is to be loaded
-    attributes: Attributes = field(default_factory=lambda: Attributes("learn"))  # of callbacks
     tensors: dict[str, Any] = field(default_factory=dict)  # shapes of the model's, at the start
     extras: dict[str, Any] = field(default_factory=dict)  # what its state_dict lacks, at the start
     found: dict[str, Any] = field(default_factory=dict)  # of it, what earlier attempts changed

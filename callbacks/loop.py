@@ -170,6 +170,7 @@ class TrainingLoop:
                 yield epoch
             except GeneratorExit:
                 if not interruption.waits and self.trial.ended is None:
+                    self.trial.leaves_loop()
                     self._leave(epoch)
                 raise
             self.trial.begins_epoch(None)

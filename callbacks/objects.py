@@ -6,7 +6,8 @@ Functions, classes, files and loggers are the same in each process. Everything e
 written in C, has a state that cannot be read, so it raises NotSupported.
 
 `data_of` reads an attribute of a program's object, and so only plain data: no object of a library, no weights, nothing
-large. Every loop saves what changes in such attributes, and says in the words of `unsaved` what it cannot save.
+large. Every loop saves what changes in such attributes, and says in the words of `unsaved` what it cannot save: large
+data, of which a sample changes, and an iterator that is under way.
 
 None, a number and a text stand for themselves. Another value is {"is": its kind, ...}; if it occurs again, {"is":
 "same", "as": its number}, in the order of reading.
@@ -69,8 +70,9 @@ def put_back(state: Any, value: Any, device: Any = None) -> Any:
 
 # attributes of a program's objects
 
-LARGE = "large"  # the mark of data that are too many to be a state
 _LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays and tensors, values: of an attribute
+_FEW = 1000  # elements of a sample
+_HELD: deque[tuple[Any, int]] = deque(maxlen=64)  # lists, objects and the like of the last fits, and their trials
 _COUNT = itertools.count()
 
 
@@ -93,47 +95,106 @@ def data_of(value: Any, constant: tuple[type, ...] = (), weights: Container[int]
 def mark(value: Any, constant: tuple[type, ...] = (), weights: Container[int] = (), tensors: bool = False) -> str:
     """Return a text that changes with the value; for what is not plain data, with the object. See `is_data`.
 
-    With `tensors`, a value that contains one counts as changed at any time.
+    Of large data it changes with a sample. With `tensors`, a value that contains one counts as changed at any time.
     """
     try:
         text = json.dumps(data_of(value, constant, weights, tensors), default=lambda tensor: next(_COUNT))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     except _Large:
-        return LARGE
+        return f"large {json.dumps(_sample(value))}"
     except (NotSupported, TypeError, ValueError, RuntimeError):
         return f"object {id(value)}"
 
 
 def is_data(marked: str) -> bool:
-    """Return whether a mark is that of plain data."""
-    return marked != LARGE and not marked.startswith("object ")
+    """Return whether a mark is that of plain data that can be saved."""
+    return not marked.startswith(("large ", "object "))
 
 
-def start_of(value: Any) -> str:
-    """Return a mark of a list, a dict or a set at the start of a fit, for `is_shared`; "" for anything else."""
-    marked = mark(value) if isinstance(value, (list, dict, set, deque)) else LARGE
-    return marked if is_data(marked) else ""
+def is_large(marked: str) -> bool:
+    """Return whether a mark is that of data that are too large to be saved."""
+    return marked.startswith("large ")
 
 
-def is_shared(value: Any, start: str) -> bool:
-    """Return whether a fit that resumes has a container with other contents than the fit had at its start.
+def note(value: Any, trial: int) -> None:
+    """Note that a fit of a trial holds a list, an object or the like, for `is_shared`."""
+    if value is not None and not isinstance(value, (bool, int, float, str, bytes)):
+        with suppress(StopIteration):
+            del _HELD[next(i for i, (one, of) in enumerate(_HELD) if one is value and of == trial)]
+        _HELD.append((value, trial))
 
-    It then holds what a program collects of all trials. Put back, a copy from before the pause would take its place,
-    and lose what is collected later.
+
+def is_shared(value: Any, state: Any, trial: int) -> bool:
+    """Return whether a value holds what a program collects from all trials, rather than a state of this trial.
+
+    A fit of another trial has held it, too; or it has all that it had in the state, and more, such as records that the
+    program has read from its file. Put back, a copy from before the pause would take its place, and lose the rest.
     """
-    now = start_of(value)
-    return bool(now and start) and now != start
+    if any(one is value and of != trial for one, of in _HELD):
+        return True
+    if not isinstance(value, tuple(_CONTAINERS)) or not isinstance(state, dict) or not state.get("items"):
+        return False
+    with suppress(NotSupported, TypeError, ValueError):
+        texts = [json.dumps(item) for item in data_of(value)["items"]]
+        before = [json.dumps(item) for item in state["items"]]
+        ordered = isinstance(value, (list, tuple, deque))
+        return texts[: len(before)] == before if ordered else {*before} <= {*texts}
+    return False
 
 
-def changes(values: Mapping[str, Any], marks: Mapping[str, str], **how: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return the states of the values that changed since their marks, and the names of others that changed.
+def changes(
+    values: Mapping[str, Any], marks: Mapping[str, str], **how: Any
+) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return what changed since the marks: states of plain data, names of data that are lost, names of other objects.
 
-    how: the options of `mark`. Large data do not count.
+    Lost are large data and iterators that are under way. how: the options of `mark`.
     """
     now = {name: mark(value, **how) for name, value in values.items()}
-    changed = [name for name in now if now[name] not in (marks.get(name), LARGE)]
+    changed = [name for name in now if now[name] != marks.get(name)]
     states = {name: data_of(values[name], **how) for name in changed if is_data(now[name])}
-    return states, [name for name in changed if name not in states and not callable(values[name])]
+    lost = [name for name in changed if is_large(now[name])]
+    lost += [name for name in now if not is_data(now[name]) and under_way(values[name])]
+    others = [name for name in changed if name not in {*states, *lost} and not callable(values[name])]
+    return states, lost, others
+
+
+def under_way(value: Any, depth: int = 3) -> bool:
+    """Return whether a value is an iterator that has not ended, or holds one: its place cannot be read."""
+    if isinstance(value, types.GeneratorType):
+        return value.gi_frame is not None
+    if hasattr(type(value), "__next__"):
+        starts_again = type(value).__module__.partition(".")[0] in ("lightning", "pytorch_lightning")  # in each epoch
+        return not isinstance(value, io.IOBase) and not starts_again
+    if not depth:
+        return False
+    inner: Any = ()
+    if isinstance(value, (list, tuple, dict)) and len(value) <= _FEW:
+        inner = value.values() if isinstance(value, dict) else value
+    elif of_program(type(value)) and hasattr(value, "__dict__"):
+        inner = vars(value).values()
+    return any(under_way(one, depth - 1) for one in inner)
+
+
+def _sample(value: Any, few: int = _FEW) -> Any:
+    """Return a few elements of a value, and how many it has; fewer of each element."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return str(value)
+    if not few:
+        return ""
+    if isinstance(value, np.ndarray):
+        return [list(value.shape), str(value.flat[:: value.size // few + 1].tolist())]
+    if hasattr(value, "untyped_storage"):
+        flat = local(value).reshape(-1)
+        return [list(value.shape), str(flat[:: flat.numel() // few + 1].tolist())]
+    if isinstance(value, tuple(_CONTAINERS)):
+        items: Any = value.items() if isinstance(value, dict) else value
+        count = len(items)
+        chosen = list(itertools.islice(items, 0, None, count // few + 1))
+        if isinstance(value, dict):
+            return [count, [[str(key), _sample(one, few // 20)] for key, one in chosen]]
+        return [count, [_sample(one, few // 20) for one in chosen]]
+    inner = getattr(value, "__dict__", {})
+    return {str(name): _sample(one, few // 10) for name, one in inner.items()}
 
 
 def local(tensor: Any) -> Any:
@@ -170,8 +231,15 @@ def storages(model: Any) -> set[int]:
     return {local(t).untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
 
 
-def unsaved(name: str) -> str:
+def unsaved(name: str, value: Any) -> str:
     """Return the words on an attribute that changes and cannot be saved."""
+    if under_way(value):
+        return (
+            f"{name} is an iterator, whose place cannot be saved (delete it at the end of each epoch, and make a new "
+            "one in the next)"
+        )
+    if is_large(mark(value)):
+        return f"{name} changes in training and is too large to be saved (above 16 MB, or a million values)"
     return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
 
 

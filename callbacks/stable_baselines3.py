@@ -30,7 +30,7 @@ from haltune.study import Trial
 
 from .base import Portable, Reporting
 from .changes import fingerprint
-from .objects import put_back, state_of
+from .objects import is_data, is_shared, mark, note, of_library, put_back, state_of
 
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # algorithm -> the trial and its attempt
 _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_buffer", "ep_success_buffer")
@@ -112,6 +112,10 @@ class HaltuneCallback(Reporting):
         if fresh and trial.checkpoint is not None and trial.ended is None:
             self._load(trial.checkpoint)
         _TRAINED[model] = attempt
+        for callback in self._own_callbacks():
+            for name, value in vars(callback).items():
+                if name not in self._held and is_data(mark(value)):
+                    note(value, trial.id)
         self._start = fingerprint(model.policy)
         self._fitted = _updates(model)
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
@@ -242,6 +246,20 @@ class HaltuneCallback(Reporting):
         names = [name for name in vars(model) if name in _STEPS or name.startswith("_last_")]
         return {"environments": model.env, "callbacks": self.locals["callback"]} | {n: getattr(model, n) for n in names}
 
+    def _own_callbacks(self) -> list[Any]:
+        """Return the callbacks of the program's own classes in this training."""
+        from stable_baselines3.common.callbacks import BaseCallback
+
+        found: list[Any] = []
+        left = [self.locals["callback"]]
+        while left:
+            one = left.pop()
+            if isinstance(one, BaseCallback) and all(one is not other for other in found):
+                found.append(one)
+                inner = [value for name, value in vars(one).items() if name != "parent"]
+                left += [part for value in inner for part in (value if isinstance(value, list) else [value])]
+        return [one for one in found if not of_library(type(one).__module__)]
+
     def _objects(self) -> Any:
         from gymnasium import Env, Space
         from stable_baselines3.common.callbacks import BaseCallback
@@ -267,7 +285,11 @@ class HaltuneCallback(Reporting):
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._resumed, parts = None, self._parts()
+        held = [(owner, name, value) for owner in self._own_callbacks() for name, value in vars(owner).items()]
+        shared = [one for one in held if is_shared(one[2], None, self.trial.id)]
         written = put_back(state["objects"], parts)
+        for owner, name, value in shared:  # records of all trials
+            setattr(owner, name, value)
         for name in written.keys() - {"environments", "callbacks"}:
             setattr(self.model, name, written[name])
         restore(state["random"])

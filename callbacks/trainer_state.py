@@ -25,7 +25,7 @@ from haltune._utils.randomness import capture, checked, damaged, generators_in, 
 
 from . import objects
 from .base import Portable
-from .changes import Attributes, Print, differences, extras, known_of, parts_of, set_extras
+from .changes import Attributes, Print, differences, extras, known_of, own_parts, parts_of, set_extras
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -50,10 +50,11 @@ class Unsaved(Portable):
         self._trainer, self._of = trainer, of
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
-        self._attributes = Attributes()
+        self._attributes = Attributes(of["id"])
+        self._of_data = Attributes(of["id"])
         kind: type = type(trainer)
         theirs = () if objects.of_library(kind.__module__) else _assigned(kind)
-        self._of_trainer = Attributes(*theirs)  # what a class of the program adds to the Trainer
+        self._of_trainer = Attributes(of["id"], *theirs)  # what a class of the program adds to the Trainer
         self._pass: dict[str, Any] = {}  # random states at the start of the present pass
         self._print: Any = None  # random states before the data are read
         self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
@@ -81,6 +82,7 @@ class Unsaved(Portable):
         self._before = self._present()
         self._attributes.see(_own_callbacks(self._trainer), self._saved())
         self._of_trainer.see(_own_trainer(self._trainer), self._saved())
+        self._of_data.see(self._own_data(), self._saved())
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         within = self._restored.get("pass") if self._resumes else None
@@ -126,6 +128,7 @@ class Unsaved(Portable):
             found["model"] = differences(present["model"], self._before["model"], earlier)
             found["callbacks"] = self._attributes.changed(_own_callbacks(self._trainer), self._saved())
             found["trainer"] = self._of_trainer.changed(_own_trainer(self._trainer), self._saved())
+            found["data"] = self._of_data.changed(self._own_data(), self._saved())
             found["loss"] = self._loss()
             found["generators"] = states_of(self._generators)
             found["pass"] = self._pass if within else None
@@ -154,9 +157,17 @@ class Unsaved(Portable):
         if present["groups"] != self._before["groups"]:
             return "the optimizer has other parameter groups than at the start, and a new optimizer lacks them"
         changed = [name for name, now in present["others"].items() if now != self._before["others"].get(name, now)]
-        lost = self._attributes.lost(_own_callbacks(trainer), self._saved())
-        for name in filter(None, [lost, *changed]):
-            return objects.unsaved(name.partition(".")[2])
+        if changed:
+            return objects.unsaved(changed[0].partition(".")[2], None)
+        for attributes, owners in (
+            (self._attributes, _own_callbacks(trainer)),
+            (self._of_trainer, _own_trainer(trainer)),
+            (self._of_data, self._own_data()),
+        ):
+            if (lost := attributes.lost(owners, self._saved())) is not None:
+                return lost
+        if within and self._of_data.changed(self._own_data(), self._saved()):
+            return "its data or samplers change while they are read, and an epoch is read again from its start"
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
         if getattr(trainer, "_buffered_inputs", None) is not None and trainer._step % every:
@@ -194,9 +205,12 @@ class Unsaved(Portable):
         }
 
     def _saved(self) -> list[Any]:
-        """Return what the Trainer's checkpoint has, and the Trainer."""
-        trainer = self._trainer
-        return [trainer.model, trainer.optimizer, trainer.lr_scheduler, trainer]
+        """Return what the Trainer's checkpoint has, the Trainer, and the data, which are saved by themselves."""
+        trainer, data = self._trainer, [part for _, part in self._own_data()]
+        return [trainer.model, trainer.optimizer, trainer.lr_scheduler, trainer, *data]
+
+    def _own_data(self) -> list[tuple[str, Any]]:
+        return own_parts(getattr(self._loader, "base_dataloader", self._loader))  # within Accelerate's
 
     def _others(self) -> dict[str, Print]:
         """Return what tells whether further models and optimizers of a user's Trainer have changed.
@@ -217,6 +231,7 @@ class Unsaved(Portable):
         set_extras(trainer.model, found.get("model", {}))
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
         self._of_trainer.put_back(_own_trainer(trainer), found.get("trainer", {}), trainer.args.device)
+        self._of_data.put_back(self._own_data(), found.get("data", {}), trainer.args.device, always=True)
 
     def _drawing(self) -> Any:
         """Return the states of the generators from which data can draw."""

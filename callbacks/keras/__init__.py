@@ -39,7 +39,6 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.port import weak
 
-from .. import objects
 from ..base import Reporting
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
@@ -199,8 +198,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             for sentence in surroundings.advice(self.trial, self.monitor, listed):
                 reporter.advise(sentence)
         owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
-        self._watch = companions.Watch(owners, ("model/", "layer "), self.__dict__.get("_watch"))
-        self._data = companions.Data()
+        self._watch = companions.Watch(self.trial.id, owners, ("model/", "layer "), self.__dict__.get("_watch"))
+        self._data = companions.Data(self.trial.id)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
             self._continue(self._resumed)
         self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)
@@ -409,7 +408,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._training.check(model)
             changed, unread = self._watch.changes()
             if unread:
-                raise NotSupported(objects.unsaved(unread[0].replace("/", ".")))
+                raise NotSupported(unread[0])
             more = {
                 "attributes": changed,
                 "data": self._data.state(),
@@ -417,6 +416,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "batches": optimizers.batches_of(model),
                 "repeated": self._called in _REPEATED,
             }
+            saving.check_optimizer(model, trial)
             if self._proven:
                 saving.write(model, path, more)
             else:

@@ -2,7 +2,7 @@
 
 A `Watch` marks the attributes of objects when a fit starts, so that only what changes later is saved: numbers, texts,
 arrays, generators, containers of these, and variables of a callback's functions. Attributes that cannot be read are
-named. More than 16 MB, or a million values, are data and are not watched.
+named, also those with more than 16 MB, or a million values, of which a sample changes.
 
 A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
 training. In tf.data, a shuffle from a seed cannot return to a pass, so such trials do not pause.
@@ -56,11 +56,14 @@ def set_metrics(model: Any, states: list[Any]) -> None:
 class Watch:
     """The attributes of objects, marked when it is made.
 
-    owners: name -> object. silent: starts of paths whose unreadable changes are not reported. earlier: the watch of the
-    fit before, whose marks stay for the same objects.
+    trial: of the fit. owners: name -> object. silent: starts of paths whose unreadable changes are not reported.
+    earlier: the watch of the fit before, whose marks stay for the same objects.
     """
 
-    def __init__(self, owners: Mapping[str, Any], silent: tuple[str, ...] = (), earlier: Watch | None = None) -> None:
+    def __init__(
+        self, trial: int, owners: Mapping[str, Any], silent: tuple[str, ...] = (), earlier: Watch | None = None
+    ) -> None:
+        self._trial = trial
         self._references = {name: weak(owner) for name, owner in owners.items()}  # after an error no hook can drop it
         self._silent = silent
         self._ids = {name: id(owner) for name, owner in owners.items()}
@@ -68,32 +71,35 @@ class Watch:
         same = {n for n, i in self._ids.items() if earlier is not None and earlier._ids.get(n) == i}
         self._marks: dict[str, str] = {path: mark for path, mark in known.items() if path.partition("/")[0] in same}
         fresh = {name: owner for name, owner in owners.items() if name not in same}
-        self._marks |= {path: objects.mark(value, _parts_of_keras()) for path, value, _ in _places(fresh)}
+        for path, value, _ in _places(fresh):
+            self._marks[path] = objects.mark(value, _parts_of_keras())
+            if objects.is_data(self._marks[path]):
+                objects.note(value, trial)
 
     @property
     def _owners(self) -> dict[str, Any]:
         return {name: one for name, refer in self._references.items() if (one := refer()) is not None}
 
-    def changes(self) -> tuple[dict[str, list[Any]], list[str]]:
-        """Return what changed: path -> [mark at the start, state]; and the paths of changes that cannot be read."""
+    def changes(self) -> tuple[dict[str, Any], list[str]]:
+        """Return what changed: path -> state; and why other changes cannot be saved."""
         values = {path: value for path, value, _ in _places(self._owners)}
-        states, unread = objects.changes(values, self._marks, constant=_parts_of_keras())
-        changed = {path: [self._marks.get(path), state] for path, state in states.items()}
-        return changed, [path for path in unread if not path.startswith(self._silent)]
+        states, lost, others = objects.changes(values, self._marks, constant=_parts_of_keras())
+        unread = [*lost, *(path for path in others if not path.startswith(self._silent))]
+        return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
 
-    def put_back(self, changed: Mapping[str, list[Any]], always: Callable[[str], bool]) -> None:
+    def put_back(self, changed: Mapping[str, Any], always: Callable[[str], bool]) -> None:
         """Set what changed.
 
-        always: of an owner, whether to set it in any case. Otherwise it is set if it is as it was at the start; if not,
-        it is shared with other trials, such as a list of the program's own records.
+        always: of an owner, whether to set it in any case. Otherwise what trials share stays, such as a list of the
+        program's own records.
         """
         there = {path: (value, put) for path, value, put in _places(self._owners)}
-        for path, (before, state) in changed.items():
+        for path, state in changed.items():
             owner, _, name = path.rpartition("/")
             with suppress(NotSupported):  # built otherwise in this attempt
                 if path in there:
                     value, put = there[path]
-                    if always(self._owners[path.partition("/")[0]]) or self._marks.get(path) == before:
+                    if always(self._owners[path.partition("/")[0]]) or not objects.is_shared(value, state, self._trial):
                         put(objects.put_back(state, value))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None))
@@ -180,7 +186,7 @@ class Data:
     Without it, shuffles by the data's own generators, and the place within a pass, start again in a resumed fit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trial: int) -> None:
         frame = caller("fit", "keras.")
         iterator = None if frame is None else frame.f_locals.get("epoch_iterator")
         self._fit: Callable[[], Any] = weak(iterator)
@@ -191,7 +197,7 @@ class Data:
                 parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
                 owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
         self._generators = randomness.generators_in(*roots)
-        self._watch = Watch(owners, tuple(owners))
+        self._watch = Watch(trial, owners, tuple(owners))
         # random states before the first batch of the present pass, and whether its iterator was made before that
         self._drawn: tuple[Any, Any, bool] | None = None
 
@@ -233,7 +239,9 @@ class Data:
             )
         seen = int(self._iterator._steps_seen) if self._within else 0
         drawn = self._drawn if seen else None
-        changed, _ = self._watch.changes()
+        changed, unread = self._watch.changes()
+        if unread:
+            raise NotSupported(unread[0])
         held = randomness.states_of(self._generators)
         return {"generators": held, "changed": changed, "seen": seen, "drawn": drawn}
 

@@ -280,6 +280,23 @@ def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -
     return None
 
 
+def check_optimizer(model: Any, trial: Trial) -> None:
+    """Raise NotSupported if the optimizer trains other weights than are trainable now.
+
+    Keras builds the optimizer of a loaded model for those that are trainable. If a callback froze or thawed layers and
+    did not compile the model again, the optimizer's state would not fit.
+    """
+    found = [*optimizers_of(model).values()]
+    inner = [getattr(one, "inner_optimizer", one) for one in found]
+    if len(inner) != 1 or not inner[0].built or _CHOSEN.get(trial, Loading()).by_function:
+        return
+    if {id(v) for v in inner[0]._trainable_variables} != {id(v) for v in model.trainable_variables}:
+        raise NotSupported(
+            "layers were frozen or thawed after its model was compiled, so its optimizer trains other weights than one "
+            "of a loaded model. Set layer.trainable before compile, or use trial.load_model(make_model)"
+        )
+
+
 def _unwritten(model: Any) -> str | None:
     """Return why Keras cannot serialize a model, such as a custom class without get_config; None if it can."""
     from keras import saving

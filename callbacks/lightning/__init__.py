@@ -334,7 +334,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         if not (silent(trainer) or batch_idx or dataloader_idx or shards.sharded(trainer)):
-            self._weights = resuming.sample(dict(pl_module.named_parameters()))  # perhaps averaged ones
+            masks = {name: buffer for name, buffer in pl_module.named_buffers() if name.endswith("_mask")}
+            weights = masks | dict(pl_module.named_parameters())  # perhaps averaged ones
+            self._weights = resuming.sample(resuming.pruned(weights))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -481,11 +483,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _continue(self, trainer: Any) -> None:
         """When the first epoch starts, record the attributes of the fit's objects, and set those of the checkpoint."""
         if self._snapshot is None:
-            self._snapshot, changed, self._changed = attributes.Snapshot(trainer), self._changed, []
+            self._snapshot, changed, self._changed = attributes.Snapshot(trainer, self.trial.id), self._changed, []
             self._beginning.trains(trainer)
             self._streams = resuming.reads_a_stream(trainer)
             if trainer.global_rank < len(changed):
-                attributes.put_back(trainer, changed[trainer.global_rank])
+                attributes.put_back(trainer, changed[trainer.global_rank], self.trial.id)
 
     def _restore(self, trainer: Any) -> None:
         """Restore the random state of a checkpoint, once."""
@@ -588,6 +590,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         ranks, reporter = _ranks(trainer), self._reporter
 
         why_not = resuming.not_here(trainer, self._validated, self._drew)
+        if why_not is None and self._snapshot is not None and not at_boundary(trainer):
+            why_not = self._snapshot.not_within(trainer)
         exact = why_not is None
         self._evaluated = self._weights if self._fresh.source == VALIDATION else {}
         if over is None and found is not None and exact:

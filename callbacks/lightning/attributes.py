@@ -30,26 +30,39 @@ Owner = tuple[str, dict[str, Any], Callable[[str, Any], object]]  # name, attrib
 
 
 class Snapshot:
-    """The attributes of a fit's objects at its start."""
+    """The attributes of the objects of a trial's fit at its start."""
 
-    def __init__(self, trainer: Any) -> None:
-        self._marks = {
-            owner: {n: objects.mark(v, tensors=True) for n, v in held.items()} for owner, held, _ in _owners(trainer)
-        }
-        self._starts = {
-            o: {n: m for n, v in held.items() if (m := objects.start_of(v))} for o, held, _ in _owners(trainer)
-        }
+    def __init__(self, trainer: Any, trial: int) -> None:
+        self._marks: dict[str, dict[str, str]] = {}
+        for owner, held, _ in _owners(trainer):
+            self._marks[owner] = marks = {n: objects.mark(v, tensors=not _is_data(owner)) for n, v in held.items()}
+            for name, value in held.items():
+                if objects.is_data(marks[name]):
+                    objects.note(value, trial)
         self._frozen = _frozen(trainer.lightning_module)
         self._held = _held_weights(trainer)
 
     def check(self, trainer: Any) -> None:
-        """Raise NotSupported if an object that no checkpoint has holds weights which the fit has changed."""
+        """Raise NotSupported if an object that no checkpoint has holds weights which the fit has changed, or data."""
+        for owner, held, _ in _owners(trainer):
+            _, lost, _ = objects.changes(held, self._marks.get(owner, {}), tensors=not _is_data(owner))
+            for name in lost:
+                raise NotSupported(objects.unsaved(_called(owner, name), held[name]))
         for name, weights in _held_weights(trainer).items():
             if weights != self._held.get(name):
                 raise NotSupported(
                     f"{name} changes in training and holds weights, which no checkpoint has. Give its class state_dict "
                     "and load_state_dict, or make it a part of the module"
                 )
+
+    def not_within(self, trainer: Any) -> str | None:
+        """Return why the data of this fit cannot be read again from the start of an epoch; None if they can."""
+        for owner, held, _ in _owners(trainer):
+            if owner.startswith("train."):
+                changed, _, _ = objects.changes(held, self._marks.get(owner, {}))
+                if any(not isinstance(held[name], _SCALARS) for name in changed):
+                    return "its data or samplers change while they are read, and an epoch is read again from its start"
+        return None
 
     def changes(self, trainer: Any) -> dict[str, Any]:
         """Return what changed, as primitives and tensors."""
@@ -59,14 +72,13 @@ class Snapshot:
         for owner, held, _ in _owners(trainer):
             if "training" in held and owner in modes:
                 held["training"] = modes[owner]
-            marks = self._marks.get(owner, {})
-            changed, _ = objects.changes(held, marks, weights=shared, tensors=True)
+            how = {"weights": () if _is_data(owner) else shared, "tensors": not _is_data(owner)}
+            changed, _, _ = objects.changes(held, self._marks.get(owner, {}), **how)
             if changed:
                 attributes[owner] = changed
         frozen = _frozen(module)
         found = {
             "attributes": attributes,
-            "starts": {owner: starts for owner in attributes if (starts := self._starts.get(owner))},
             "frozen": sorted(frozen) if frozen != self._frozen else None,
             "buffers": {n: b.cpu() for n, b in _unsaved_buffers(module)},
             "gradients": {},
@@ -76,13 +88,12 @@ class Snapshot:
         return found
 
 
-def put_back(trainer: Any, found: Mapping[str, Any]) -> None:
-    """Set what `Snapshot.changes` returned in an earlier attempt."""
+def put_back(trainer: Any, found: Mapping[str, Any], trial: int) -> None:
+    """Set what `Snapshot.changes` returned in an earlier attempt of a trial."""
     module = trainer.lightning_module
     for owner, held, put in list(_owners(trainer)):
-        starts = found["starts"].get(owner, {})
         for name, state in found["attributes"].get(owner, {}).items():
-            if objects.is_shared(held.get(name), starts.get(name, "")):
+            if not _is_data(owner) and objects.is_shared(held.get(name), state, trial):
                 continue
             with suppress(NotSupported):  # built otherwise in this attempt
                 put(name, objects.put_back(state, held.get(name), module.device))
@@ -136,11 +147,9 @@ def _owners(trainer: Any) -> Iterator[Owner]:
     for i, loader in enumerate(leaves(trainer.train_dataloader)):
         data += [(f"train.{i}.{name}", part) for name, part in loader_parts(loader) if part is not loader]
     for name, part in data:
-        yield (
-            name,
-            {n: v for n, v in vars(part).items() if isinstance(v, _SCALARS) and n[:1] != "_"},
-            partial(setattr, part),
-        )
+        own = not objects.of_library(type(part).__module__)
+        held = {n: v for n, v in vars(part).items() if own or (isinstance(v, _SCALARS) and n[:1] != "_")}
+        yield name, held, partial(setattr, part)
 
 
 def _held_weights(trainer: Any) -> dict[str, Print]:
@@ -153,9 +162,19 @@ def _held_weights(trainer: Any) -> dict[str, Print]:
     for owner, held, _ in _owners(trainer):
         for name, value in () if owner in hooked else held.items():
             if not objects.is_data(objects.mark(value, tensors=True)) and (weights := [*_weights_in(value, known, 3)]):
-                called = owner.removeprefix("callback.").partition(".")[2] or owner.rstrip(".")
-                found[f"{called}.{name}"] = Print(weights, set())
+                found[_called(owner, name)] = Print(weights, set())
     return found
+
+
+def _called(owner: str, name: str) -> str:
+    """Return how an attribute is called in messages."""
+    inner = owner.removeprefix("callback.").removeprefix("train.").partition(".")[2]
+    return f"{inner or owner.rstrip('.')}.{name}"
+
+
+def _is_data(owner: str) -> bool:
+    """Return whether an owner is of the data. Its tensors are rows, and no other trial collects there."""
+    return owner == "datamodule" or owner.startswith("train.")
 
 
 def _weights_in(value: Any, known: set[int], depth: int) -> Iterator[Any]:

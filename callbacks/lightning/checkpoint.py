@@ -26,7 +26,7 @@ from ..reporter import Reporter
 from . import shards
 from .checks import at_boundary, leaves, loader_parts, stateful
 from .internals import given_loaders, loader_epoch, loads_anything, skip_batches, start_new_epoch
-from .resuming import differ, sample
+from .resuming import differ, pruned, sample
 
 _TO_CONTINUE = (  # parts of a file that only a resumed fit needs
     "callbacks", "optimizer_states", "lr_schedulers", "current_model_state", "averaging_state", "haltune",
@@ -217,12 +217,12 @@ class _Guarded(_Plugin):
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         plugin = self._plugin
         weights = {n: w for n, w in checkpoint["state_dict"].items() if hasattr(w, "detach")}
-        self.other = bool(self.evaluated) and differ(self.evaluated, sample(weights))
+        self.other = bool(self.evaluated) and differ(self.evaluated, sample(pruned(weights, self.evaluated)))
         if self.other and self.keeps:
             self.error = NotSupported(
-                "its value is of other weights than a checkpoint has now: a callback averages weights for validations, "
-                "and either leaves the average out of checkpoints or updated it after the validation. Update it before "
-                "the validation, and write it into checkpoint['state_dict'] in on_save_checkpoint"
+                "its value is of other weights than a checkpoint has now: a callback averages or prunes weights, and "
+                "either does so after the validation or leaves the average out of checkpoints. Let it act before the "
+                "validation, and write an average into checkpoint['state_dict'] in on_save_checkpoint"
             )
             return
         if self.light:

@@ -131,7 +131,9 @@ def accumulates(trainer: Any) -> bool:
 
 
 def schedules_accumulation(trainer: Any) -> bool:
-    """Return whether epochs of this fit differ in their number of updates, because the program plans so."""
+    """Return whether epochs of this fit may differ in their number of updates, because the program plans so."""
+    if not trainer.lightning_module.automatic_optimization and len(trainer.optimizers) > 1:
+        return True  # one of them may start later, or step rarely
     return any(
         len(getattr(c, "scheduling", ())) > 1
         for c in trainer.callbacks

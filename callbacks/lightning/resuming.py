@@ -175,6 +175,20 @@ def reads_a_stream(trainer: Any) -> bool:
     )
 
 
+def pruned(tensors: Mapping[str, Any], like: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the weights by which a pruned module computes in place of those before and their masks, and their zeros.
+
+    like: the same of another time; weights that were pruned then have no mask in a checkpoint that made it permanent.
+    """
+    found = dict(tensors)
+    masks = [name for name in found if name.endswith("_mask") and f"{name.removesuffix('_mask')}_orig" in found]
+    names = [name.removesuffix("_mask") for name in masks]
+    for name in names:
+        found[name] = found.pop(f"{name}_orig").detach() * found.pop(f"{name}_mask")
+    names += [name for name in found if f"{name} zeros" in (like or {}) and name not in names]
+    return found | {f"{name} zeros": (found[name] == 0).sum()[None].float() for name in names}
+
+
 def sample(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Return the first elements of each tensor: whether weights are others can be seen without a copy of all."""
     import torch

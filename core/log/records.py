@@ -164,8 +164,8 @@ class Best(KnowsAttributes):
     config: Config
     value: float  # of `metric`
     epoch: float  # of that value
-    checkpoint: str | None = None  # path; None if there is none
-    checkpoint_epoch: float | None = None  # its epoch: `epoch`, unless that could not be saved
+    checkpoint: str | None = None  # path; None if there is none, or if its best epoch counts and was not saved
+    checkpoint_epoch: float | None = None  # its epoch: `epoch`, or an earlier one if the last epoch was not saved
     unit: str = "epoch"  # what the study counts
     metric: str = ""  # the goal's, or that of rank_by=
     folds: tuple[float, ...] = ()  # the value of each fold, of which `value` is the mean; empty without folds
@@ -318,7 +318,7 @@ class TrialBuilder:
             return replace(found, folds=ends(known, self.problem.max_epochs, completed))
         if run.kept is not None and run.kept_epoch == found.epoch:
             return replace(found, checkpoint=locate(run.kept), checkpoint_epoch=found.epoch)
-        if self.checkpoint is None or self.resumes_only:
+        if self.checkpoint is None or self.resumes_only or (i != len(run.epochs) - 1 and i != -1):
             return found
         return replace(found, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
 

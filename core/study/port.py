@@ -9,14 +9,17 @@ alone. What a loop states is held here, for every loop: a fit trains the trial's
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
+import sys
 import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -175,6 +178,7 @@ class Port(Attempt):
         Raises:
             NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
         """
+        self._broken = None
         another = model is not None and self.trained_another(model)
         if self._left is not None or (another and self.ended is None):
             self.restart(self._saved_start(model is not None), self._folds_hint if another else "")
@@ -197,6 +201,17 @@ class Port(Attempt):
         stops = self.verdict is not None and self.verdict.stops
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not stops:
             self._trained_in_full = True
+
+    def leaves_loop(self) -> None:
+        """State that a loop over the epochs is left, in the generator that yields them, when it is closed.
+
+        If an exception leaves it, and the program handles the exception, the trial fails, as by `breaks`.
+        """
+        if self.ended is None and self._block == os.getpid() and this().alone and raises_through(sys._getframe(1)):
+            self._broken = Failure(
+                f"An exception, which the program handled, ended its loop after {self.unit} {self.epoch:g}. To end a "
+                "training early, leave the loop by break."
+            )
 
     def breaks(self, error: BaseException) -> None:
         """State that an exception has ended a fit. The trial fails, unless the program handles it and fits again.
@@ -675,6 +690,18 @@ def trains_over_folds(id: int) -> InvalidInput:
         f"Trial {id} trains over folds, and its value is the mean of their values: do not report it yourself. Within "
         "the loop over trial.folds(k), write fold.report(value), fold.epochs() and HaltuneCallback(fold)."
     )
+
+
+def raises_through(frame: FrameType | None) -> bool:
+    """Return whether a generator, with this frame, is closed by an exception that leaves the loop over it.
+
+    Python closes it at once, and shows the exception to no code of the generator. But a traceback names the function
+    with the loop and the instruction at which it is; a `break` has none.
+    """
+    while frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR:  # others may wrap it, as a progress bar
+        frame = frame.f_back
+    tracebacks = [one for one in gc.get_referrers(frame) if isinstance(one, TracebackType)]
+    return frame is not None and any(one.tb_frame is frame and one.tb_lasti == frame.f_lasti for one in tracebacks)
 
 
 def weak(model: Any) -> Callable[[], Any]:

@@ -300,7 +300,8 @@ class Trial(Port, KnowsAttributes):
         Within `with trial:` a SIGTERM or SIGUSR1 that arrives during an epoch is raised at its end, as SystemExit.
         In a study that counts steps or your own unit, it yields those. In a study that counts tokens, it yields the
         steps of this attempt, from 1. Report whenever you have validated. If an exception ends the loop within an epoch
-        and you start it again (a smaller batch after out of memory), the trial's curve starts again too.
+        and you start it again (a smaller batch after out of memory), the trial's curve starts again too. If you handle
+        it and do not start again, the trial fails; to end a training early, leave the loop by `break`.
 
         Example:
             >>> from haltune.policies import RandomSearch
@@ -322,7 +323,11 @@ class Trial(Port, KnowsAttributes):
                 epoch += 1
                 self._signals.counts = True
                 self.begins_epoch(epoch)
-                yield epoch
+                try:
+                    yield epoch
+                except GeneratorExit:
+                    self.leaves_loop()
+                    raise
                 self.begins_epoch(None)
         finally:
             self._signals.counts = False
@@ -660,6 +665,7 @@ class Fold(Trial):
         super().warn(re.sub(r"\btrial\.(?!folds)(?=\w)", "fold.", text), about, once)
 
     def begins_loop(self, model: Any = None) -> bool:
+        self._broken = None
         if self._left is not None or (model is not None and self.trained_another(model) and self.ended is None):
             self._continues(model is not None)
         return self._first is None

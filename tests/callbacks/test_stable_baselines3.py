@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,34 @@ def test_the_wrong_place_and_the_wrong_unit_are_refused() -> None:
     trial = Study(SPACE, Maximize("mean_reward"), max_epochs=3, budget="1 trial", verbose=0).ask()
     with pytest.raises(InvalidInput, match="max_steps"):
         HaltuneCallback(trial)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_records_that_the_callbacks_of_trials_share_stay_the_programs(tmp_path: Path) -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    records: list[tuple[int, int]] = []
+
+    class Recorder(BaseCallback):
+        def __init__(self, trial: int) -> None:
+            super().__init__()
+            self.trial, self.records, self.own = trial, records, [trial]
+
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            self.records.append((self.trial, len(self.own)))
+            self.own.append(self.trial)
+
+    study = pausing_study(
+        tmp_path / "s.db", at=(128,), epochs=192, trials=2, metric=Maximize("mean_reward"), unit="step", verbose=0
+    )
+    for trial in itertools.chain([study.ask(), study.ask()], study):
+        with trial:
+            model = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=64, n_epochs=1, seed=0, device="cpu")
+            model.learn(trial.max_steps, callback=[Recorder(trial.id), HaltuneCallback(trial, every=64)])
+    assert [t.attempt for t in study.trials] == [2, 2]
+    for id in (0, 1):  # its own list continues
+        assert [count for trial, count in records if trial == id] == [1, 2, 3]

@@ -115,3 +115,15 @@ def test_a_state_under_an_average_is_one_to_resume_from_and_never_the_best_model
     assert study.best is not None
     assert study.best.checkpoint is None
     assert study.trials[study.best.trial].checkpoint_epoch == 3
+
+
+def test_if_the_best_epoch_counts_and_was_not_saved_there_is_no_best_model() -> None:
+    study = scripted_study("best")
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(ENDS[trial.id][epoch - 1])
+            trial.save(lambda path: path.write_text("the last epoch"))
+    assert study.best is not None
+    assert study.best.epoch == 2
+    assert (study.best.checkpoint, study.best.checkpoint_epoch) == (None, None)

@@ -244,3 +244,92 @@ def test_a_fold_whose_fit_ended_with_an_error_fails_its_trial(world: World) -> N
             fold.record(Report(0.5, 1.0, 1.0))
             fold.breaks(RuntimeError("the GPU is gone"))
     assert [e.error for e in world.events(Ended)] == ["RuntimeError: the GPU is gone"]
+
+
+def as_it_is(trial: Trial) -> Iterator[int]:
+    return trial.epochs()
+
+
+def in_a_bar(trial: Trial) -> Iterator[int]:
+    yield from trial.epochs()
+
+
+def zipped(trial: Trial) -> Iterator[int]:
+    return map(lambda epoch, _: epoch, trial.epochs(), range(99))
+
+
+def of_a_loop(trial: Trial) -> Iterator[int]:
+    return iter(TrainingLoop(trial))
+
+
+LOOPS = [as_it_is, in_a_bar, zipped, of_a_loop]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_loop_that_an_error_leaves_has_failed_if_the_program_handles_the_error_and_goes_on(
+    world: World, loop: Callable[[Trial], Iterator[int]], reported: bool
+) -> None:
+    with world.ask() as trial:
+        try:
+            for epoch in loop(trial):
+                if epoch < 2 or reported:
+                    trial.report(0.5, epoch)
+                if epoch == 2:
+                    int("diverged")
+        except ValueError:
+            pass
+    [end] = world.events(Ended)
+    assert end.status.value == "failed"
+    assert f"which the program handled, ended its loop after epoch {1 + reported}" in str(end.error)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_loop_that_break_or_return_leaves_is_complete_also_after_errors_in_it(
+    world: World, loop: Callable[[Trial], Iterator[int]], returns: bool
+) -> None:
+    failures = []
+
+    def train(trial: Trial) -> None:
+        for epoch in loop(trial):
+            try:
+                int("a bad row")
+            except ValueError as error:
+                failures.append(error)  # with its traceback
+            trial.report(0.5, epoch)
+            if epoch == 2 and returns:
+                return
+            if epoch == 2:
+                break
+
+    with world.ask() as trial:
+        train(trial)
+    assert [e.status.value for e in world.events(Ended)] == ["completed"]
+
+
+def test_a_loop_that_starts_again_after_an_error_behind_its_report_continues(world: World) -> None:
+    with world.ask() as trial:
+        for attempt in range(2):
+            try:
+                for epoch in trial.epochs():
+                    trial.report(0.5, epoch)
+                    if epoch == 2 and not attempt:
+                        raise ConnectionError("while it logs")
+            except ConnectionError:
+                continue
+    assert [e.status.value for e in world.events(Ended)] == ["completed"]
+    assert world.study.trials[0].attempt == 1
+
+
+def test_a_fold_that_a_handled_error_leaves_fails_its_trial(world: World) -> None:
+    with world.ask() as trial:
+        for fold in trial.folds(3):
+            try:
+                for epoch in fold.epochs():
+                    fold.report(0.5, epoch)
+                    if fold.index == 1:
+                        int("diverged")
+            except ValueError:
+                pass
+    assert [e.status.value for e in world.events(Ended)] == ["failed"]

@@ -56,6 +56,9 @@ class FakeTrial(Port):
     def begins_epoch(self, epoch):
         pass
 
+    def leaves_loop(self):
+        pass
+
     def goes_back(self, epoch):
         return epoch < self.epoch and (not self.reports or epoch <= self.reports[0]["epoch"])
 

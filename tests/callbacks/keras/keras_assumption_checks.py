@@ -118,7 +118,7 @@ def data_of_a_fit():
 
     class Reads(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
-            seen.data = companions.Data()
+            seen.data = companions.Data(0)
             iterator = seen.data._iterator
             seen.data.put_back({"drawn": None, "seen": 1, "changed": {}, "generators": {}}, None)
             seen.there = hasattr(iterator, "_get_iterator") and iterator._steps_seen == 1

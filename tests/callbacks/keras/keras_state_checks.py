@@ -142,11 +142,29 @@ def test_a_list_of_the_programs_own_keeps_what_it_collects():
 def test_what_cannot_be_read_is_said_once():
     class Holds(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
-            self.graph = iter([epoch])
+            self.graph = object()
 
     with pytest.warns(HaltuneWarning, match=r"Holds\.graph changes in training and is not plain data") as said:
         trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Holds()), (2, 5))
     assert len([w for w in said if issubclass(w.category, HaltuneWarning)]) == 1
+
+
+@once
+def test_an_iterator_under_way_declines_a_pause_and_one_that_has_ended_does_not():
+    class Reads(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.rows = (row for row in range(3))
+            next(self.rows)
+
+    class Ends(Reads):
+        def on_epoch_end(self, epoch, logs=None):
+            self.rows = None
+
+    with pytest.warns(HaltuneWarning, match=r"Reads\.rows is an iterator, whose place cannot be saved"):
+        trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Reads()), (2,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HaltuneWarning)
+        trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Ends()), (2,))
 
 
 @once

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
-from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging  # noqa: E402
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, ModelPruning, StochasticWeightAveraging  # noqa: E402
 from lightning_nets import FORTY, make_trainer, ten_batches  # noqa: E402
 
 from haltune import Float, Minimize, Study  # noqa: E402
@@ -86,6 +86,29 @@ def test_a_model_is_not_kept_under_the_value_of_an_average_that_its_file_lacks(o
     with pytest.warns(HaltuneWarning, match=r"is not kept: its value is of other weights.*on_save_checkpoint"):
         study, _ = searched(OwnAverage(), of=of)
     assert study.best.checkpoint is None
+
+
+class Prunes(ModelPruning):
+    """It prunes after the validations of some epochs, from 0."""
+
+    def __init__(self, *epochs):
+        super().__init__("random_unstructured", amount=lambda epoch: 0.4 * (epoch in epochs), verbose=0)
+
+    def setup(self, trainer, pl_module, stage):
+        torch.manual_seed(0)
+        super().setup(trainer, pl_module, stage)
+
+
+@pytest.mark.parametrize(("of", "epochs"), [("last", [3]), ("best", [0, 1, 2, 3])])
+def test_a_model_that_is_pruned_after_its_validation_is_not_kept_under_that_value(of, epochs):
+    with pytest.warns(HaltuneWarning, match=r"is not kept: its value is of other weights.*prunes weights"):
+        study, _ = searched(Prunes(*epochs), of=of)
+    assert study.best.checkpoint is None
+
+
+def test_a_pruned_model_is_kept_with_its_value():
+    study, _ = searched(Prunes(0, 1))
+    assert evaluated(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
 
 
 def test_the_epoch_that_stochastic_weight_averaging_adds_is_trained_and_its_value_is_the_trials():

@@ -1,0 +1,82 @@
+"""A Trainer with a sampler of its own, which keeps its order in a list, and a callback that shuffles the data set."""
+
+import random
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+
+from haltune import Float, Minimize
+from haltune.callbacks.transformers import HaltuneCallback
+
+ids = torch.randint(2, 32, (96, 8), generator=torch.Generator().manual_seed(0))
+rows = [{"input_ids": row, "labels": int((row > 16).sum() > 4)} for row in ids]
+size = BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self):
+        self.order = random.sample(range(64), 64)
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return rows[self.order[index]]
+
+
+class Order(torch.utils.data.Sampler):
+    def __init__(self):
+        self.places = random.sample(range(64), 64)
+
+    def __len__(self):
+        return 64
+
+    def __iter__(self):
+        random.shuffle(self.places)
+        return iter(list(self.places))
+
+
+class Ordered(Trainer):
+    def _get_train_sampler(self, *args):
+        return Order()
+
+
+class Shuffle(TrainerCallback):
+    def __init__(self, data):
+        self.data = data
+
+    def on_epoch_end(self, args, state, control, **others):
+        random.shuffle(self.data.order)
+
+
+def search(study):
+    for trial in study:
+        with trial:
+            arguments = TrainingArguments(
+                f"runs/{trial.id}", num_train_epochs=trial.max_epochs, per_device_train_batch_size=16,
+                eval_strategy="epoch", save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True,
+                lr_scheduler_type="constant", **trial.config)
+            data = Rows()
+            trainer = Ordered(
+                BertForSequenceClassification(size), arguments, train_dataset=data, eval_dataset=rows[64:],
+                callbacks=[Shuffle(data), HaltuneCallback(trial)])
+            trainer.train(resume_from_checkpoint=trial.checkpoint)
+
+
+def evaluate(path, config):
+    model = BertForSequenceClassification.from_pretrained(path).eval()
+    labels = torch.tensor([row["labels"] for row in rows[64:]])
+    with torch.no_grad():
+        return model(ids[64:], labels=labels).loss.item()
+
+
+zoo = dict(
+    needs=["torch", "transformers", "accelerate"],
+    slow=True,
+    space={"learning_rate": Float(1e-4, 1e-1, log=True)},
+    goal=Minimize("eval_loss"),
+    max_epochs=4,
+    trials=[{"learning_rate": 0.003}, {"learning_rate": 0.01}],
+    pauses=[1, 3],
+    updates=4,
+)
