@@ -207,7 +207,8 @@ class Port(Attempt):
 
         If an exception leaves it, and the program handles the exception, the trial fails, as by `breaks`.
         """
-        if self.ended is None and self._block == os.getpid() and this().alone and raises_through(sys._getframe(1)):
+        stops = self.ended is not None or (self.verdict is not None and self.verdict.stops)
+        if not stops and self._block == os.getpid() and this().alone and raises_through(sys._getframe(1)):
             self._broken = Failure(
                 f"An exception, which the program handled, ended its loop after {self.unit} {self.epoch:g}. To end a "
                 "training early, leave the loop by break."
