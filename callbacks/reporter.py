@@ -326,6 +326,8 @@ class Reporter:
             if not self._is_new(report.epoch):
                 return self.stopping
             self._last = self.trained = report.epoch
+            if self.reports == 1:
+                self._look_ahead(report.epoch)
             trial.patient = False  # do not delay the training during an outage of the store
             try:
                 if self._waiting:
@@ -348,6 +350,23 @@ class Reporter:
         finally:
             self.clock.restart()
         return self.stopping
+
+    def _look_ahead(self, first: float) -> None:
+        """Say at the first report, some epochs after the start, that the last epoch will have none."""
+        trial, end = self.trial, self.trial.horizon
+        if (
+            trial.attempt == 1
+            and trial.unit == "epoch"
+            and end is not None
+            and first in range(2, int(end))
+            and end % first
+        ):
+            self.advise(
+                f"Trial {trial.id} reports first at epoch {first:g}. If it goes on so, it reports last at epoch "
+                f"{end - end % first:g} of {end}: what it trains after that does not count, and the model at its end "
+                f"is not kept. Validate at the end of a training, or set max_epochs to a multiple of {first:g}.",
+                "unvalidated",
+            )
 
     def _look_at_schedule(self, verdict: Verdict) -> None:
         """Hint once in a study if the first trial that a comparison ended had a rate that would still decay."""

@@ -3,6 +3,7 @@
 import gc
 import math
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -29,6 +30,13 @@ def told(*verdicts, max_epochs=9, **options):
     """A reporter whose trial gives these verdicts after its first epochs."""
     script = {n + 1.0: verdict for n, verdict in enumerate(verdicts) if verdict}
     return reporter(FakeTrial(max_epochs=max_epochs, verdicts=script), **options)
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, None), (3, None), (2, 8), (5, 5), (9, None), (2.5, None)])
+def test_it_says_at_the_first_report_that_the_last_epoch_will_have_none(first, last):
+    says = pytest.warns(HaltuneWarning, match=f"reports last at epoch {last} of 9") if last else nullcontext()
+    with says:
+        reporter(FakeTrial(max_epochs=9)).report(0.5, first)
 
 
 # the verdict
