@@ -25,7 +25,7 @@ def search(study):
         with trial:
             train, valid = lgb.Dataset(x[:200], y[:200]), lgb.Dataset(x[200:], y[200:])
             params = {"boosting": "dart", "drop_rate": 0.5, "objective": objective, "verbose": -1, "num_leaves": 4,
-                      "seed": 1, **trial.config}
+                      "seed": 1, "num_threads": 1, **trial.config}
             lgb.train(params, train, trial.max_epochs - trial.epoch, init_model=trial.checkpoint, valid_sets=[valid],
                       feval=logloss, callbacks=[HaltuneCallback(trial), lgb.log_evaluation(0)])
 
