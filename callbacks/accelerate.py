@@ -171,8 +171,8 @@ class AcceleratedLoop(TrainingLoop):
         if resumes and (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
         within = any(getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders)
-        if resumes and within and self._data.changed(self._own_data(), self._prepared()):
-            return "its data or samplers change while they are read, and an epoch is read again from its start"
+        if resumes and within and (lost := self._data.changed_within(self._own_data(), self._prepared())) is not None:
+            return lost
         for loader in self._accelerator._dataloaders if resumes else ():
             if getattr(loader, "persistent_workers", False):
                 return "persistent workers have random states that cannot be saved (set persistent_workers=False)"

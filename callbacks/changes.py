@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.randomness import generators_in, states_of
+from haltune._utils.randomness import generators_in, is_generator, states_of
 from haltune.errors import NotSupported
 
 from . import objects
@@ -55,6 +55,13 @@ class Attributes:
         data = {name for name, one in now.items() if isinstance(one, str) and objects.is_data(one)}
         changed = [name for name in data if now[name] != self._before.get(name)]
         return self._states | {name: objects.data_of(values[name], weights=weights) for name in changed}
+
+    def changed_within(self, owners: Owners, saved: Iterable[Any]) -> str | None:
+        """Return why a pause within a pass loses a change of data; None if only generators changed: loops save them."""
+        values = self._values(owners := [*owners])
+        if all(is_generator(values.get(name)) for name in self.changed(owners, saved)):
+            return None
+        return "its data or samplers change while they are read, and an epoch is read again from its start"
 
     def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
         """Return the words on an attribute that changed and cannot be saved, without the first part of its place."""

@@ -166,8 +166,8 @@ class Unsaved(Portable):
         ):
             if (lost := attributes.lost(owners, self._saved())) is not None:
                 return lost
-        if within and self._of_data.changed(self._own_data(), self._saved()):
-            return "its data or samplers change while they are read, and an epoch is read again from its start"
+        if within and (lost := self._of_data.changed_within(self._own_data(), self._saved())) is not None:
+            return lost
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
         if getattr(trainer, "_buffered_inputs", None) is not None and trainer._step % every:

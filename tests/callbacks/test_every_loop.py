@@ -16,7 +16,10 @@ from fits import FITS, LOOPS, Loop
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore", "error::haltune.errors.HaltuneWarning", "ignore:this fit plans:haltune.errors.HaltuneWarning"
+    "ignore",
+    "error::haltune.errors.HaltuneWarning",
+    "ignore:this fit plans:haltune.errors.HaltuneWarning",
+    "ignore:Trial 0 reports first:haltune.errors.HaltuneWarning",
 )
 
 

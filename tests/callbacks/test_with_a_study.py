@@ -132,7 +132,7 @@ def test_without_a_horizon_a_trial_has_a_number_of_epochs_that_loops_take(train)
     assert trained_to_rungs(s)
 
 
-@quietly
+@pytest.mark.filterwarnings("ignore")
 def test_a_lightning_fit_whose_last_leg_holds_no_value_is_completed():
     """It needs no new value: what was logged before the pause was not misspelt."""
     pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
