@@ -326,8 +326,6 @@ class Reporter:
             if not self._is_new(report.epoch):
                 return self.stopping
             self._last = self.trained = report.epoch
-            if self.reports == trial.attempt == 1 and not trial.epoch:
-                self._look_ahead(report.epoch)
             trial.patient = False  # do not delay the training during an outage of the store
             try:
                 if self._waiting:
@@ -351,10 +349,15 @@ class Reporter:
             self.clock.restart()
         return self.stopping
 
-    def _look_ahead(self, first: float) -> None:
-        """Say at the first report, some epochs after the start, that the last epoch will have none."""
+    def look_ahead(self, first: float) -> None:
+        """Say before the first report, some epochs after the start, that the last epoch will have none.
+
+        For loops whose user chooses how often they validate.
+        """
         trial, end = self.trial, self.trial.horizon
-        if trial.unit == "epoch" and end is not None and first in range(2, int(end)) and end % first:
+        if self.reports or trial.epoch or trial.attempt > 1 or trial.unit != "epoch" or end is None:
+            return
+        if first in range(2, int(end)) and end % first:
             self.advise(
                 f"Trial {trial.id} reports first at epoch {first:g}. If it goes on so, it reports last at epoch "
                 f"{end - end % first:g} of {end}: what it trains after that does not count, and the model at its end "

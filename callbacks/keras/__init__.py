@@ -318,6 +318,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         named = plain_names(model, logs, (monitor, *reporter.measures.others))
         self._last_logs = list(named)
         if monitor in named:
+            reporter.look_ahead(trained)
             reporter.report(named[monitor], trained, scalars(named), updates=self._updates_made())
         elif reporter.silent and (self._validated or not monitor.startswith("val_")):
             # with validation_freq > 1, val_ names are absent in some epochs; other absent names are misspelt

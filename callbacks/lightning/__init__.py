@@ -605,6 +605,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 news = self._fresh.all(TRAINING if self._by_step else phase, logged)
                 fresh = news if reporter.record == "all" or self._by_step else {}
                 metrics = scalars({**found.others, **self._others(logged), **fresh})
+                reporter.look_ahead(found.epoch)
                 reporter.report(
                     found.value, found.epoch, metrics, lambda: self._need(trainer), found.lap, updates=found.updates
                 )

@@ -33,10 +33,10 @@ def told(*verdicts, max_epochs=9, **options):
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, None), (3, None), (2, 8), (5, 5), (9, None), (2.5, None)])
-def test_it_says_at_the_first_report_that_the_last_epoch_will_have_none(first, last):
+def test_it_says_before_the_first_report_that_the_last_epoch_will_have_none(first, last):
     says = pytest.warns(HaltuneWarning, match=f"reports last at epoch {last} of 9") if last else nullcontext()
     with says:
-        reporter(FakeTrial(max_epochs=9)).report(0.5, first)
+        reporter(FakeTrial(max_epochs=9)).look_ahead(first)
 
 
 # the verdict
