@@ -61,7 +61,7 @@ class Attributes:
         values = self._values(owners := [*owners])
         if all(is_generator(values.get(name)) for name in self.changed(owners, saved)):
             return None
-        return "its data or samplers change while they are read, and an epoch is read again from its start"
+        return objects.READ_AGAIN
 
     def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
         """Return the words on an attribute that changed and cannot be saved, without the first part of its place."""

@@ -231,6 +231,9 @@ def storages(model: Any) -> set[int]:
     return {local(t).untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
 
 
+READ_AGAIN = "its data or samplers change while they are read, and an epoch is read again from its start"
+
+
 def unsaved(name: str, value: Any) -> str:
     """Return the words on an attribute that changes and cannot be saved."""
     if under_way(value):

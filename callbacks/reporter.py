@@ -359,7 +359,7 @@ class Reporter:
             return
         if first in range(2, int(end)) and end % first:
             self.advise(
-                f"Trial {trial.id} reports first at epoch {first:g}. If it goes on so, it reports last at epoch "
+                f"Trial {trial.id} reports first at epoch {first:g}. If it continues so, it reports last at epoch "
                 f"{end - end % first:g} of {end}: what it trains after that does not count, and the model at its end "
                 f"is not kept. Validate at the end of a training, or set max_epochs to a multiple of {first:g}.",
                 "unvalidated",
@@ -474,7 +474,7 @@ class Reporter:
 
         Within `with trial:` the program may handle the exception and fit again; see `Port.breaks`.
         """
-        if interrupts(error) or (self._interruption is not None and self._interruption.waits):
+        if interrupts(error) or self.waits:
             # a trial that was to end is not offered again; one that was to pause is
             self.end(None if self.stopping and not self.pausing else "interrupted")
         elif self.stopping:
@@ -508,9 +508,14 @@ class Reporter:
         if not self.ended and interruption.known:
             self.trial.fits(interruption.trains_now)
 
+    @property
+    def waits(self) -> bool:
+        """True if a deferred signal waits for the end of the loop."""
+        return self._interruption is not None and self._interruption.waits
+
     def heed(self, epoch: float | None) -> None:
         """End the loop by a deferred signal after `epoch` epochs, if the last one was reported."""
-        if self._interruption is not None and self._interruption.waits and epoch == self._last:
+        if self.waits and epoch == self._last:
             self._leaves = True
 
     def leave(self) -> None:

@@ -127,8 +127,8 @@ class Program:
                 f"The command does not use {', '.join(map(repr, varied))}, so trials would not differ in it. Add "
                 f"--{varied[0]} {{{varied[0]}}}, or one of {{options}}, {{overrides}} and {{config}}, which hold all."
             )
-        told = self.metrics.environment(Path()) or self.cwd is not None or FOLDER in used
-        if self.metrics.path is not None and not told:
+        given = self.metrics.environment(Path()) or self.cwd is not None or FOLDER in used
+        if self.metrics.path is not None and not given:
             raise InvalidInput(
                 f"The trial's folder, where {self.metrics.path} is read, is nowhere in the command. Add {{folder}} to "
                 'it, as the program\'s folder for output, or write cwd = "{folder}" under [program].'

@@ -114,9 +114,11 @@ class Drawn:
         self.noise = less * math.exp(rng.uniform(math.log(0.01), math.log(0.15))) * self.width  # of a training
         self.jitter = less * math.exp(rng.uniform(math.log(0.003), math.log(0.4))) * self.width  # of an evaluation
         rng = np.random.default_rng([zlib.crc32(b"cost"), number])
-        dear = rng.permutation(d)[: int(rng.integers(1, 4))]  # the parameters that cost depends on, as width and batch
+        costly = rng.permutation(d)[
+            : int(rng.integers(1, 4))
+        ]  # the parameters that cost depends on, as width and batch
         self.prices = np.zeros(d)  # log cost over each parameter's range, together a factor of 2 to 10
-        self.prices[dear] = rng.dirichlet(np.ones(len(dear))) * rng.uniform(math.log(2.0), math.log(10.0))
+        self.prices[costly] = rng.dirichlet(np.ones(len(costly))) * rng.uniform(math.log(2.0), math.log(10.0))
         self.unit = float(np.mean(self._counted(points)))
 
     @property
@@ -154,7 +156,7 @@ class Drawn:
 
     def curve(self, config: Any, seed: int) -> tuple[Array, Array]:
         """(horizon,) what a training shows, and its values without the evaluations' noise. A share is 1 less the loss:
-        peers are told 0 for what is below it."""
+        peers receive 0 for what is below it."""
         rng = np.random.default_rng(seed)
         t = np.arange(1, self.horizon + 1) / self.horizon
         true = self._values(self._point(config)[None], t)[0] + self.noise * rng.normal() * np.sqrt(t)

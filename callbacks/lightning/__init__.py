@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption
@@ -589,13 +589,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         logged = dict(trainer.callback_metrics)  # reading may be a collective, so all ranks read
         ranks, reporter = _ranks(trainer), self._reporter
 
-        why_not = resuming.not_here(trainer, self._validated, self._drew)
-        if why_not is None and self._snapshot is not None and not at_boundary(trainer):
-            why_not = self._snapshot.not_within(trainer)
-        exact = why_not is None
+        @cache
+        def why_not() -> str | None:
+            """Return why a pause here would not be exact. It may read all data, so only a fit that may end asks."""
+            why = resuming.not_here(trainer, self._validated, self._drew)
+            if why is None and self._snapshot is not None and not at_boundary(trainer):
+                return self._snapshot.not_within(trainer)
+            return why
+
         self._evaluated = self._weights if self._fresh.source == VALIDATION else {}
-        if over is None and found is not None and exact:
-            over = found.epoch
 
         def question() -> tuple[bool, bool]:
             """Return whether the fit should end, and whether to save its state first."""
@@ -609,7 +611,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 reporter.report(
                     found.value, found.epoch, metrics, lambda: self._need(trainer), found.lap, updates=found.updates
                 )
-            reporter.heed(over)
+            if over is None and found is not None and reporter.waits and why_not() is None:
+                reporter.heed(found.epoch)
+            else:
+                reporter.heed(over)
             if trainer.should_stop and not self._ends:
                 reporter.ends_by_itself()
             if not within and (self._validations or not trainer.enable_validation):
@@ -617,10 +622,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 patience = 1 if misspelt else _EPOCHS_WITHOUT_VALUE
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
                 self._need_a_value(trainer, logged, f"in {epochs}", patience)
-            if reporter.pausing and not exact:
+            if reporter.pausing and why_not() is not None:
                 reporter.advise(
-                    f"This fit cannot resume exactly from here: {why_not}. Trials pause at the next possible point, at "
-                    "the latest at the end of the epoch.",
+                    f"This fit cannot resume exactly from here: {why_not()}. Trials pause at the next possible point, "
+                    "at the latest at the end of the epoch.",
                     "within",
                 )
             return reporter.over, reporter.saves
@@ -629,11 +634,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._behind.commit(wait=stops)
         if self._by_step:
             self._fresh.before(TRAINING, logged)
-        if stops and saves and exact and within:
+        if stops and saves and within and why_not() is None:
             self._save(trainer, ranks)
             stops, self._saved = ranks.once(lambda: (reporter.over, reporter.saves))  # saving may have failed
             saves = False
-        if stops and (not saves or exact):
+        if stops and (not saves or why_not() is None):
             self._ends = trainer.should_stop = True
             if within and not self._quiet:  # EarlyStopping needs a validation metric at the end of the epoch
                 stopping = trainer.early_stopping_callbacks

@@ -61,7 +61,7 @@ class Snapshot:
             if owner.startswith("train."):
                 changed, _, _ = objects.changes(held, self._marks.get(owner, {}))
                 if any(not isinstance(held[name], _SCALARS) for name in changed):
-                    return "its data or samplers change while they are read, and an epoch is read again from its start"
+                    return objects.READ_AGAIN
         return None
 
     def changes(self, trainer: Any) -> dict[str, Any]:

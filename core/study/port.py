@@ -701,8 +701,10 @@ def raises_through(frame: FrameType | None) -> bool:
     """
     while frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR:  # others may wrap it, as a progress bar
         frame = frame.f_back
-    tracebacks = [one for one in gc.get_referrers(frame) if isinstance(one, TracebackType)]
-    return frame is not None and any(one.tb_frame is frame and one.tb_lasti == frame.f_lasti for one in tracebacks)
+    if frame is None:
+        return False
+    tracebacks = (one for one in gc.get_referrers(frame) if isinstance(one, TracebackType))
+    return any(one.tb_frame is frame and one.tb_lasti == frame.f_lasti for one in tracebacks)
 
 
 def weak(model: Any) -> Callable[[], Any]:

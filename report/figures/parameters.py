@@ -236,7 +236,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     if not buttons:
         none = f"No trial with a value has both {' and '.join(pairs[0])}"
         return empty(title, plotly_text(none), order=35)
-    first, laid = buttons[0]["args"]
+    first = buttons[0]["args"][0]
     goal, metric = facts.problem.goal, plotly_text(facts.problem.goal.metric)
     heat = {
         "type": "heatmap", "x": first["x"][0], "y": first["y"][0], "z": first["z"][0], "text": first["text"][0],
@@ -245,20 +245,36 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "hovertemplate": "expected %{meta[0]} %{z:.4~g}<br>90% interval: %{text}<extra></extra>",
     }  # fmt: skip
     across, along = next(pair for pair in pairs if _label(*pair) == buttons[0]["label"])
-    menu = {"type": "dropdown", "name": "two parameters", "buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02,
-            "yanchor": "bottom"}  # fmt: skip
     return {
         "data": [heat, trial_dots(facts, across, along, metric)],
-        "layout": layout(
-            title, laid["meta.alt"], order=35, showlegend=False,
-            note=f"The expected {goal.metric} of a full training, averaged over the other parameters; blue is better."
+        "layout": _over_two(
+            facts, title, 35, across, along, buttons,
+            f"The expected {goal.metric} of a full training, averaged over the other parameters; blue is better."
             f"{' The most important pair is first.' * (len(buttons) > 1)} An empty cell is not known, or has no "
             f"value.{_floor(model)}",
-            xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
-            yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
-            updatemenus=[menu] if len(buttons) > 1 else [],
         ),
     }  # fmt: skip
+
+
+def _over_two(
+    facts: Digest, title: str, order: int, across: str, along: str, buttons: list[dict[str, Any]], note: str
+) -> dict[str, Any]:
+    """Return the layout of a figure over two parameters, with a menu of pairs. buttons: the pair shown is first."""
+    menu = {"type": "dropdown", "name": "two parameters", "buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02,
+            "yanchor": "bottom"}  # fmt: skip
+    return layout(
+        title, buttons[0]["args"][1]["meta.alt"], order=order, showlegend=False, note=note,
+        xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
+        yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
+        updatemenus=[menu] if len(buttons) > 1 else [],
+    )  # fmt: skip
+
+
+def _axis_of(facts: Digest, which: str, name: str, values: Sequence[Any]) -> dict[str, Any]:
+    """Return what a button changes of the x or y axis for a parameter with these values."""
+    kind = "category" if any(isinstance(value, str) for value in values) else "linear"
+    found = {"type": kind, "categoryarray": None, "dtick": None, **scale_of(facts.problem.space, name)}
+    return {f"{which}axis.{key}": value for key, value in {**found, "title.text": plotly_text(name)}.items()}
 
 
 def _label(across: str, along: str) -> str:
@@ -279,10 +295,7 @@ def _pair(facts: Digest, found: Map, across: str, along: str) -> dict[str, Any]:
     for which, name, values in (("x", across, found.across), ("y", along, found.along)):
         cells = [on_axis(value) for value in values]
         changed[which] = cells, [_place(r, name) for r in rows]
-        kind = "category" if any(isinstance(cell, str) for cell in cells) else "linear"
-        told = {"type": kind, "categoryarray": None, "dtick": None, **scale_of(facts.problem.space, name)}
-        told |= {"title.text": plotly_text(name), "autorange": True}
-        laid |= {f"{which}axis.{key}": value for key, value in told.items()}
+        laid |= _axis_of(facts, which, name, cells) | {f"{which}axis.autorange": True}
     ordered = {key: changed[key] for key in ("x", "y", "z", "text")}
     return {"label": _label(across, along), "method": "update", "args": [ordered, laid]}
 
@@ -332,15 +345,11 @@ def rank_spec(facts: Digest, names: Sequence[str] = ()) -> Spec:
     buttons: list[dict[str, Any]] = []
     for across, along in pairs:
         laid: dict[str, Any] = {"meta.alt": f"The trials over {across} and {along}, in colours of their rank."}
-        for axis_name, name in (("xaxis", across), ("yaxis", along)):
-            kind = "category" if any(isinstance(v, str) for v in places[name]) else "linear"
-            told = {"type": kind, "categoryarray": None, "dtick": None, **scale_of(facts.problem.space, name)}
-            laid |= {f"{axis_name}.{key}": v for key, v in {**told, "title.text": plotly_text(name)}.items()}
+        for which, name in (("x", across), ("y", along)):
+            laid |= _axis_of(facts, which, name, places[name])
         ordered = {"x": [places[across]], "y": [places[along]]}
         buttons.append({"label": _label(across, along), "method": "update", "args": [ordered, laid]})
     across, along = pairs[0]
-    menu = {"type": "dropdown", "name": "two parameters", "buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02,
-            "yanchor": "bottom"}  # fmt: skip
     return {
         "data": [{
             "type": "scatter", "mode": "markers", "name": "a trial", "x": places[across], "y": places[along],
@@ -349,12 +358,9 @@ def rank_spec(facts: Digest, names: Sequence[str] = ()) -> Spec:
                        "colorscale": _LINES},
             **explained(rows, metric),
         }],
-        "layout": layout(
-            "Ranks", buttons[0]["args"][1]["meta.alt"], order=37, showlegend=False,
-            note=f"Colour is the rank by {goal.metric}: the best trial orange, the worst pale; open if stopped.",
-            xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
-            yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
-            updatemenus=[menu] if len(buttons) > 1 else [],
+        "layout": _over_two(
+            facts, "Ranks", 37, across, along, buttons,
+            f"Colour is the rank by {goal.metric}: the best trial orange, the worst pale; open if stopped.",
         ),
     }  # fmt: skip
 
