@@ -400,6 +400,7 @@ _STRAYS = 0.4  # of that scale, around a power law
 _FEW_NOISE = 0.5  # of that scale, over sqrt(1 + W): the uncertainty from few reference curves
 _JITTER = 0.015  # deviation of a drawn step per root of log-epochs
 _STAYS = 0.7  # probability that the next step is drawn from the same curve
+_NOISE_OF_OTHERS = 4  # the noise of other trials counts as so many differences of its own curve
 _MOST_CURVES = 64  # reference curves that are compared
 _AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # curves of running trials change with each report
 
@@ -431,6 +432,17 @@ class ReferenceCurves:
         """Return WinModel.log_odds; None without configurations, and where too few trials are trained in full."""
         return None if point is None or self._win_model is None else self._win_model.log_odds(point, errors, threshold)
 
+    @cached_property
+    def _noise(self) -> float:
+        """The median noise variance of the curves; 0 if none has three epochs."""
+        found = [_noise_variance(row[np.isfinite(row)]) for row in self.errors]
+        return float(np.median([of for of in found if of is not None] or [0.0]))
+
+    def noise(self, errors: Array) -> float:
+        """Return the deviation of the noise of a trial's error at an epoch, from its errors (n,) and these curves."""
+        own, weight = _noise_variance(errors), max(len(errors) - 2, 0)
+        return math.sqrt((weight * (own or 0.0) + _NOISE_OF_OTHERS * self._noise) / (weight + _NOISE_OF_OTHERS))
+
     def beyond(self, epoch: int) -> int:
         """Return the number of curves known beyond `epoch`."""
         return int(np.isfinite(self.errors[:, epoch]).sum()) if epoch < self.errors.shape[1] else 0
@@ -447,6 +459,21 @@ class ReferenceCurves:
         rest = np.setdiff1d(np.argsort(far, kind="stable"), by_length, assume_unique=True)
         by_distance = rest[np.argsort(far[rest], kind="stable")][: _MOST_CURVES // 2]
         return ReferenceCurves(known[np.sort(np.concatenate([by_length, by_distance]))])
+
+
+def _noise_variance(errors: Array) -> float | None:
+    """Return the variance of white noise on a smooth curve (n,), from its second differences; None if n < 3.
+
+    One of variance 6 sigma^2 has the mean distance sqrt(12 / pi) sigma from 0. The last half of them counts, because
+    curves bend early. Errors that never rise, such as a running best, have no noise.
+    """
+    steps = np.diff(errors)
+    if len(steps) < 2:
+        return None
+    if steps.max() <= 0.0:
+        return 0.0
+    bends = np.diff(steps)
+    return math.pi / 12.0 * float(np.abs(bends[len(bends) // 2 :]).mean()) ** 2
 
 
 def reference_trials(trials: Iterable[TrialRecord], trial: TrialRecord) -> list[TrialRecord]:
