@@ -727,8 +727,9 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
             often += f", the last one at {unit} {numeral(most)}" if most is not None else ""
         text = (
             f"Trial {attempt.id} ended without one report. Call trial.report{often}, call "
-            "study.tell(trial, value) at the end, or pass a new HaltuneCallback(trial) to the trainer. With "
-            "fast_dev_run nothing is reported. A script of `haltune run` must report to haltune.current_trial()."
+            "study.tell(trial, value) at the end, or pass a new HaltuneCallback(trial) to a new trainer. With "
+            "fast_dev_run nothing is reported. For a script of `haltune run`, name its metrics under [metrics] in the "
+            "study file, or let it report to haltune.current_trial()."
         )
         if not history.any_success or history.failures_in_a_row >= max_failures:
             raise InvalidInput(text)
