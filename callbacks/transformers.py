@@ -660,7 +660,7 @@ def _still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
 
 
 def _sharding(trainer: Any, args: Any) -> str | None:
-    """Return what spreads the model over ranks, "FSDP" or "DeepSpeed". Without a Trainer, its arguments tell it.
+    """Return what spreads the model over ranks, "FSDP" or "DeepSpeed". Without a Trainer, read it from its arguments.
 
     Accelerate can turn both on by variables of the environment, without an argument.
     """

@@ -1,4 +1,4 @@
-"""Several studies side by side on one page: the best of each against what it cost, and the best configurations."""
+"""Several studies side by side on one page: the best of each against its cost, and the best configurations."""
 
 from __future__ import annotations
 

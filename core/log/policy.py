@@ -144,7 +144,7 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         return None
 
     def as_recorded(self, spec: Mapping[str, Any]) -> Policy[S]:
-        """Return the policy with the options that the log fixes, whatever the program gives when it reopens a study."""
+        """Return the policy with the options that the log fixes, which a reopened study cannot change."""
         return self
 
     def remarks(self, problem: Problem) -> list[str]:

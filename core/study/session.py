@@ -1,4 +1,4 @@
-"""The work of one process for a study: its lock, its retries, and what every rank makes of an outcome.
+"""The work of one process for a study: its lock, its retries, and how every rank follows an outcome.
 
     Port.record -> Session.change (rank, retry, lock) -> judging.record -> policy.judge, Store.append
 
@@ -252,7 +252,7 @@ class Session:
             return read(answer)
 
     def _catch_up(self, attempt: Attempt | None) -> None:
-        """Let the attempt follow what was appended or heard, also before an error. The caller holds the lock."""
+        """Let the attempt follow the events read so far, also before an error. The caller holds the lock."""
         self._rank.position = max(self._rank.position, self.log.fold.history.position)
         if attempt is not None:
             self.log.follow(attempt)
