@@ -61,7 +61,8 @@ def question(policy: Any, member: str) -> Any:
     state = None if member == "start" else policy.start(problem())
     arguments: dict[str, tuple[Any, ...]] = {
         "start": (problem(),), "fold": (state, None), "alive": (state,), "with_prior_studies": ([],),
-        "as_recorded": ({},), "remarks": (problem(),), "part": (Told,), "completed": ({"policy": type(policy).__name__, "inner": {}},),
+        "as_recorded": ({},), "remarks": (problem(),),
+        "part": (Told,), "completed": ({"policy": type(policy).__name__, "inner": {}},),
     }  # fmt: skip
     return getattr(policy, member)(*arguments.get(member, (state, *[None] * (2 + (member == "judge")))))
 
