@@ -28,7 +28,7 @@ from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
-from haltune.log.scores import FALL, Scale
+from haltune.log.scores import Scale
 
 from .win_model import WinModel
 
@@ -86,18 +86,15 @@ def _checked(errors: ArrayLike, horizon: int, count: int = 1) -> Array:
     return y
 
 
-def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> tuple[Array, bool]:
-    """Return the errors 1 - score of epochs 1..n, and True if the curve falls.
+def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> Array:
+    """Return the errors 1 - score of epochs 1..n; if a trial counts with its best epoch (peaks), of the running best.
 
-    Gaps are interpolated linearly. If a trial counts with its best epoch (peaks), or if its last finite value is well
-    below its best, the errors are those of the running best. scale: None for the trial's own.
+    Gaps are interpolated linearly. scale: None for the trial's own.
     """
     epochs = trial.epochs[trial.whole]
     scores = (trial.scores if scale is None else scale.score(trial.values))[trial.whole]
     errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
-    finite = scores[np.isfinite(trial.values[trial.whole])]
-    falls = bool(len(finite) and finite.max() - finite[-1] > FALL)
-    return (np.minimum.accumulate(errors) if falls or peaks else errors), falls and not peaks
+    return np.minimum.accumulate(errors) if peaks else errors
 
 
 # Exponential decay: a zero-mean GP with the kernel of equation (5), from freeze-thaw (Swersky et al. 2014), fitted by
@@ -471,7 +468,7 @@ def reference_curves(
     Their configurations in the unit cube; None where they are not known.
     """
     known = [number for number, t in enumerate(trials) if t.whole.any()]
-    curves = [errors_of(trials[number], peaks, scale)[0][steps] for number in known]
+    curves = [errors_of(trials[number], peaks, scale)[steps] for number in known]
     for at, number in enumerate(known):
         if trials[number].status is Status.COMPLETED and (short := horizon - len(curves[at])) > 0 and len(curves[at]):
             curves[at] = np.concatenate([curves[at], np.full(short, curves[at][-1])])
