@@ -265,15 +265,15 @@ class Reporter:
         elif planned is not None and horizon is not None and planned != horizon:
             full = length_argument(trial.unit)
             why = (
-                f"trials are compared at {self._at(horizon)}, and haltune stops them earlier"
+                f"the search compares final values at {self._at(horizon)}"
                 if planned < horizon
                 else f"the search's {full} is {horizon}: haltune ends each fit there, before the end of a "
                 "learning-rate schedule"
             )
-            unless = "Unless another fit of the trial follows: g" if planned < horizon else "G"
+            unless = " If another fit of this trial follows, ignore this warning." * (planned < horizon)
             set_it = f", or set {full}={planned:g} in the search" if float(planned).is_integer() else ""
             self.advise(
-                f"This fit plans {plural(planned, trial.unit)}, but {why}. {unless}ive the loop trial.{full}{set_it}.",
+                f"This fit plans {plural(planned, trial.unit)}, but {why}. Give the loop trial.{full}{set_it}.{unless}",
                 "horizon",
             )
         self.starts(position, model, of)
@@ -387,7 +387,7 @@ class Reporter:
 
     def _is_new(self, epoch: float) -> bool:
         if not self.ended and self.verdict is None and self.trial.goes_back(epoch):
-            self.trial.restart(advice=f"If it was to continue: {self.resume_hint}.")
+            self.trial.restart(advice=f"To continue it instead: {self.resume_hint}.")
             self._restarted()
         self._last = max(self._last, float(self.trial.epoch))
         horizon = self.trial.horizon

@@ -4,8 +4,8 @@
     python benchmarks/search/stops.py --families drawn [--instances 0-29] [--trials 30]
     python benchmarks/search/stops.py --table [--families drawn] [--fresh] [--svg]
 
-The instances are those of live.py, or of drawn.py. Each search starts so many trials. A trial that it stops trains on
-beside it and without its knowledge, so that its end is known. All searches with Optuna's random sampler and one seed
+The instances are those of live.py, or of drawn.py. Each search starts so many trials. A trial that it stops continues
+outside it, so that its end is known. All searches with Optuna's random sampler and one seed
 train the same trials. A number behind a method is its setting: K1, or the percentile of PercentilePruner.
 
 A trial wins if it ends better than the best complete trial before it. `wrong`: stopped trials that would have won, as a

@@ -184,7 +184,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             surroundings.refuse_backup(listed, model, self.trial)
         self._start = _mark(model)
         if reporter.silent and (how := surroundings.lacks_validation(self.monitor, listed)):
-            raise missing(self.monitor, (), "before training", how, guess=False)
+            raise missing(self.monitor, (), "because this fit validates in no epoch", how, guess=False)
         refuse_shadowed_loss(model, self.monitor)
         reporter.begin(epochs, model, of=self.trial.signer(self._start))
         self._called = surroundings.place_of_fit()
