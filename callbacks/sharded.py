@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -333,11 +334,15 @@ def read_mark(folder: Path) -> dict[str, Any]:
 
 
 def check_parts(folder: Path) -> None:
-    """Raise InvalidInput if DCP's list of files cannot be read, or if a file that it names is missing."""
-    metadata = _metadata(folder)
-    files = {info.relative_path for info in (metadata.storage_data or {}).values()}
-    if missing := sorted(name for name in files if not (folder / name).is_file()):
-        raise _unreadable(folder, FileNotFoundError(f"{missing[0]} is missing"))
+    """Raise InvalidInput if DCP's list of files cannot be read, or if a file that it names is missing or cut short."""
+    ends: dict[str, int] = {}  # the bytes that each file has at least
+    for info in (_metadata(folder).storage_data or {}).values():
+        ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
+    for name, end in sorted(ends.items()):
+        if (size := disk.length(folder / name)) is None:
+            raise _unreadable(folder, FileNotFoundError(f"{name} is missing"))
+        if size < end:
+            raise _unreadable(folder, EOFError(f"{name} has {size} of {end} bytes"))
 
 
 def _metadata(folder: Path) -> Any:
@@ -473,13 +478,13 @@ def load_parts(file: Path) -> dict[str, dict[str, Any]]:
 
     try:
         found: dict[str, dict[str, Any]] = torch.load(file, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise _unreadable(file.parent, error) from error
-    except Exception as error:
+    except pickle.UnpicklingError as error:
         raise NotSupported(
             "a state of also= has other things than numbers, texts and tensors, and torch does not load it by default "
             f"({one_line(error)})"
         ) from error
+    except Exception as error:  # of a file that is missing or cut short
+        raise _unreadable(file.parent, error) from error
     return found
 
 
