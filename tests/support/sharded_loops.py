@@ -28,6 +28,8 @@ from haltune.callbacks.sharded import ShardedLoop
 from haltune.errors import HaltuneWarning
 
 DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+if DEVICE == "cuda":  # otherwise Accelerate takes it for a single process
+    os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
 
 
 def layers():
