@@ -38,6 +38,7 @@ from haltune.study import Trial
 from .behind import copied
 from .changes import fingerprint
 from .loop import TrainingLoop, together, warn_of_ranks
+from .reporter import ordinary_errors
 
 __all__ = ["ShardedLoop", "consolidate"]
 
@@ -255,7 +256,8 @@ class ShardedLoop(TrainingLoop):
         # was frozen later has a state, and one that is not trained yet has none.
         with _trainable(self._model, _with_state(folder) if self._optimizers else None):
             state = self._state()
-            dcp.load(state, checkpoint_id=folder)
+            with _unreadable_as(folder):
+                dcp.load(state, checkpoint_id=folder)
             for name, value in _plain_values(state):
                 if name in own:
                     value.copy_(own[name])
@@ -354,6 +356,16 @@ def _metadata(folder: Path) -> Any:
         raise _unreadable(folder, error) from error
 
 
+@contextmanager
+def _unreadable_as(folder: Path) -> Iterator[None]:
+    """Raise InvalidInput if a part of a folder cannot be read in the block."""
+    try:
+        with ordinary_errors():
+            yield
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+
+
 def _unreadable(folder: Path, error: Exception) -> InvalidInput:
     return InvalidInput(
         f"{folder} is no complete sharded checkpoint ({one_line(error)}). If it was one, restore it from a copy, or "
@@ -378,7 +390,8 @@ def _read_part(folder: Path, part: str, own: Path | None = None) -> dict[str, An
         sized = hasattr(found, "size")
         state[key] = torch.empty(found.size, dtype=found.properties.dtype) if sized else None
     alone = {"no_dist": True} if not torch_ranks().alone else {}
-    dcp.load(state, checkpoint_id=folder, **alone)
+    with _unreadable_as(folder):
+        dcp.load(state, checkpoint_id=folder, **alone)
     differ = _of_first_rank(own or folder)
     state |= {key: differ[n] for key, name in names.items() for n in (key, name) if n in differ}
     return {name: state[key] for key, name in names.items()}

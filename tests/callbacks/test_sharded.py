@@ -311,9 +311,23 @@ def alone(folder):
 def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before(tmp_path):
     start(tmp_path, "killed", codes=(1, -9))
     (folder,) = tmp_path.glob("killed.checkpoints/*/trial-0")
-    assert [path.name.split("-")[3] for path in folder.iterdir()] == ["2"]
+    assert [path.name.split("-")[3] for path in folder.iterdir() if path.is_dir()] == ["2"]
     start(tmp_path, "killed")
     killed = json.loads((tmp_path / "0.json").read_text())
     (straight := tmp_path / "straight").mkdir()
     start(straight, "straight")
     assert killed == json.loads((straight / "0.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_one_rank_declines_the_pause_on_all_and_costs_nothing(tmp_path):
+    start(tmp_path, "full")
+    full = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [attempt for attempt, _, _ in full] == [2, 2]  # the first pause succeeded
+    assert "File too large" in full[0][1][-1]
+    assert "keeps training" in full[0][1][-1]
+    (straight := tmp_path / "straight").mkdir()
+    start(straight, "straight")
+    assert [weights for *_, weights in full] == [
+        json.loads((straight / f"{rank}.json").read_text()) for rank in range(2)
+    ]
