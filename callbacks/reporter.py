@@ -19,8 +19,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -559,7 +559,8 @@ class Reporter:
         keeps: the state is only for the user, so no pause depends on it. over: see `decline`.
         """
         try:
-            saving()
+            with ordinary_errors():
+                saving()
         except LeaseLost as error:
             self._lost(error)
         except Exception as error:
@@ -776,3 +777,18 @@ def _named(value: Any) -> str:
     text = repr(value)
     kind = value.__name__ if isinstance(value, type) else type(value).__name__
     return f"{text} ({kind})" if len(text) <= 60 else f"an object of type {kind}"
+
+
+@contextmanager
+def ordinary_errors() -> Iterator[None]:
+    """Raise an OSError in place of the error of torch.distributed.checkpoint, which is not an Exception.
+
+    A disk that is full on one rank would end the training on all ranks otherwise.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "CheckpointException":
+            raise
+        rank, (cause, _) = next(iter(error.failures.items()))  # type: ignore[attr-defined]
+        raise OSError(f"rank {rank}: {type(cause).__name__}: {cause}") from error

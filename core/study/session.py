@@ -36,7 +36,7 @@ from haltune.log.history import History
 from haltune.log.policy import Wrapper
 from haltune.log.problem import position_argument
 from haltune.log.records import TrialRecord
-from haltune.ranks import Part, error_from_json, joined
+from haltune.ranks import Part, error_from_json, joined, restart_advice
 from haltune.store.base import Conflict, Release, Store, Tries, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import open_store
@@ -112,6 +112,8 @@ class Session:
         self.logger = Logger(self._rank.first(lambda: settings.verbose) or 0)
         if holds is None:
             _ = self.log
+            if (advice := restart_advice()) is not None:
+                self.first(lambda: self.hint(advice, "restarts"))
 
     # the log
 
