@@ -155,7 +155,7 @@ class HaltuneCallback(Reporting):
         self._reporter.defer(Interruption(loop is not None, loop, patient=True, ends=ends))
         self.trial.before_end(self._end)
 
-    def _owner(self, fit: FrameType | None) -> int | None:
+    def _owner(self, fit: FrameType | None) -> int | str | None:
         """Return the trial of the study whose model the fit was given to continue, or None."""
         self._given = 0
         if fit is None or (given := fit.f_locals["init_model"]) is None:

@@ -106,7 +106,8 @@ class HaltuneCallback(Reporting):
         self._need_metric()
         course = self._course = self._course_of(learn.model)
         position = len(course.records) if course.resumes else course.before
-        self._reporter.begin(self._planned(), learn.model, position)
+        of = self.trial.signer(fingerprint(learn.model))
+        self._reporter.begin(self._planned(), learn.model, position, of)
         if course.resumes and course.before < len(course.records) <= course.before + learn.n_epoch:
             self._need_schedules()
         self._reporter.defer(Interruption.within("fit", "fastai.learner"))
@@ -133,6 +134,7 @@ class HaltuneCallback(Reporting):
         self._reporter.clock.validating()
         if self._trained:
             self._weights = fingerprint(self.learn.model)
+            self.trial.sign(self._weights)
 
     def before_validate(self) -> None:
         self._evaluated = None
@@ -184,6 +186,7 @@ class HaltuneCallback(Reporting):
             return
         self._fits = self._trained = False
         self._course.before += self.learn.epoch + 1
+        self.trial.sign(fingerprint(self.learn.model))  # a tracker may have loaded its best ones
         self._reporter.end_of_fit()
         self._reporter.leave()
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -28,6 +29,7 @@ from typing import Any
 
 from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
+from haltune._utils.own_models import trained_around
 from haltune._utils.randomness import capture, restore, state_from_json
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
@@ -136,7 +138,8 @@ class TrainingLoop:
         if starts:
             self._restore()
         self.trial.before_end(None)  # of an earlier loop
-        with Interruption(self._save is not None and this().alone) as interruption:
+        around = trained_around(sys._getframe(1)) if model is None else []
+        with self.trial.trains(around), Interruption(self._save is not None and this().alone) as interruption:
             try:
                 yield from self._epochs(interruption)
             except GeneratorExit:
@@ -153,7 +156,7 @@ class TrainingLoop:
         """Return the model that it trains, or None: not known."""
         return None
 
-    def _of(self, model: Any) -> int | None:
+    def _of(self, model: Any) -> int | str | None:
         """Return the other trial whose state the model has, if known."""
         return None
 

@@ -97,7 +97,6 @@ class HaltuneCallback(Reporting):
         self._steps = self._updates = 0  # of the model at the start of this rollout
         self._fitted = 0  # updates of the model at the start of this fit
         self._first = 0  # the same, if they were made before the trial
-        self._start = ""  # mark of the policy at the start of this fit
         self._state: str | None = None  # of all but the policy, after the last update
         self._unsaved = ""  # why that state is not known
         self._resumed: Any = None  # the state to continue from, until the first rollout
@@ -116,12 +115,11 @@ class HaltuneCallback(Reporting):
             for name, value in vars(callback).items():
                 if name not in self._held and is_data(mark(value)):
                     note(value, trial.id)
-        self._start = fingerprint(model.policy)
+        owner = self.trial.signer(fingerprint(model.policy))
         self._fitted = _updates(model)
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
-        owner = trial.signer(self._start) if fresh else None
-        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner)
+        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner if fresh else None)
         if not self._reporter.ended and _learns():
             trial.fits(_learns)
         if self.parent is not None:  # events do not pass these hooks on
@@ -202,8 +200,7 @@ class HaltuneCallback(Reporting):
 
     def _sign(self) -> None:
         """Sign the policy, which the program may save, if it has learnt."""
-        if (mark := fingerprint(self.model.policy)) != self._start:
-            self.trial.sign(mark)
+        self.trial.sign(fingerprint(self.model.policy))
 
     def _report(self, reward: float) -> None:
         if self._learnt > self.trial.epoch:

@@ -150,7 +150,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._proven = self._resumed is not None  # a file of this model could be loaded
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
         self._in_epoch = self._validated = self._starts = False
-        self._start = ""  # mark of the model at the start of the fit
+        self._of: int | str | None = None  # the trial whose weights the model has at the start of the fit
         self._called: Any = None  # where the program calls this fit
         self._epoch = self._reported_batch = 0
         self._updates: int | None = None  # of the model's optimizers, when the fit started
@@ -182,11 +182,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             epochs = epochs * steps if epochs and steps else None
         if self.trial.epoch == 0 and self.trial.attempt == 1:
             surroundings.refuse_backup(listed, model, self.trial)
-        self._start = _mark(model)
+        self._of = self.trial.signer(_mark(model))
         if reporter.silent and (how := surroundings.lacks_validation(self.monitor, listed)):
             raise missing(self.monitor, (), "before training", how, guess=False)
         refuse_shadowed_loss(model, self.monitor)
-        reporter.begin(epochs, model, of=self.trial.signer(self._start))
+        reporter.begin(epochs, model, of=self._of)
         self._called = surroundings.place_of_fit()
         if (before := _ENDS.pop(self.trial, None)) is not None and before == (self.trial.attempt, *self._end_of_fit()):
             _REPEATED.add(self._called)
@@ -248,7 +248,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Raise NotSupported if an untrained model starts where another one of this attempt ended."""
         trial, model, layers = self.trial, self.model, _trained_layers(self.model)
         attempt, before = _LAYERS.get(trial, (0, layers))
-        new = attempt == trial.attempt and before.isdisjoint(layers) and trial.signer(self._start) is None
+        new = attempt == trial.attempt and before.isdisjoint(layers) and self._of is None
         if new and trial.unit == "epoch" and epoch >= trial.epoch > 0 and _fresh(model):
             raise NotSupported(
                 f"Trial {trial.id} has trained another model to epoch {trial.epoch:g}, and this fit starts an "
@@ -310,8 +310,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return  # the fit was stopped within the epoch
         if _OPTIMIZERS.get(trial, (-1, None))[0] != trial.attempt:
             _OPTIMIZERS[trial] = trial.attempt, weak(getattr(model, "optimizer", None))
-        if (mark := _mark(model)) != self._start:
-            trial.sign(mark)  # a ModelCheckpoint may save this epoch
+        trial.sign(_mark(model))  # a ModelCheckpoint may save this epoch
         if self._rates:
             self._rates.append(surroundings.rate_of(model))
         logs = {} if logs is None else logs

@@ -358,6 +358,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Handle the end of an epoch, after all hooks of all callbacks and of the module."""
         if not silent(trainer):
             self._epochs += 1
+            self._sign(trainer)
             self._trained = self._position(trainer)
             if not self._by_step:
                 self._find(trainer, TRAINING)
@@ -395,6 +396,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 with suppress(Exception):  # it would replace the user's exception
                     others = scalars(found.others)
                     self._reporter.report(found.value, found.epoch, others, lap=found.lap, judge=False)
+            if self._snapshot is not None:  # the fit has trained
+                self._sign(trainer)
             self._reporter.fail(exception)
         self._reporter.postpone()
         self._let_go(trainer)
@@ -404,6 +407,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def all_torn_down(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Raise a deferred Ctrl-C or SIGTERM, after the loggers and the other callbacks have ended."""
+        if stage == "fit" and self._epochs and self._of is None:
+            self._sign(trainer)  # averaged ones; in a resumed fit they may be those with which other trials start
         self._reporter.leave()
         if trainer.received_sigterm:  # Lightning handles it only within its epochs
             raise SystemExit(128 + signal.SIGTERM)  # a shell's exit code
@@ -509,7 +514,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, checks.first_epoch(trainer))
-        reporter.begin(planned, trainer.lightning_module, starts, self._of)
+        of = self._of
+        if of is None and not shards.sharded(trainer):
+            of = self.trial.signer(resuming.mark(trainer.lightning_module))
+        reporter.begin(planned, trainer.lightning_module, starts, of)
         checks.check_start(trainer, trial)
         if self._fresh.source is None:
             self._foresee(trainer)
@@ -647,6 +655,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._behind.commit()
             behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
             checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)
+
+    def _sign(self, trainer: Any) -> None:
+        """State whose the weights are, which the program may keep: as an object, or in a file."""
+        if trainer.is_global_zero and not silent(trainer) and not shards.sharded(trainer):
+            self.trial.sign(resuming.mark(trainer.lightning_module))
 
     def _need(self, trainer: Any) -> int:
         """Return the bytes of a checkpoint. Raises an error if none can be made, loaded again, or resumed exactly."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from haltune._utils import updates
 from haltune._utils.checks import number, timed
+from haltune._utils.own_models import trained_around
 from haltune._utils.randomness import capture, restore, state_from_json
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Updated
@@ -316,19 +317,20 @@ class Trial(Port, KnowsAttributes):
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
-            while max(epoch, self.epoch) < horizon and not (self.verdict and self.verdict.stops):
-                if self._signals.waits:
-                    self._signals.leave()
-                    return  # an outer trial continues to the end of its own epoch
-                epoch += 1
-                self._signals.counts = True
-                self.begins_epoch(epoch)
-                try:
-                    yield epoch
-                except GeneratorExit:
-                    self.leaves_loop()
-                    raise
-                self.begins_epoch(None)
+            with self.trains(trained_around(sys._getframe(1))):
+                while max(epoch, self.epoch) < horizon and not (self.verdict and self.verdict.stops):
+                    if self._signals.waits:
+                        self._signals.leave()
+                        return  # an outer trial continues to the end of its own epoch
+                    epoch += 1
+                    self._signals.counts = True
+                    self.begins_epoch(epoch)
+                    try:
+                        yield epoch
+                    except GeneratorExit:
+                        self.leaves_loop()
+                        raise
+                    self.begins_epoch(None)
         finally:
             self._signals.counts = False
 
@@ -552,7 +554,7 @@ class Fold(Trial):
     def __init__(self, trial: Trial, index: int, count: int, best: bool) -> None:
         self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
-        self.index, self.count = index, count
+        self.index, self.count, self._fold = index, count, index
         self._block, self._begins = t._block, t._begins
         self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
@@ -639,7 +641,11 @@ class Fold(Trial):
     # its reports
 
     def starts(
-        self, model: Any = None, position: float | None = None, of: int | None = None, resume: str = "Resume it there"
+        self,
+        model: Any = None,
+        position: float | None = None,
+        of: int | str | None = None,
+        resume: str = "Resume it there",
     ) -> None:
         before = self.history.furthest_superseded(self.id)
         known = () if before is None else curves(before.metrics, self.goal.metric)
@@ -650,15 +656,15 @@ class Fold(Trial):
                 "so it would continue the training of another fold. Load fold.checkpoint only, and let each fold save "
                 "to a folder of its own."
             )
+        super().starts(model, position, of, resume)
         if model is not None and (first := self._trained_by(model)) is not None:
             self.warn(
                 f"Fold {self.index} of trial {self.id} trains the same model object as fold {first}, and continues "
-                "with its weights, which have seen this fold's validation data. Build a model for each fold, within "
-                "the loop.",
+                "with all that your program does not reset in it, which has seen this fold's validation data. Build a "
+                "model for each fold, within the loop.",
                 "model of folds",
                 once=True,
             )
-        super().starts(model, position, of, resume)
 
     def warn(self, text: str, about: str | None = None, once: bool = False) -> None:
         """Warn in the words of a program that holds a fold."""

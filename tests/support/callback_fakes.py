@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,9 @@ class FakeTrial(Port):
 
     def begins_loop(self, model=None):
         return True
+
+    def trains(self, models):
+        return nullcontext()
 
     def begins_epoch(self, epoch):
         pass
