@@ -33,7 +33,7 @@ from haltune.errors import NotSupported
 from haltune.study import Trial
 from haltune.study.trial import Fold
 
-from .base import Reporting
+from .base import Reporting, of_instance
 from .boosting import advise_best, full_name, keep_best
 from .reporter import digest, two_callbacks
 
@@ -104,6 +104,7 @@ class HaltuneCallback(Reporting):
                 shutil.copy(checkpoint, self._file)  # CatBoost writes over it
         return {"save_snapshot": True, "snapshot_file": str(self._file), "snapshot_interval": _SELDOM}
 
+    @of_instance
     def after_iteration(self, info: Any) -> bool:
         """CatBoost's only hook, after each round: True to continue."""
         try:

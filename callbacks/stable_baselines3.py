@@ -28,7 +28,7 @@ from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
-from .base import Portable, Reporting
+from .base import Portable, Reporting, inherited
 from .changes import fingerprint
 from .objects import is_data, is_shared, mark, note, of_library, put_back, state_of
 
@@ -102,6 +102,8 @@ class HaltuneCallback(Reporting):
         self._resumed: Any = None  # the state to continue from, until the first rollout
 
     # the hooks
+
+    init_callback = inherited()  # the first
 
     def _on_training_start(self) -> None:
         model, trial = self.model, self.trial

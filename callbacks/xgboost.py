@@ -113,7 +113,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 "supports one process only. Give it nthread instead of workers."
             )
         begin(model)
-        rounds, owner = model.num_boosted_rounds(), None
+        rounds = model.num_boosted_rounds()
+        owner: int | str | None = None
         # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
         self._before = int(self.trial.epoch) if rounds >= self.trial.epoch else 0
         self._given = rounds - self._before

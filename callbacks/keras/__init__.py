@@ -39,7 +39,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.port import weak
 
-from ..base import Reporting
+from ..base import Reporting, inherited, of_instance
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
 from .saving import load_best, load_model
@@ -113,6 +113,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     _counts = ("epoch", "step")
     _hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
     _held = frozenset({"_model", "_model_ref"})
+    # Keras asks for them before it calls `set_model`
+    on_batch_end, on_train_batch_end, on_test_batch_end, on_predict_batch_end = (inherited() for _ in range(4))
     params: Any = None  # set by Keras; a CallbackList without parameters sets none
 
     def __init__(
@@ -157,6 +159,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     # Keras gives every callback its model. The reference is weak, because after an exception no hook can drop it.
 
+    @of_instance
     def set_model(self, model: Any) -> None:
         self._model_ref = weakref.ref(model)
 

@@ -28,7 +28,7 @@ from haltune.errors import InvalidInput
 from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
-from ..base import Reporting, framework_bases, over
+from ..base import Reporting, framework_bases, of_instance, over
 from ..behind import Behind
 from ..loop import warn_of_ranks
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
@@ -228,6 +228,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
         raise checks.fabric()  # Fabric's only hook after setup_module and setup_optimizers
 
+    @of_instance
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage != "fit":
             return
@@ -388,6 +389,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks.first(lambda: _tell_loggers(trainer, self._reporter))
             ranks.first(self._reporter.end_of_fit)
 
+    @of_instance
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
             self._behind.commit()
@@ -514,7 +516,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, checks.first_epoch(trainer))
-        of = self._of
+        of: int | str | None = self._of
         if of is None and not shards.sharded(trainer):
             of = self.trial.signer(resuming.mark(trainer.lightning_module))
         reporter.begin(planned, trainer.lightning_module, starts, of)

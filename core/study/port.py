@@ -95,7 +95,7 @@ class Port(Attempt):
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
     _over_folds = False  # True in a loop over trial.folds(k)
-    _fold = 0  # the index of the fold
+    _index = 0  # the index of the fold
     _folds_hint = "If its value is the mean over several trainings: for fold in trial.folds(k)."
 
     @property
@@ -169,7 +169,7 @@ class Port(Attempt):
         if of not in (None, self.id):
             if isinstance(of, str):
                 raise NotSupported(
-                    f"This fit of fold {self._fold} of trial {self.id} starts with the weights of {of}, which have "
+                    f"This fit of fold {self._index} of trial {self.id} starts with the weights of {of}, which have "
                     "seen this fold's validation data. Build a model for each fold, within the loop."
                 )
             what, do = f"loaded a state of trial {of}", f"{resume}, and let each trial save to a folder of its own"
@@ -331,7 +331,7 @@ class Port(Attempt):
         """
         signed = _SIGNED.setdefault(self._session, {})
         if signed.get(mark) != set():
-            signed.setdefault(mark, set()).add((self.id, self._fold))
+            signed.setdefault(mark, set()).add((self.id, self._index))
 
     def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed, in this process, the mark of the model with which a fit starts, or None.
@@ -340,7 +340,7 @@ class Port(Attempt):
         the name of another fold of the trial, "fold 0".
         """
         signed = _SIGNED.setdefault(self._session, {}).get(mark, set())
-        if (self.id, self._fold) in signed:
+        if (self.id, self._index) in signed:
             return self.id
         if self._checkpoint is not None:
             return None

@@ -554,7 +554,7 @@ class Fold(Trial):
     def __init__(self, trial: Trial, index: int, count: int, best: bool) -> None:
         self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
-        self.index, self.count, self._fold = index, count, index
+        self.index, self.count, self._index = index, count, index
         self._block, self._begins = t._block, t._begins
         self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
