@@ -35,7 +35,7 @@ from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
 
-from . import fsdp, objects, trainer_state
+from . import carried, fsdp, objects, trainer_state
 from .base import Reporting
 from .changes import fingerprint
 from .reporter import missing, two_callbacks, unranked
@@ -490,7 +490,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Add a callback behind all others that keeps what the Trainer's checkpoint lacks."""
         for other in [c for c in trainer.callback_handler.callbacks if isinstance(c, Unsaved)]:
             trainer.remove_callback(other)  # of a training that failed
-        self._unsaved = Unsaved(trainer, self._own, loaded)
+        self._unsaved = Unsaved(trainer, carried.who(self.trial), self._own, loaded)
         trainer.add_callback(self._unsaved)
 
     def _within(self, state: Any) -> bool:

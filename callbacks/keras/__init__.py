@@ -39,6 +39,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.port import weak
 
+from .. import carried
 from ..base import Reporting, inherited, of_instance
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
@@ -137,7 +138,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        tied = {"on_train_batch_end", "_watch", "_data", "_training", "_called"}
+        tied = {"on_train_batch_end", "_others", "_watch", "_data", "_training", "_called"}
         return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -201,6 +202,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             for sentence in surroundings.advice(self.trial, self.monitor, listed):
                 reporter.advise(sentence)
         owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
+        self._others = [c for c in listed if c is not self]
+        carried.need_own_state(carried.who(self.trial), self._others, self.trial.epoch == 0)
         self._watch = companions.Watch(self.trial.id, owners, ("model/", "layer "), self.__dict__.get("_watch"))
         self._data = companions.Data(self.trial.id)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
@@ -374,6 +377,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         reporter = self._reporter
         _ENDS[self.trial] = (self.trial.attempt, *self._end_of_fit())
+        carried.leave(self.__dict__.pop("_others", ()))
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and reporter.silent

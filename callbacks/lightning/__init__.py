@@ -28,6 +28,7 @@ from haltune.errors import InvalidInput
 from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
+from .. import carried
 from ..base import Reporting, framework_bases, of_instance, over
 from ..behind import Behind
 from ..loop import warn_of_ranks
@@ -400,6 +401,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     self._reporter.report(found.value, found.epoch, others, lap=found.lap, judge=False)
             if self._snapshot is not None:  # the fit has trained
                 self._sign(trainer)
+                carried.leave(trainer.callbacks)
             self._reporter.fail(exception)
         self._reporter.postpone()
         self._let_go(trainer)
@@ -409,6 +411,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def all_torn_down(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Raise a deferred Ctrl-C or SIGTERM, after the loggers and the other callbacks have ended."""
+        if stage == "fit":
+            carried.leave(trainer.callbacks)
         if stage == "fit" and self._epochs and self._of is None:
             self._sign(trainer)  # averaged ones; in a resumed fit they may be those with which other trials start
         self._reporter.leave()
@@ -490,6 +494,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _continue(self, trainer: Any) -> None:
         """When the first epoch starts, record the attributes of the fit's objects, and set those of the checkpoint."""
         if self._snapshot is None:
+            carried.need_own_state(carried.who(self.trial), trainer.callbacks, self._of is None)
             self._snapshot, changed, self._changed = attributes.Snapshot(trainer, self.trial.id), self._changed, []
             self._beginning.trains(trainer)
             self._streams = resuming.reads_a_stream(trainer)
