@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -29,7 +28,6 @@ from typing import Any
 
 from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
-from haltune._utils.own_models import trained_around
 from haltune._utils.randomness import capture, restore, state_from_json
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
@@ -138,8 +136,7 @@ class TrainingLoop:
         if starts:
             self._restore()
         self.trial.before_end(None)  # of an earlier loop
-        around = trained_around(sys._getframe(1)) if model is None else []
-        with self.trial.trains(around), Interruption(self._save is not None and this().alone) as interruption:
+        with Interruption(self._save is not None and this().alone) as interruption:
             try:
                 yield from self._epochs(interruption)
             except GeneratorExit:

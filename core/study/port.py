@@ -14,8 +14,7 @@ import inspect
 import os
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -29,7 +28,6 @@ import numpy as np
 from haltune._utils.checks import number
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
-from haltune._utils.own_models import mark_of
 from haltune.display import several_of
 from haltune.errors import InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
@@ -163,18 +161,23 @@ class Port(Attempt):
         if position is not None:
             self._broken = self._left = None
 
-    def _need_own(self, model: Any, of: int | str | None, resume: str) -> None:
-        """Raise NotSupported if a fit has the state of another trial; warn if it trains its model object."""
+    def _need_own(self, model: Any, of: int | str | None, resume: str = "") -> None:
+        """Raise NotSupported if a fit has the state of another trial; warn if it trains its model object.
+
+        resume: how the fit loads a state; "": it loads none, or that is not known.
+        """
         first = None if model is None else self.trained_before(model)
+        if isinstance(of, str):
+            raise NotSupported(
+                f"This fit of fold {self._index} of trial {self.id} starts with the weights of {of}, which have "
+                "seen this fold's validation data. Build a model for each fold, within the loop."
+            )
         if of not in (None, self.id):
-            if isinstance(of, str):
-                raise NotSupported(
-                    f"This fit of fold {self._index} of trial {self.id} starts with the weights of {of}, which have "
-                    "seen this fold's validation data. Build a model for each fold, within the loop."
-                )
             what, do = f"loaded a state of trial {of}", f"{resume}, and let each trial save to a folder of its own"
             if first is not None:
                 what, do = f"trains the model object that trial {of} has trained", _BUILD
+            elif not resume:
+                what, do = f"starts with the weights of trial {of}", f"{_BUILD}, or load trial.checkpoint"
             raise NotSupported(
                 f"This fit of trial {self.id} {what}, so it would continue the training of another configuration. {do}."
             )
@@ -185,25 +188,6 @@ class Port(Attempt):
                 "model",
                 once=True,
             )
-
-    @contextmanager
-    def trains(self, models: Sequence[Any]) -> Iterator[None]:
-        """State that a loop which knows no model of its own may train these torch models, until the context ends.
-
-        Raises NotSupported if each of them has the weights that another trial left.
-        """
-        owners = [self.signer(mark_of(model)) for model in models]
-        if all(of not in (None, self.id) for of in owners):
-            for model, of in zip(models, owners, strict=True):
-                self._need_own(model, of, "Load trial.checkpoint only")
-        references = [weak(model) for model in models]
-        del models
-        try:
-            yield
-        finally:
-            for model in (one for refer in references if (one := refer()) is not None):
-                self.trained_before(model)
-                self.sign(mark_of(model))
 
     def begins_loop(self, model: Any = None) -> bool:
         """State that a loop over the epochs begins, and return whether it starts with the state of `checkpoint`.

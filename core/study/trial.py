@@ -18,7 +18,6 @@ import numpy as np
 
 from haltune._utils import updates
 from haltune._utils.checks import number, timed
-from haltune._utils.own_models import trained_around
 from haltune._utils.randomness import capture, restore, state_from_json
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Updated
@@ -80,6 +79,7 @@ class Trial(Port, KnowsAttributes):
     """
 
     _fold: Fold | None = None  # the one that trains now
+    _training: updates.Training | None = None  # what torch's optimizers train in the block of the trial
     _trains: _Model | None = None  # the model of the last report, if its loop is a plain one and that is known
     _folds_over = False  # all folds that this process is to train have ended
 
@@ -214,7 +214,10 @@ class Trial(Port, KnowsAttributes):
             position = float(self.horizon)  # computed from batches, with a rounding error
         took, validated = timed(seconds, validation, lap)
         paid = None if cost is None else number("cost", cost, positive=None)
-        return self.record(Report(value, position, took, validated, paid, metrics), judge)
+        verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
+        if verdict.stops or self.epoch == self.horizon:
+            self._sign_weights()
+        return verdict
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -317,22 +320,22 @@ class Trial(Port, KnowsAttributes):
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
-            with self.trains(trained_around(sys._getframe(1))):
-                while max(epoch, self.epoch) < horizon and not (self.verdict and self.verdict.stops):
-                    if self._signals.waits:
-                        self._signals.leave()
-                        return  # an outer trial continues to the end of its own epoch
-                    epoch += 1
-                    self._signals.counts = True
-                    self.begins_epoch(epoch)
-                    try:
-                        yield epoch
-                    except GeneratorExit:
-                        self.leaves_loop()
-                        raise
-                    self.begins_epoch(None)
+            while max(epoch, self.epoch) < horizon and not (self.verdict and self.verdict.stops):
+                if self._signals.waits:
+                    self._signals.leave()
+                    return  # an outer trial continues to the end of its own epoch
+                epoch += 1
+                self._signals.counts = True
+                self.begins_epoch(epoch)
+                try:
+                    yield epoch
+                except GeneratorExit:
+                    self.leaves_loop()
+                    raise
+                self.begins_epoch(None)
         finally:
             self._signals.counts = False
+            self._sign_weights()
 
     steps = epochs
 
@@ -387,6 +390,7 @@ class Trial(Port, KnowsAttributes):
             while fold is not None and self.ended is None and not (self.verdict and self.verdict.stops):
                 self._fold, self._over_folds = fold, True
                 yield fold
+                self._sign_weights()
                 fold._close()
                 fold._mark_end()
                 if fold.ended is not None and (fold.index + 1 == fold.count or (self.verdict and self.verdict.stops)):
@@ -443,13 +447,16 @@ class Trial(Port, KnowsAttributes):
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
-        updates.watch()
+        self._training = updates.Training(self._begins_to_train)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._signals.end()  # the trial ends as a whole before a signal does
         self._session.leave(self)
         self._block = None
+        self._sign_weights()
+        if self._training is not None:
+            self._training.ends()
         forgiven = False
         try:
             forgiven = self._end(error)
@@ -460,6 +467,16 @@ class Trial(Port, KnowsAttributes):
             else:
                 self._signals.__exit__(kind, error, None)
         return forgiven
+
+    def _begins_to_train(self, mark: str) -> None:
+        """Raise NotSupported before the first step of a torch optimizer whose weights another trial has trained."""
+        trial = self._fold or self
+        trial._need_own(None, trial.signer(mark))
+
+    def _sign_weights(self) -> None:
+        """State that torch's optimizers have trained their present weights in this trial."""
+        for mark in () if self._training is None else self._training.marks():
+            (self._fold or self).sign(mark)
 
     def _end(self, error: BaseException | None) -> bool:
         """Record how the block ended; return True if the search continues after the error."""
@@ -555,7 +572,7 @@ class Fold(Trial):
         self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
         self.index, self.count, self._index = index, count, index
-        self._block, self._begins = t._block, t._begins
+        self._block, self._begins, self._training = t._block, t._begins, t._training
         self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)

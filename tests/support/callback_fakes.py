@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +52,6 @@ class FakeTrial(Port):
 
     def begins_loop(self, model=None):
         return True
-
-    def trains(self, models):
-        return nullcontext()
 
     def begins_epoch(self, epoch):
         pass
