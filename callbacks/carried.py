@@ -36,6 +36,7 @@ _TRAINING = {"model", "trainer", "learn", "opt", "pl_module"}  # attributes of s
 _LOGS = {"logs", "metrics", "outputs", "callback_metrics", "logged_metrics"}  # where values are logged
 _SETS = ("set_", "load_", "freeze", "unfreeze", "assign", "stop")  # starts of names of methods that set something
 _SHOWS = ("set_description", "set_postfix")  # of progress bars
+_ENDS = {"_on_step", "after_iteration"}  # hooks that end a training by what they return
 _RECORDS = {"append", "extend", "add", "update", "appendleft"}
 
 
@@ -112,7 +113,9 @@ class _Method:
         for _ in range(3):  # a variable may refer to another one that comes later in this walk
             for node in nodes:
                 self._training |= {*self._referring(node)}
-        self.changes = any(map(self._sets, nodes))
+        returned = [node.value for node in nodes if isinstance(node, ast.Return)] if method.name in _ENDS else []
+        ends = any(not isinstance(value, ast.Constant | type(None)) for value in returned)
+        self.changes = ends or any(map(self._sets, nodes))
         records = {id(part) for node in nodes for part in self._recorded(node)}
         self.reads = {
             node.attr

@@ -60,6 +60,19 @@ class Cancels:
             raise CancelFitException  # noqa: F821
 
 
+class Ends:
+    def _on_step(self):
+        self.steps += 1
+        return self.steps < 100
+
+
+class Goes:
+    def _on_step(self):
+        self.steps += 1
+        print(self.steps)
+        return True
+
+
 class Freezes:
     def on_train_epoch_start(self, trainer, pl_module):
         for parameter in pl_module.layers.parameters():
@@ -75,6 +88,8 @@ class Freezes:
         (Assigns, {"calls", "model"}),
         (Cancels, {"epochs"}),
         (Freezes, {"count"}),
+        (Ends, {"steps"}),
+        (Goes, set()),
     ],
 )
 def test_what_a_callback_reads_counts_if_it_changes_the_training(kind, names):
