@@ -88,7 +88,6 @@ class AcceleratedLoop(TrainingLoop):
         super().__init__(trial, verbose, save=accelerator.save_state, suffix=suffix, together=True, now=now)
         self._accelerator = accelerator
         self._reporter.resume_hint = "The loop loads trial.checkpoint itself, so leave out accelerator.load_state"
-        self._start: str | None = None  # fingerprint of the weights with which it starts
         self._extras: list[Any] = []  # of each model, what its state lacks, at the start
         self._restored: list[Any] = []  # the same, what earlier attempts changed
         self._data = Attributes(trial.id)  # of the program's own data sets and samplers
@@ -130,16 +129,14 @@ class AcceleratedLoop(TrainingLoop):
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
         over = super().report(value, metrics, tokens=tokens)
-        if (weights := fingerprint(*self._accelerator._models)) != self._start:
-            self.trial.sign(weights)
+        self.trial.sign(fingerprint(*self._accelerator._models))
         return over
 
     def _trained_model(self) -> Any:
         return next(iter(self._accelerator._models), None)
 
-    def _of(self, model: Any) -> int | None:
-        self._start = fingerprint(*self._accelerator._models)
-        return self.trial.signer(self._start)
+    def _of(self, model: Any) -> int | str | None:
+        return self.trial.signer(fingerprint(*self._accelerator._models))
 
     def _save_together(self, keep: bool = False) -> None:
         waits = self._interruption is not None and self._interruption.waits

@@ -10,14 +10,64 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import inspect
 import sys
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, ClassVar, Self, TypeVar, cast
 
-from haltune.errors import installing
+from haltune.errors import InvalidInput, installing
 from haltune.hints import KnowsAttributes, check_call
 from haltune.study import Trial
 
 from .reporter import Reporter
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _OfInstance:
+    """Method of a callback that says what to do if a framework calls it of the class.
+
+    function: None, that of the framework's base class.
+    """
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        self._function = function
+        if function is not None:
+            functools.update_wrapper(self, function)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        if self._function is None:
+            return getattr(super(self._owner, instance), self._name)
+        return MethodType(self._function, instance)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if self._function is not None and args and isinstance(args[0], self._owner):
+            return self._function(*args, **named)
+        raise class_given(self._owner)
+
+
+def of_instance(method: F) -> F:
+    """Return a hook that frameworks call first, with words for a program that gives the class, not an instance."""
+    return cast(F, _OfInstance(method))
+
+
+def inherited() -> Any:
+    """Return the same for a hook of the framework's base class, which the instance alone has."""
+    return _OfInstance()
+
+
+def class_given(cls: type) -> InvalidInput:
+    """Return the error for a class in place of a callback."""
+    return InvalidInput(
+        f"{cls.__name__} is a class, and each trial needs a callback of its own. Write {cls.__name__}(trial), with a "
+        "trial from `for trial in study` or study.ask()."
+    )
 
 
 class Portable:
@@ -30,6 +80,9 @@ class Portable:
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         check_call(cls, named)
+        needed = None if args or named else inspect.signature(cls.__init__).parameters.get("trial")
+        if needed is not None and needed.default is inspect.Parameter.empty:
+            raise class_given(cls)  # some frameworks make an instance of a class
         return _blank(cls)  # type: ignore[no-any-return]
 
     def _forget(self) -> None:

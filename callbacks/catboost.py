@@ -33,7 +33,7 @@ from haltune.errors import NotSupported
 from haltune.study import Trial
 from haltune.study.trial import Fold
 
-from .base import Reporting
+from .base import Reporting, of_instance
 from .boosting import advise_best, full_name, keep_best
 from .reporter import digest, two_callbacks
 
@@ -104,6 +104,7 @@ class HaltuneCallback(Reporting):
                 shutil.copy(checkpoint, self._file)  # CatBoost writes over it
         return {"save_snapshot": True, "snapshot_file": str(self._file), "snapshot_interval": _SELDOM}
 
+    @of_instance
     def after_iteration(self, info: Any) -> bool:
         """CatBoost's only hook, after each round: True to continue."""
         try:
@@ -155,7 +156,7 @@ class HaltuneCallback(Reporting):
         self._reporter.defer(Interruption(loop is not None, loop, patient=True, ends=ends))
         self.trial.before_end(self._end)
 
-    def _owner(self, fit: FrameType | None) -> int | None:
+    def _owner(self, fit: FrameType | None) -> int | str | None:
         """Return the trial of the study whose model the fit was given to continue, or None."""
         self._given = 0
         if fit is None or (given := fit.f_locals["init_model"]) is None:

@@ -38,6 +38,7 @@ class Attributes:
         self._seen: set[str] = set()  # names of objects
         self._before: dict[str, Any] = {}  # marks of data, prints of others
         self._states: dict[str, Any] = {}  # that earlier attempts changed
+        self._put: set[str] = set()  # of them, those that were put back
 
     def see(self, owners: Owners, saved: Iterable[Any]) -> None:
         """Note the present attributes of objects that were not seen before; later ones count as changes."""
@@ -45,8 +46,8 @@ class Attributes:
         self._seen |= {place for place, _ in new}
         self._before |= (marks := self._now(values := self._values(new), [*saved]))
         for name, value in values.items():
-            if isinstance(marks[name], str) and objects.is_data(marks[name]):
-                objects.note(value, self._trial)
+            if isinstance(marks[name], str) and objects.is_data(marks[name]) and name not in self._put:
+                objects.note(value, self._trial, marks[name])
 
     def changed(self, owners: Owners, saved: Iterable[Any]) -> dict[str, Any]:
         """Return the states of plain data that changed, in earlier attempts too."""
@@ -90,6 +91,7 @@ class Attributes:
                 if attribute != name and (always or not objects.is_shared(value, state, self._trial)):
                     with suppress(NotSupported):
                         setattr(owner, attribute, objects.put_back(state, value, device))
+                        self._put.add(name)
 
     def _values(self, owners: Owners) -> dict[str, Any]:
         return {

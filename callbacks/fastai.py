@@ -29,6 +29,7 @@ from haltune._utils.randomness import capture, damaged, restore, tupled
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
+from . import carried
 from .base import Reporting
 from .changes import Attributes, differences, extras, fingerprint, own_parts, set_extras
 from .reporter import missing, two_callbacks
@@ -106,7 +107,8 @@ class HaltuneCallback(Reporting):
         self._need_metric()
         course = self._course = self._course_of(learn.model)
         position = len(course.records) if course.resumes else course.before
-        self._reporter.begin(self._planned(), learn.model, position)
+        of = self.trial.signer(fingerprint(learn.model))
+        self._reporter.begin(self._planned(), learn.model, position, of)
         if course.resumes and course.before < len(course.records) <= course.before + learn.n_epoch:
             self._need_schedules()
         self._reporter.defer(Interruption.within("fit", "fastai.learner"))
@@ -133,6 +135,7 @@ class HaltuneCallback(Reporting):
         self._reporter.clock.validating()
         if self._trained:
             self._weights = fingerprint(self.learn.model)
+            self.trial.sign(self._weights)
 
     def before_validate(self) -> None:
         self._evaluated = None
@@ -183,7 +186,9 @@ class HaltuneCallback(Reporting):
         if not self._fits:
             return
         self._fits = self._trained = False
+        carried.leave(self.learn.cbs)
         self._course.before += self.learn.epoch + 1
+        self.trial.sign(fingerprint(self.learn.model))  # a tracker may have loaded its best ones
         self._reporter.end_of_fit()
         self._reporter.leave()
 
@@ -285,6 +290,7 @@ class HaltuneCallback(Reporting):
         """Note what the callbacks and the model have before the epoch, as far as it was not seen before."""
         course, learn = self._course, self.learn
         if not course.tensors:
+            carried.need_own_state(carried.who(self.trial), learn.cbs, self.trial.checkpoint is None)
             course.tensors = {name: list(value.shape) for name, value in learn.model.state_dict().items()}
             course.extras = extras(learn.model)
         course.attributes.see(self._own_callbacks(), self._saved())

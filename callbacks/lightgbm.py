@@ -148,7 +148,7 @@ class HaltuneCallback(Reporting):
         # with a new booster the trial starts again; rounds without a split are not in the file
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._given = max(0, env.begin_iteration - self._before)
-        given = given_by(self.trial, "lightgbm.", "init_model")
+        given: int | str | None = given_by(self.trial, "lightgbm.", "init_model")
         if given is None and env.begin_iteration and _writing(env.model):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))
         self._reporter.begin(model=env.model, position=self._before, of=given)

@@ -153,7 +153,7 @@ class TrainingLoop:
         """Return the model that it trains, or None: not known."""
         return None
 
-    def _of(self, model: Any) -> int | None:
+    def _of(self, model: Any) -> int | str | None:
         """Return the other trial whose state the model has, if known."""
         return None
 

@@ -72,7 +72,8 @@ def put_back(state: Any, value: Any, device: Any = None) -> Any:
 
 _LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays and tensors, values: of an attribute
 _FEW = 1000  # elements of a sample
-_HELD: deque[tuple[Any, int]] = deque(maxlen=64)  # lists, objects and the like of the last fits, and their trials
+# lists, objects and the like of the last fits, and their trials and marks when these fits started
+_HELD: deque[tuple[Any, int, str]] = deque(maxlen=64)
 _COUNT = itertools.count()
 
 
@@ -116,21 +117,24 @@ def is_large(marked: str) -> bool:
     return marked.startswith("large ")
 
 
-def note(value: Any, trial: int) -> None:
-    """Note that a fit of a trial holds a list, an object or the like, for `is_shared`."""
+def note(value: Any, trial: int, marked: str) -> None:
+    """Note that a fit of a trial starts with a list, an object or the like, for `is_shared`. marked: its mark."""
     if value is not None and not isinstance(value, (bool, int, float, str, bytes)):
         with suppress(StopIteration):
-            del _HELD[next(i for i, (one, of) in enumerate(_HELD) if one is value and of == trial)]
-        _HELD.append((value, trial))
+            del _HELD[next(i for i, (one, *of) in enumerate(_HELD) if one is value and of == [trial, marked])]
+        _HELD.append((value, trial, marked))
 
 
 def is_shared(value: Any, state: Any, trial: int) -> bool:
     """Return whether a value holds what a program collects from all trials, rather than a state of this trial.
 
-    A fit of another trial has held it, too; or it has all that it had in the state, and more, such as records that the
-    program has read from its file. Put back, a copy from before the pause would take its place, and lose the rest.
+    A fit of another trial has started with it, too, and with other contents: no program has reset it. Or it has all
+    that it had in the state, and more, such as records that the program has read from its file. Put back, a copy from
+    before the pause would take its place, and lose the rest.
     """
-    if any(one is value and of != trial for one, of in _HELD):
+    starts = [(of, marked) for one, of, marked in _HELD if one is value]
+    own = {marked for of, marked in starts if of == trial}
+    if any(of != trial and own != {marked} for of, marked in starts):
         return True
     if not isinstance(value, tuple(_CONTAINERS)) or not isinstance(state, dict) or not state.get("items"):
         return False

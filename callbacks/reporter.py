@@ -241,7 +241,11 @@ class Reporter:
     # a fit, from its start to its end
 
     def begin(
-        self, planned: float | None = None, model: Any = None, position: float | None = None, of: int | None = None
+        self,
+        planned: float | None = None,
+        model: Any = None,
+        position: float | None = None,
+        of: int | str | None = None,
     ) -> None:
         """Start a fit. planned: its length in the study's unit, if known. model, position, of: see `Port.starts`.
 
@@ -283,7 +287,7 @@ class Reporter:
             threading.Thread(target=_beat, args=arguments, name="haltune-heartbeat", daemon=True).start()
         self.clock.restart()
 
-    def starts(self, position: float | None, model: Any = None, of: int | None = None) -> None:
+    def starts(self, position: float | None, model: Any = None, of: int | str | None = None) -> None:
         """State where the fit starts, for loops that know it after `begin`; see `Port.starts`."""
         if not self.ended:
             self.trial.starts(model, position, of, self.resume_hint)

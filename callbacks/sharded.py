@@ -121,27 +121,18 @@ class ShardedLoop(TrainingLoop):
             raise InvalidInput(f"also={{{taken.pop()!r}: ...}}: this name is taken. Use another one.")
         self._reporter.resume_hint = "ShardedLoop loads trial.checkpoint itself, so load nothing before it"
         self._light = False  # only the modules are saved, for the user
-        self._start: str | None = None  # fingerprint of rank 0's weights with which it starts
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
         over = super().report(value, metrics, tokens=tokens)
-        torch_ranks().first(self._sign)
+        torch_ranks().first(lambda: self.trial.sign(fingerprint(self._model)))
         return over
-
-    def _sign(self) -> None:
-        if (weights := fingerprint(self._model)) != self._start:
-            self.trial.sign(weights)
 
     def _trained_model(self) -> Any:
         return self._model
 
-    def _of(self, model: Any) -> int | None:
-        def question() -> int | None:
-            self._start = fingerprint(model)
-            return self.trial.signer(self._start)
-
-        return torch_ranks().once(question)
+    def _of(self, model: Any) -> int | str | None:
+        return torch_ranks().once(lambda: self.trial.signer(fingerprint(model)))
 
     # saving
 

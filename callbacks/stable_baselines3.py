@@ -28,7 +28,8 @@ from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
-from .base import Portable, Reporting
+from . import carried
+from .base import Portable, Reporting, inherited
 from .changes import fingerprint
 from .objects import is_data, is_shared, mark, note, of_library, put_back, state_of
 
@@ -97,12 +98,13 @@ class HaltuneCallback(Reporting):
         self._steps = self._updates = 0  # of the model at the start of this rollout
         self._fitted = 0  # updates of the model at the start of this fit
         self._first = 0  # the same, if they were made before the trial
-        self._start = ""  # mark of the policy at the start of this fit
         self._state: str | None = None  # of all but the policy, after the last update
         self._unsaved = ""  # why that state is not known
         self._resumed: Any = None  # the state to continue from, until the first rollout
 
     # the hooks
+
+    init_callback = inherited()  # the first
 
     def _on_training_start(self) -> None:
         model, trial = self.model, self.trial
@@ -114,14 +116,14 @@ class HaltuneCallback(Reporting):
         _TRAINED[model] = attempt
         for callback in self._own_callbacks():
             for name, value in vars(callback).items():
-                if name not in self._held and is_data(mark(value)):
-                    note(value, trial.id)
-        self._start = fingerprint(model.policy)
+                if name not in self._held and is_data(marked := mark(value)):
+                    note(value, trial.id, marked)
+        carried.need_own_state(carried.who(trial), self._own_callbacks(), fresh and self._resumed is None)
+        owner = self.trial.signer(fingerprint(model.policy))
         self._fitted = _updates(model)
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
-        owner = trial.signer(self._start) if fresh else None
-        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner)
+        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner if fresh else None)
         if not self._reporter.ended and _learns():
             trial.fits(_learns)
         if self.parent is not None:  # events do not pass these hooks on
@@ -173,6 +175,7 @@ class HaltuneCallback(Reporting):
         elif last and (episodes := list(self.model.ep_info_buffer or ())):
             self._report(float(np.mean([episode["r"] for episode in episodes])))
         self._sign()
+        carried.leave(self._own_callbacks())
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
         self._state = None
@@ -202,8 +205,7 @@ class HaltuneCallback(Reporting):
 
     def _sign(self) -> None:
         """Sign the policy, which the program may save, if it has learnt."""
-        if (mark := fingerprint(self.model.policy)) != self._start:
-            self.trial.sign(mark)
+        self.trial.sign(fingerprint(self.model.policy))
 
     def _report(self, reward: float) -> None:
         if self._learnt > self.trial.epoch:

@@ -23,7 +23,7 @@ import numpy as np
 
 from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
 
-from . import objects
+from . import carried, objects
 from .base import Portable
 from .changes import Attributes, Print, differences, extras, known_of, own_parts, parts_of, set_extras
 
@@ -38,16 +38,16 @@ _MOVING = {  # callbacks of TRL that change weights, which the Trainer does not 
 class Unsaved(Portable):
     """Callback behind all others that keeps and restores what the Trainer's checkpoint lacks.
 
-    trainer: the Trainer. of: what its checkpoints say of their trial. loaded: the file of the checkpoint that the
-    training loaded, or None.
+    trainer: the Trainer. who: see `carried`. of: what its checkpoints say of their trial. loaded: the file of the
+    checkpoint that the training loaded, or None.
     """
 
     _homes = ("transformers.trainer_callback",)
     _base = "TrainerCallback"
     _install = 'pip install "transformers[torch]"'
 
-    def __init__(self, trainer: Any, of: Mapping[str, Any], loaded: Mapping[str, Any] | None) -> None:
-        self._trainer, self._of = trainer, of
+    def __init__(self, trainer: Any, who: str, of: Mapping[str, Any], loaded: Mapping[str, Any] | None) -> None:
+        self._trainer, self._who, self._of = trainer, who, of
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
         self._attributes = Attributes(of["id"])
@@ -66,6 +66,7 @@ class Unsaved(Portable):
     # hooks, of which each is the last of its kind
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
+        carried.need_own_state(self._who, self._trainer.callback_handler.callbacks, not self._resumes)
         self._loader, self._generators = train_dataloader, {}
         if self._trainer.is_deepspeed_enabled:  # which does not pause
             return
@@ -113,6 +114,7 @@ class Unsaved(Portable):
                 self.write(self.paused, False, self._written["passes"])
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        carried.leave(self._trainer.callback_handler.callbacks)
         self._trainer.remove_callback(self)
         self._trainer = self._loader = None
         self._generators, self._before = {}, {}

@@ -35,7 +35,7 @@ from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
 
-from . import fsdp, objects, trainer_state
+from . import carried, fsdp, objects, trainer_state
 from .base import Reporting
 from .changes import fingerprint
 from .reporter import missing, two_callbacks, unranked
@@ -164,10 +164,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         planned = float(state.max_steps) if self.trial.unit == "step" else planned
         started = state.global_step > 0 and (self._has_length or self.trial.unit != "epoch")
         position = self._position(args, state) if started else None if state.global_step else 0.0
-        of = loaded["trial"]["id"] if loaded else None
+        model = others.get("model")
+        of = loaded["trial"]["id"] if loaded else torch_ranks().once(lambda: self.trial.signer(fingerprint(model)))
         if retries and position is not None:
             torch_ranks().once(lambda: self.trial.restart(position, _RETRY))
-        torch_ranks().once(lambda: self._reporter.begin(planned, others.get("model"), position, of))
+        torch_ranks().once(lambda: self._reporter.begin(planned, model, position, of))
         if trainer is not None:
             if loaded and self._sharding == "FSDP":
                 fsdp.load_rest(trainer, Path(str(path)))
@@ -246,6 +247,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter.clock.validated()
         self._seen |= metrics.keys()
         self._evaluated = state.global_step
+        if self._weights_at == state.global_step and not self._first_step:
+            self.trial.sign(self._weights)  # in a resumed training, an average may have those with which others start
         name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
         if self._unreported is None and name is not None and not (self._by_log and self._names & {*self._in_training}):
             self._by_log = False  # the metric was in no log
@@ -295,6 +298,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._need_a_value(late=state.global_step > self._first_step)
             if self._reported != state.global_step:
                 self._reporter.trained = self._position(args, state)
+            self.trial.sign(fingerprint(others.get("model")))
             torch_ranks().once(lambda: self._finish(args, state, others))
             self._reporter.leave()
 
@@ -486,7 +490,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Add a callback behind all others that keeps what the Trainer's checkpoint lacks."""
         for other in [c for c in trainer.callback_handler.callbacks if isinstance(c, Unsaved)]:
             trainer.remove_callback(other)  # of a training that failed
-        self._unsaved = Unsaved(trainer, self._own, loaded)
+        self._unsaved = Unsaved(trainer, carried.who(self.trial), self._own, loaded)
         trainer.add_callback(self._unsaved)
 
     def _within(self, state: Any) -> bool:

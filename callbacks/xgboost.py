@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
 
+from . import carried
 from .base import Reporting
 from .boosting import (
     CANNOT_FOLD,
@@ -113,7 +114,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 "supports one process only. Give it nthread instead of workers."
             )
         begin(model)
-        rounds, owner = model.num_boosted_rounds(), None
+        rounds = model.num_boosted_rounds()
+        owner: int | str | None = None
         # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
         self._before = int(self.trial.epoch) if rounds >= self.trial.epoch else 0
         self._given = rounds - self._before
@@ -125,6 +127,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter.begin(model=model, position=self._before, of=owner)
         if not _folds(model):
             model.set_attr(**{_OWNER: str(self.trial.id)})
+        carried.need_own_state(carried.who(self.trial), _callbacks("before_training"), self._before == 0)
         stoppers = [c for c in _callbacks("before_training") if isinstance(c, EarlyStopping)]
         self._stops_early = bool(stoppers)
         self._forgets = self._stops_early and self._before > 0
@@ -162,6 +165,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         booster = model if self._booster is None else self._booster() or model  # EarlyStopping(save_best) cuts it
         self._booster = None
         STARTED.discard(booster)
+        carried.leave(_callbacks("after_training"))
         if _folds(model):
             self._reporter.end_of_fit()
         else:

@@ -39,7 +39,8 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.port import weak
 
-from ..base import Reporting
+from .. import carried
+from ..base import Reporting, inherited, of_instance
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
 from .saving import load_best, load_model
@@ -113,6 +114,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     _counts = ("epoch", "step")
     _hint = "Call model.fit(..., initial_epoch=trial.epoch) on the model of trial.load_model()"
     _held = frozenset({"_model", "_model_ref"})
+    # Keras asks for them before it calls `set_model`
+    on_batch_end, on_train_batch_end, on_test_batch_end, on_predict_batch_end = (inherited() for _ in range(4))
     params: Any = None  # set by Keras; a CallbackList without parameters sets none
 
     def __init__(
@@ -135,7 +138,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        tied = {"on_train_batch_end", "_watch", "_data", "_training", "_called"}
+        tied = {"on_train_batch_end", "_others", "_watch", "_data", "_training", "_called"}
         return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -150,13 +153,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._proven = self._resumed is not None  # a file of this model could be loaded
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
         self._in_epoch = self._validated = self._starts = False
-        self._start = ""  # mark of the model at the start of the fit
+        self._of: int | str | None = None  # the trial whose weights the model has at the start of the fit
         self._called: Any = None  # where the program calls this fit
         self._epoch = self._reported_batch = 0
         self._updates: int | None = None  # of the model's optimizers, when the fit started
 
     # Keras gives every callback its model. The reference is weak, because after an exception no hook can drop it.
 
+    @of_instance
     def set_model(self, model: Any) -> None:
         self._model_ref = weakref.ref(model)
 
@@ -182,11 +186,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             epochs = epochs * steps if epochs and steps else None
         if self.trial.epoch == 0 and self.trial.attempt == 1:
             surroundings.refuse_backup(listed, model, self.trial)
-        self._start = _mark(model)
+        self._of = self.trial.signer(_mark(model))
         if reporter.silent and (how := surroundings.lacks_validation(self.monitor, listed)):
             raise missing(self.monitor, (), "because this fit validates in no epoch", how, guess=False)
         refuse_shadowed_loss(model, self.monitor)
-        reporter.begin(epochs, model, of=self.trial.signer(self._start))
+        reporter.begin(epochs, model, of=self._of)
         self._called = surroundings.place_of_fit()
         if (before := _ENDS.pop(self.trial, None)) is not None and before == (self.trial.attempt, *self._end_of_fit()):
             _REPEATED.add(self._called)
@@ -198,6 +202,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             for sentence in surroundings.advice(self.trial, self.monitor, listed):
                 reporter.advise(sentence)
         owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
+        self._others = [c for c in listed if c is not self]
+        carried.need_own_state(carried.who(self.trial), self._others, self.trial.epoch == 0)
         self._watch = companions.Watch(self.trial.id, owners, ("model/", "layer "), self.__dict__.get("_watch"))
         self._data = companions.Data(self.trial.id)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
@@ -248,7 +254,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Raise NotSupported if an untrained model starts where another one of this attempt ended."""
         trial, model, layers = self.trial, self.model, _trained_layers(self.model)
         attempt, before = _LAYERS.get(trial, (0, layers))
-        new = attempt == trial.attempt and before.isdisjoint(layers) and trial.signer(self._start) is None
+        new = attempt == trial.attempt and before.isdisjoint(layers) and self._of is None
         if new and trial.unit == "epoch" and epoch >= trial.epoch > 0 and _fresh(model):
             raise NotSupported(
                 f"Trial {trial.id} has trained another model to epoch {trial.epoch:g}, and this fit starts an "
@@ -310,8 +316,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return  # the fit was stopped within the epoch
         if _OPTIMIZERS.get(trial, (-1, None))[0] != trial.attempt:
             _OPTIMIZERS[trial] = trial.attempt, weak(getattr(model, "optimizer", None))
-        if (mark := _mark(model)) != self._start:
-            trial.sign(mark)  # a ModelCheckpoint may save this epoch
+        trial.sign(_mark(model))  # a ModelCheckpoint may save this epoch
         if self._rates:
             self._rates.append(surroundings.rate_of(model))
         logs = {} if logs is None else logs
@@ -372,6 +377,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         reporter = self._reporter
         _ENDS[self.trial] = (self.trial.attempt, *self._end_of_fit())
+        carried.leave(self.__dict__.pop("_others", ()))
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and reporter.silent

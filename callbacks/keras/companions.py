@@ -74,7 +74,7 @@ class Watch:
         for path, value, _ in _places(fresh):
             self._marks[path] = objects.mark(value, _parts_of_keras())
             if objects.is_data(self._marks[path]):
-                objects.note(value, trial)
+                objects.note(value, trial, self._marks[path])
 
     @property
     def _owners(self) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from haltune.errors import InvalidInput
 from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
-from ..base import Reporting, framework_bases, over
+from .. import carried
+from ..base import Reporting, framework_bases, of_instance, over
 from ..behind import Behind
 from ..loop import warn_of_ranks
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
@@ -228,6 +229,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
         raise checks.fabric()  # Fabric's only hook after setup_module and setup_optimizers
 
+    @of_instance
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage != "fit":
             return
@@ -358,6 +360,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Handle the end of an epoch, after all hooks of all callbacks and of the module."""
         if not silent(trainer):
             self._epochs += 1
+            self._sign(trainer)
             self._trained = self._position(trainer)
             if not self._by_step:
                 self._find(trainer, TRAINING)
@@ -387,6 +390,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             ranks.first(lambda: _tell_loggers(trainer, self._reporter))
             ranks.first(self._reporter.end_of_fit)
 
+    @of_instance
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if trainer.state.fn == "fit" and not trainer.fast_dev_run and trainer.is_global_zero:
             self._behind.commit()
@@ -395,6 +399,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 with suppress(Exception):  # it would replace the user's exception
                     others = scalars(found.others)
                     self._reporter.report(found.value, found.epoch, others, lap=found.lap, judge=False)
+            if self._snapshot is not None:  # the fit has trained
+                self._sign(trainer)
+                carried.leave(trainer.callbacks)
             self._reporter.fail(exception)
         self._reporter.postpone()
         self._let_go(trainer)
@@ -404,6 +411,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def all_torn_down(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Raise a deferred Ctrl-C or SIGTERM, after the loggers and the other callbacks have ended."""
+        if stage == "fit":
+            carried.leave(trainer.callbacks)
+        if stage == "fit" and self._epochs and self._of is None:
+            self._sign(trainer)  # averaged ones; in a resumed fit they may be those with which other trials start
         self._reporter.leave()
         if trainer.received_sigterm:  # Lightning handles it only within its epochs
             raise SystemExit(128 + signal.SIGTERM)  # a shell's exit code
@@ -483,6 +494,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _continue(self, trainer: Any) -> None:
         """When the first epoch starts, record the attributes of the fit's objects, and set those of the checkpoint."""
         if self._snapshot is None:
+            carried.need_own_state(carried.who(self.trial), trainer.callbacks, self._of is None)
             self._snapshot, changed, self._changed = attributes.Snapshot(trainer, self.trial.id), self._changed, []
             self._beginning.trains(trainer)
             self._streams = resuming.reads_a_stream(trainer)
@@ -509,7 +521,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, checks.first_epoch(trainer))
-        reporter.begin(planned, trainer.lightning_module, starts, self._of)
+        of: int | str | None = self._of
+        if of is None and not shards.sharded(trainer):
+            of = self.trial.signer(resuming.mark(trainer.lightning_module))
+        reporter.begin(planned, trainer.lightning_module, starts, of)
         checks.check_start(trainer, trial)
         if self._fresh.source is None:
             self._foresee(trainer)
@@ -647,6 +662,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._behind.commit()
             behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
             checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)
+
+    def _sign(self, trainer: Any) -> None:
+        """State whose the weights are, which the program may keep: as an object, or in a file."""
+        if trainer.is_global_zero and not silent(trainer) and not shards.sharded(trainer):
+            self.trial.sign(resuming.mark(trainer.lightning_module))
 
     def _need(self, trainer: Any) -> int:
         """Return the bytes of a checkpoint. Raises an error if none can be made, loaded again, or resumed exactly."""

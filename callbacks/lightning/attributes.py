@@ -38,7 +38,7 @@ class Snapshot:
             self._marks[owner] = marks = {n: objects.mark(v, tensors=not _is_data(owner)) for n, v in held.items()}
             for name, value in held.items():
                 if objects.is_data(marks[name]):
-                    objects.note(value, trial)
+                    objects.note(value, trial, marks[name])
         self._frozen = _frozen(trainer.lightning_module)
         self._held = _held_weights(trainer)
 

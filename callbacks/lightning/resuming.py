@@ -14,6 +14,7 @@ from typing import Any
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
+from ..reporter import digest
 from .checks import accumulates, at_boundary, leaves, of_lightning, stateful
 from .internals import given_loaders, loader_epoch, loads_anything
 from .shards import cannot_save, sharded
@@ -200,6 +201,11 @@ def sample(tensors: Mapping[str, Any]) -> dict[str, Any]:
         whole = torch.cat([part.float() for part in here.values()]).cpu()
         found |= zip(here, whole.split([len(part) for part in here.values()]), strict=True)
     return found
+
+
+def mark(module: Any) -> str:
+    """Return the mark of a module's weights, by a sample of each."""
+    return digest(part.numpy() for part in sample(dict(module.named_parameters())).values())
 
 
 def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

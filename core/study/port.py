@@ -42,10 +42,12 @@ from .attempt import Attempt, Failure, Report
 from .judging import answered, record
 from .session import Session
 
+_BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
-_SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[int]]] = WeakKeyDictionary()  # mark of a model -> trials
+# mark of a model -> trials and their folds, which have trained it; none: of the weights with which trials start
+_SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[tuple[int, int]]]] = WeakKeyDictionary()
 
 
 class Port(Attempt):
@@ -91,6 +93,7 @@ class Port(Attempt):
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
     _over_folds = False  # True in a loop over trial.folds(k)
+    _index = 0  # the index of the fold
     _folds_hint = "If its value is the mean over several trainings, write: for fold in trial.folds(k)."
 
     @property
@@ -116,7 +119,11 @@ class Port(Attempt):
     # a fit
 
     def starts(
-        self, model: Any = None, position: float | None = None, of: int | None = None, resume: str = "Resume it there"
+        self,
+        model: Any = None,
+        position: float | None = None,
+        of: int | str | None = None,
+        resume: str = "Resume it there",
     ) -> None:
         """State what a fit trains, and from where. Warns if it is not this trial's state.
 
@@ -126,17 +133,13 @@ class Port(Attempt):
         Args:
             model: The object that it trains. Default: None, not known.
             position: Where it starts, in the study's unit. Default: None, not known.
-            of: The trial whose state it loaded. Default: None, no state, or not known.
+            of: The trial whose state it loaded, or what `signer` returned. Default: None, no state, or not known.
             resume: How this loop resumes, a sentence of the warning. Default: "Resume it there".
 
         Raises:
             NotSupported: If the state is another trial's.
         """
-        if of not in (None, self.id):
-            raise NotSupported(
-                f"This fit of trial {self.id} loaded a state of trial {of}, so it would continue the training of "
-                f"another configuration. {resume}, and let each trial save to a folder of its own."
-            )
+        self._need_own(model, of, resume)
         self._pace = [] if position is None else [(position, 0.0)]
         if model is not None:
             self._same_model = self._model is not None and self._model() is model
@@ -157,10 +160,31 @@ class Port(Attempt):
                 self.restart(position, f"To continue it instead: {resume}. {self._folds_hint}")
         if position is not None:
             self._broken = self._left = None
-        if model is not None and (first := self.trained_before(model)) is not None:
+
+    def _need_own(self, model: Any, of: int | str | None, resume: str = "") -> None:
+        """Raise NotSupported if a fit has the state of another trial; warn if it trains its model object.
+
+        resume: how the fit loads a state; "": it loads none, or that is not known.
+        """
+        first = None if model is None else self.trained_before(model)
+        if isinstance(of, str):
+            raise NotSupported(
+                f"This fit of fold {self._index} of trial {self.id} starts with the weights of {of}, which have "
+                "seen this fold's validation data. Build a model for each fold, within the loop."
+            )
+        if of not in (None, self.id):
+            what, do = f"loaded a state of trial {of}", f"{resume}, and let each trial save to a folder of its own"
+            if first is not None:
+                what, do = f"trains the model object that trial {of} has trained", _BUILD
+            elif not resume:
+                what, do = f"starts with the weights of trial {of}", f"{_BUILD}, or load trial.checkpoint"
+            raise NotSupported(
+                f"This fit of trial {self.id} {what}, so it would continue the training of another configuration. {do}."
+            )
+        if first is not None:
             self.warn(
-                f"Trial {self.id} trains the same model object as trial {first}, with that trial's weights and "
-                "configuration. Build a model for each trial, within the loop, from trial.config.",
+                f"Trial {self.id} trains the same model object as trial {first}, and continues with all that your "
+                f"program does not reset in it. {_BUILD}.",
                 "model",
                 once=True,
             )
@@ -286,19 +310,29 @@ class Port(Attempt):
     def sign(self, mark: Hashable) -> None:
         """State that this trial has trained a model with this mark, such as a digest of its weights.
 
-        A copy of the model and a file that the program saved have the mark, too; see `signer`.
+        A copy of the model and a file that the program saved have the mark, too; see `signer`. Does nothing if a trial
+        has started from its beginning with this mark: several trials may start with the same weights.
         """
-        _SIGNED.setdefault(self._session, {}).setdefault(mark, set()).add(self.id)
+        signed = _SIGNED.setdefault(self._session, {})
+        if signed.get(mark) != set():
+            signed.setdefault(mark, set()).add((self.id, self._index))
 
-    def signer(self, mark: Hashable) -> int | None:
+    def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed, in this process, the mark of the model with which a fit starts, or None.
 
-        This trial if it signed it too: two equal configurations can train equal models. None if it resumes.
+        This trial if it signed it too: two equal configurations can train equal models. None if it resumes. In a fold,
+        the name of another fold of the trial, "fold 0".
         """
-        trials = _SIGNED.get(self._session, {}).get(mark, set())
-        if self.id in trials:
+        signed = _SIGNED.setdefault(self._session, {}).get(mark, set())
+        if (self.id, self._index) in signed:
             return self.id
-        return None if self.checkpoint is not None else min(trials, default=None)
+        if self._checkpoint is not None:
+            return None
+        if not signed:
+            _SIGNED[self._session][mark] = set()
+            return None
+        trial, fold = min(signed)
+        return f"fold {fold}" if trial == self.id else trial
 
     def trained_before(self, model: Any) -> int | None:
         """Return the other trial of the study that trained this model object before, or None."""

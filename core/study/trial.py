@@ -79,6 +79,7 @@ class Trial(Port, KnowsAttributes):
     """
 
     _fold: Fold | None = None  # the one that trains now
+    _training: updates.Training | None = None  # what torch's optimizers train in the block of the trial
     _trains: _Model | None = None  # the model of the last report, if its loop is a plain one and that is known
     _folds_over = False  # all folds that this process is to train have ended
 
@@ -213,7 +214,10 @@ class Trial(Port, KnowsAttributes):
             position = float(self.horizon)  # computed from batches, with a rounding error
         took, validated = timed(seconds, validation, lap)
         paid = None if cost is None else number("cost", cost, positive=None)
-        return self.record(Report(value, position, took, validated, paid, metrics), judge)
+        verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
+        if verdict.stops or self.epoch == self.horizon:
+            self._sign_weights()
+        return verdict
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -331,6 +335,7 @@ class Trial(Port, KnowsAttributes):
                 self.begins_epoch(None)
         finally:
             self._signals.counts = False
+            self._sign_weights()
 
     steps = epochs
 
@@ -385,6 +390,7 @@ class Trial(Port, KnowsAttributes):
             while fold is not None and self.ended is None and not (self.verdict and self.verdict.stops):
                 self._fold, self._over_folds = fold, True
                 yield fold
+                self._sign_weights()
                 fold._close()
                 fold._mark_end()
                 if fold.ended is not None and (fold.index + 1 == fold.count or (self.verdict and self.verdict.stops)):
@@ -441,13 +447,16 @@ class Trial(Port, KnowsAttributes):
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
-        updates.watch()
+        self._training = updates.Training(self._begins_to_train)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._signals.end()  # the trial ends as a whole before a signal does
         self._session.leave(self)
         self._block = None
+        self._sign_weights()
+        if self._training is not None:
+            self._training.ends()
         forgiven = False
         try:
             forgiven = self._end(error)
@@ -458,6 +467,16 @@ class Trial(Port, KnowsAttributes):
             else:
                 self._signals.__exit__(kind, error, None)
         return forgiven
+
+    def _begins_to_train(self, mark: str) -> None:
+        """Raise NotSupported before the first step of a torch optimizer whose weights another trial has trained."""
+        trial = self._fold or self
+        trial._need_own(None, trial.signer(mark))
+
+    def _sign_weights(self) -> None:
+        """State that torch's optimizers have trained their present weights in this trial."""
+        for mark in () if self._training is None else self._training.marks():
+            (self._fold or self).sign(mark)
 
     def _end(self, error: BaseException | None) -> bool:
         """Record how the block ended; return True if the search continues after the error."""
@@ -552,8 +571,8 @@ class Fold(Trial):
     def __init__(self, trial: Trial, index: int, count: int, best: bool) -> None:
         self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
-        self.index, self.count = index, count
-        self._block, self._begins = t._block, t._begins
+        self.index, self.count, self._index = index, count, index
+        self._block, self._begins, self._training = t._block, t._begins, t._training
         self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)
@@ -639,7 +658,11 @@ class Fold(Trial):
     # its reports
 
     def starts(
-        self, model: Any = None, position: float | None = None, of: int | None = None, resume: str = "Resume it there"
+        self,
+        model: Any = None,
+        position: float | None = None,
+        of: int | str | None = None,
+        resume: str = "Resume it there",
     ) -> None:
         before = self.history.furthest_superseded(self.id)
         known = () if before is None else curves(before.metrics, self.goal.metric)
@@ -650,15 +673,15 @@ class Fold(Trial):
                 "so it would continue the training of another fold. Load fold.checkpoint only, and let each fold save "
                 "to a folder of its own."
             )
+        super().starts(model, position, of, resume)
         if model is not None and (first := self._trained_by(model)) is not None:
             self.warn(
                 f"Fold {self.index} of trial {self.id} trains the same model object as fold {first}, and continues "
-                "with its weights, which have seen this fold's validation data. Build a model for each fold, within "
-                "the loop.",
+                "with all that your program does not reset in it, which has seen this fold's validation data. Build a "
+                "model for each fold, within the loop.",
                 "model of folds",
                 once=True,
             )
-        super().starts(model, position, of, resume)
 
     def warn(self, text: str, about: str | None = None, once: bool = False) -> None:
         """Warn in the words of a program that holds a fold."""

@@ -220,6 +220,15 @@ def test_a_misspelt_metric_lists_what_was_logged_and_the_nearest_name(lib):
     assert trial.reports == []
 
 
+def test_the_class_in_place_of_a_callback_says_what_to_write(lib):
+    if lib.name in ("xgboost", "lightgbm"):  # they do not call it; XGBoost itself asks for an instance
+        with pytest.raises((TypeError, AttributeError)):
+            lib.train(lib.callback)
+    else:
+        with pytest.raises(Exception, match=r"HaltuneCallback is a class.* Write HaltuneCallback\(trial\)"):
+            lib.train(lib.callback)
+
+
 @pytest.mark.parametrize("lib", [name for name in FITS if name not in ("catboost", "lightning")], indirect=True)
 def test_two_callbacks_in_one_training_are_an_error_and_one_after_the_other_are_not(lib):
     with pytest.raises(InvalidInput, match=r"holds two HaltuneCallbacks.*Delete one"):

@@ -203,6 +203,16 @@ def test_a_model_that_a_checkpoint_of_another_trial_holds_is_not_trained(tmp_pat
 
 
 @once
+def test_a_model_object_that_another_trial_has_trained_is_refused():
+    s, model = study(trials=2, epochs=3), net()
+    for trial in s:
+        with trial:
+            fit(trial, model=model)
+    assert [t.status for t in s.trials] == ["completed", "failed"]
+    assert "trains the model object that trial 0 has trained" in s.trials[1].error
+
+
+@once
 def test_weights_of_no_trial_are_trained_by_each():
     weights = net().get_weights()
     s = study(trials=2, epochs=3)

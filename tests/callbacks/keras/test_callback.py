@@ -18,6 +18,7 @@ ON_ONE = (
     "keras_metric_names_checks.py",
     "keras_search_checks.py",
     "keras_interruption_checks.py",
+    "../test_carried.py",
 )
 ZOO = "../../foreign/test_zoo.py"  # to import Keras takes longer than its quick programs there
 WHOLE = [  # what is the same on every backend is checked on torch, which is fastest

@@ -196,7 +196,7 @@ def test_a_callback_needs_its_trial_copies_with_it_and_a_subclass_takes_what_it_
             super().__init__(trial)
             self.named = named
 
-    with pytest.raises(TypeError, match="'trial'"):
+    with pytest.raises(InvalidInput, match="each trial needs a callback of its own"):
         HaltuneCallback()
     made = Mine(FakeTrial(), mode="max")
     assert made.named == {"mode": "max"}

@@ -1,6 +1,8 @@
 """A Lightning fit trains its trial's configuration from its trial's state; other states are refused at its start."""
 
 import pytest
+from fits import seed
+from paused_studies import pausing_study
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
@@ -21,8 +23,8 @@ def searching(seed=0):
     return Study(space, Minimize("val_loss"), max_epochs=2, budget="3 trials", seed=seed, policy=RandomSearch())
 
 
-def fit(trial, *others, path=None, trainer=None, **options):
-    trainer = trainer or make_trainer(*others, HaltuneCallback(trial), epochs=2, **options)
+def fit(trial, *others, path=None, trainer=None, epochs=2, **options):
+    trainer = trainer or make_trainer(*others, HaltuneCallback(trial), epochs=epochs, **options)
     trainer.fit(Net(), shuffled(), shuffled(), ckpt_path=path)
     return trainer
 
@@ -75,3 +77,15 @@ def test_a_second_fit_of_another_model_in_an_ended_trial_is_refused_with_the_wor
         fit(trial)
         with pytest.raises(NotSupported, match=r"has ended \(completed\).*another model.*for fold in trial\.folds"):
             fit(trial)
+
+
+def test_an_average_that_has_not_begun_has_the_weights_with_which_other_trials_start():
+    from lightning.pytorch.callbacks import EMAWeightAveraging
+
+    study = pausing_study(at=(1, 2), trials=2, epochs=3, verbose=0)
+    for trial in study:  # it pauses before the average begins, and its module has the average after the fit
+        with trial:
+            seed(7)
+            average = EMAWeightAveraging(update_starting_at_step=7)
+            fit(trial, average, path=trial.checkpoint, epochs=3)
+    assert [t.status for t in study.trials] == ["completed"] * 2

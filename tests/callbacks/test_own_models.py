@@ -1,0 +1,172 @@
+"""A trial trains no model that another trial has trained: refused before an update, in every torch loop."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from fits import FITS  # noqa: E402
+from paused_studies import pausing_study  # noqa: E402
+
+from haltune.callbacks.loop import TrainingLoop  # noqa: E402
+from haltune.errors import NotSupported  # noqa: E402
+
+X = torch.randn(16, 3, generator=torch.Generator().manual_seed(0))
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+
+    def forward(self, x, labels=None):
+        out = self.layer(x)
+        return out if labels is None else {"loss": (out.squeeze(-1) - labels).pow(2).mean(), "logits": out}
+
+
+class Experiment:
+    """A program that keeps its parts as attributes."""
+
+    def __init__(self, net):
+        self.net, self.sgd = net, torch.optim.SGD(net.parameters(), 0.1)
+
+    def train(self, trial):
+        for _ in trial.epochs():
+            trial.report(step(self.net, self.sgd))
+
+
+def step(net, sgd):
+    sgd.zero_grad()
+    loss = (net(X) - X.sum(1, keepdim=True)).pow(2).mean()
+    loss.backward()
+    sgd.step()
+    return loss.item()
+
+
+def plain(trial, net):
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in trial.epochs():
+        if trial.report(step(net, sgd)).stops:
+            break
+
+
+def training_loop(trial, net):
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in (loop := TrainingLoop(trial)):
+        loop.report(step(net, sgd))
+
+
+def by_lightning(trial, net):
+    lib = FITS["lightning"]()
+    lib.attempt(trial, *lib.callbacks(trial), net=lambda: net)
+
+
+def by_transformers(trial, net):
+    lib = FITS["transformers"]()
+    lib.attempt(trial, *lib.callbacks(trial), model=lambda: net)
+
+
+def by_fastai(trial, net):
+    lib = FITS["fastai"]()
+    learn = lib.learner()
+    learn.model = net
+    learn.fit(trial.max_epochs, 0.05, cbs=[lib.callback(trial, "valid_loss")])
+
+
+def lightning_net():
+    from lightning_nets import Net
+
+    return Net()
+
+
+def by_range(trial, net):
+    """Count epochs itself, and keep the net in a dict."""
+    parts = {"net": net}
+    parts["sgd"] = torch.optim.SGD(parts["net"].parameters(), 0.1)
+    for epoch in range(1, trial.max_epochs + 1):
+        if trial.report(step(**parts), epoch=epoch).stops:
+            break
+
+
+LOOPS = {
+    "plain": (plain, Net),
+    "range": (by_range, Net),
+    "attributes": (lambda trial, net: Experiment(net).train(trial), Net),
+    "TrainingLoop": (training_loop, Net),
+    "lightning": (by_lightning, lightning_net),
+    "transformers": (by_transformers, Net),
+    "fastai": (by_fastai, Net),
+}
+
+
+@pytest.fixture(params=LOOPS)
+def program(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if request.param in ("lightning", "transformers", "fastai"):
+        if request.param not in FITS:
+            pytest.skip(f"{request.param} is not installed")
+        FITS[request.param]()
+    train, make = LOOPS[request.param]
+    metric = "eval_loss" if request.param == "transformers" else "val_loss"
+    torch.manual_seed(0)
+    return train, make, pausing_study(at=(), epochs=2, trials=3, metric=metric, verbose=0)
+
+
+def test_a_model_object_that_another_trial_has_trained_is_refused(program):
+    train, make, study = program
+    net = make()
+    with study.ask() as first:
+        train(first, net)
+    trained = copy.deepcopy(net.state_dict())
+    second = study.ask()
+    with second, pytest.raises(NotSupported, match=r"trial 0.*Build a model for each trial"):
+        train(second, net)
+    assert study.trials[1].values.tolist() == []
+    assert all(torch.equal(value, trained[name]) for name, value in net.state_dict().items())
+
+
+def test_the_weights_of_another_trial_are_refused_in_a_model_of_its_own(program):
+    train, make, study = program
+    net, other = make(), make()
+    with study.ask() as first:
+        train(first, net)
+    other.load_state_dict(net.state_dict())
+    second = study.ask()
+    with second, pytest.raises(NotSupported, match=r"(loaded a state|starts with the weights) of trial 0"):
+        train(second, other)
+
+
+@pytest.mark.filterwarnings("ignore:Trial 1 trains the same model object:haltune.errors.HaltuneWarning")
+def test_a_model_whose_weights_are_reset_for_each_trial_is_trained(program):
+    train, make, study = program
+    net = make()
+    start = copy.deepcopy(net.state_dict())
+    for trial in (study.ask(), study.ask()):
+        with trial:
+            net.load_state_dict(start)
+            train(trial, net)
+    assert [t.status for t in study.trials] == ["completed"] * 2
+
+
+def test_a_model_that_the_program_keeps_of_another_trial_is_none_that_this_one_trains():
+    study = pausing_study(at=(), epochs=2, trials=2, verbose=0)
+    for trial in study:
+        with trial:
+            net = Net()
+            sgd = torch.optim.SGD(net.parameters(), 0.1)
+            for _ in trial.epochs():
+                trial.report(step(net, sgd))
+            if trial.id == 0:
+                best, its_sgd = net, sgd
+    assert [t.status for t in study.trials] == ["completed"] * 2
+    assert its_sgd.param_groups[0]["params"][0] is best.layer.weight
+
+
+def test_a_model_object_that_another_fold_has_trained_is_refused(program):
+    train, make, study = program
+    net, trial = make(), study.ask()
+    with trial, pytest.raises(NotSupported, match="fold 1 of trial 0 starts with the weights of fold 0"):
+        for fold in trial.folds(2):
+            train(fold, net)
+    assert study.trials[0].epoch == 1  # fold 0 alone
