@@ -142,9 +142,7 @@ Goal = Maximize | Minimize
 
 def goal_from_json(data: Mapping[str, Any]) -> Goal:
     kind = Maximize if data["goal"] == "maximize" else Minimize
-    given = {
-        name: value for name, value in data.items() if name != "goal"
-    }  # not the options that are newer than the log
+    given = {name: value for name, value in data.items() if name != "goal"}  # a newer option has its default
     return kind(**{**given, "bounds": tuple(given["bounds"]) if given.get("bounds") else None})
 
 
