@@ -13,8 +13,10 @@ the table's best, as a share of the distance from the best to the median final l
 random search reaches the regret that a method has after 10 R, over 10 R. Ranks are those of figure 6: on each table and
 seed 1 for the least regret, ties shared, and their differences have two errors, over seeds and over tables.
 
---tpe: so many searches of Optuna's TPE on each table, too, every training in full; a proposed point becomes the nearest
-row that was not tried yet. The hyperparameters are those of ../search/recorded.py.
+--tpe, --smac: so many searches of a rival on each table, too, every training in full. A point that Optuna's TPE
+proposes becomes the nearest row that was not tried yet. SMAC is its rule (Hutter et al. 2011) over the rows: a forest
+of ten trees, the largest expected improvement by the mean and the deviation of the trees, every second row at random.
+The hyperparameters are those of ../search/recorded.py.
 
 Then, of 27 drawn curves: z_SH of theorem 8 for an epsilon of 0.2, the budget of corollary 9 for its least epsilon
 (delta = 0.1), and the budget that was needed, as multiples of R. FOLDER, or HALTUNE_DATA, holds the files.
@@ -33,7 +35,7 @@ import numpy as np
 from command_line import command_line, data_file
 from numpy.typing import NDArray
 from paired import cell
-from scipy.stats import rankdata
+from scipy.stats import norm, rankdata
 
 sys.path.append(str(Path(__file__).parents[1] / "search"))
 from recorded import load_kinds
@@ -109,24 +111,46 @@ def at(costs: Array, best: Array, mark: float) -> Array:
     return np.asarray(best[:, np.searchsorted(costs, mark * (1 + 1e-9), side="right") - 1])
 
 
-def tpe(losses: Array, points: Array, seeds: int) -> Array:
-    """Return the regrets (seeds, MARKS) of Optuna's TPE, which trains every configuration in full."""
+def tpe(losses: Array, points: Array, seed: int) -> list[float]:
+    """Return the final losses that Optuna's TPE finds, one after the other."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    found = []
-    for seed in range(seeds):
-        study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-        free, seen = np.ones(len(points), dtype=bool), []
-        for _ in range(max(MARKS)):
-            trial = study.ask()
-            point = np.array([trial.suggest_float(f"u{i}", 0.0, 1.0) for i in range(points.shape[1])])
-            row = int(np.where(free, np.square(points - point).sum(axis=1), np.inf).argmin())
-            free[row] = False
-            seen.append(losses[row, -1])
-            study.tell(trial, losses[row, -1])
-        found.append(np.minimum.accumulate(seen)[np.array(MARKS) - 1])
-    return np.array(found)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    free, seen = np.ones(len(points), dtype=bool), []
+    for _ in range(max(MARKS)):
+        trial = study.ask()
+        point = np.array([trial.suggest_float(f"u{i}", 0.0, 1.0) for i in range(points.shape[1])])
+        row = int(np.where(free, np.square(points - point).sum(axis=1), np.inf).argmin())
+        free[row] = False
+        seen.append(losses[row, -1])
+        study.tell(trial, losses[row, -1])
+    return seen
+
+
+def smac(losses: Array, points: Array, seed: int) -> list[float]:
+    """Return the final losses that SMAC's rule finds, one after the other."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    rng = np.random.default_rng(seed)
+    free, tried, seen = np.ones(len(points), dtype=bool), list[int](), list[float]()
+    for step in range(max(MARKS)):
+        rows = np.flatnonzero(free)
+        row = int(rng.choice(rows))
+        if step >= 2 and step % 2 == 0:
+            forest = RandomForestRegressor(10, min_samples_split=3, max_features=5 / 6, random_state=step)
+            forest.fit(points[tried], seen)
+            each = np.array([tree.predict(points[rows]) for tree in forest.estimators_])
+            mean, deviation = each.mean(axis=0), np.maximum(each.std(axis=0), 1e-9)
+            z = (min(seen) - mean) / deviation
+            row = int(rows[(deviation * (z * norm.cdf(z) + norm.pdf(z))).argmax()])
+        free[row] = False
+        tried.append(row)
+        seen.append(losses[row, -1])
+    return seen
+
+
+RIVALS = {"TPE": tpe, "SMAC": smac}
 
 
 def ranks(found: dict[str, dict[str, tuple[Array, Array]]], mark: float) -> None:
@@ -147,6 +171,7 @@ def ranks(found: dict[str, dict[str, tuple[Array, Array]]], mark: float) -> None
 def main() -> None:
     parser = command_line(__doc__, 400, f"{TEXT} and {OTHERS}")
     parser.add_argument("--tpe", type=int, default=0, help="searches of Optuna's TPE on each table")
+    parser.add_argument("--smac", type=int, default=0, help="searches of SMAC's rule on each table")
     args = parser.parse_args()
     found = {name: {m: regrets(loss, args.seeds, m) for m in METHODS} for name, loss in tables(args.data).items()}
     print(
@@ -158,8 +183,9 @@ def main() -> None:
         error = np.sqrt(each.var(axis=2, ddof=1).sum(axis=0) / args.seeds) / len(each)
         cells = [f"{mean:.4f}±{e:.4f}" for mean, e in zip(each.mean(axis=(0, 2)), error, strict=True)]
         print(f"{method:60s}" + "".join(f"{cell:>15s}" for cell in cells), flush=True)
-    if args.tpe:
-        show_tpe(found, args.data, args.tpe)
+    for name, seeds in (("TPE", args.tpe), ("SMAC", args.smac)):
+        if seeds:
+            show_rival(name, found, args.data, seeds)
     ahead = [
         sum(at(*own["Hyperband"], m).mean() < at(*own["random_2x"], m).mean() for own in found.values()) for m in MARKS
     ]
@@ -174,21 +200,30 @@ def main() -> None:
         print(f"{name:34s}" + "".join(f"{value:>12.1f}" for value in budgets(loss, min(args.seeds, 10))), flush=True)
 
 
-def show_tpe(found: dict[str, dict[str, tuple[Array, Array]]], folder: Path | None, seeds: int) -> None:
-    """Print the mean regrets of TPE, and what Hyperband has less than TPE, with both errors."""
+def show_rival(name: str, found: dict[str, dict[str, tuple[Array, Array]]], folder: Path | None, seeds: int) -> None:
+    """Print the mean regrets of a rival, and what Hyperband has less, with both errors."""
     points = {task.name: task.points for own in load_kinds(str(folder) if folder else None).values() for task in own}
-    losses = tables(folder)
-    each = np.array([tpe(losses[name], points[name.split("/", 1)[-1]], seeds) for name in found])
+    losses, marks = tables(folder), np.array(MARKS) - 1
+    each = np.array(
+        [
+            [
+                np.minimum.accumulate(RIVALS[name](losses[t], points[t.split("/", 1)[-1]], seed))[marks]
+                for seed in range(seeds)
+            ]
+            for t in found
+        ]
+    )  # tables, seeds, marks
     band = np.array([[at(*own["Hyperband"], m) for m in MARKS] for own in found.values()])
     error = np.sqrt(each.var(axis=1, ddof=1).sum(axis=0) / seeds) / len(each)
     rest = np.sqrt(band.var(axis=2, ddof=1).sum(axis=0) / band.shape[2]) / len(each)
     mean = each.mean(axis=(0, 1))
     print(
-        f"{f'TPE, {seeds} seeds':60s}" + "".join(f"{f'{m:.4f}±{e:.4f}':>15s}" for m, e in zip(mean, error, strict=True))
+        f"{f'{name}, {seeds} seeds':60s}"
+        + "".join(f"{f'{m:.4f}±{e:.4f}':>15s}" for m, e in zip(mean, error, strict=True))
     )
     less, both = band.mean(axis=(0, 2)) - mean, np.hypot(error, rest)
     cells = [f"{d:+.3f} ({d / e:+.1f})" for d, e in zip(less, both, strict=True)]
-    print(f"{'Hyperband minus TPE (in standard errors)':60s}" + "".join(f"{one:>15s}" for one in cells), flush=True)
+    print(f"{f'Hyperband minus {name} (in standard errors)':60s}" + "".join(f"{one:>15s}" for one in cells), flush=True)
 
 
 def speedup(own: dict[str, tuple[Array, Array]], method: str) -> str:
