@@ -68,7 +68,8 @@ class Unsaved(Portable):
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
         carried.need_own_state(self._who, self._trainer.callback_handler.callbacks, not self._resumes)
         self._loader, self._generators = train_dataloader, {}
-        if self._trainer.is_deepspeed_enabled:  # which does not pause
+        plugin = getattr(self._trainer.accelerator.state, "deepspeed_plugin", None)
+        if plugin is not None and plugin.zero_stage == 3:  # which does not pause
             return
         self._generators = generators_in(*parts_of(train_dataloader))
         inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's

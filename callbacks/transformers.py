@@ -69,8 +69,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     loss and ranks full trainings by evaluations, which can be rare. The Trainer then also logs at each evaluation and
     at the last step.
 
-    With save_only_model, save_strategy="best" and DeepSpeed a pause is declined, with one warning. Under FSDP every
-    rank writes its part, and `consolidate` (haltune.callbacks.sharded) makes one file from a sharded checkpoint.
+    With save_only_model, save_strategy="best" and ZeRO 3 of DeepSpeed a pause is declined, with one warning. Under FSDP
+    and ZeRO 1 and 2 every rank writes its part, and `consolidate` (haltune.callbacks.sharded) makes one file from a
+    sharded checkpoint of FSDP.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
@@ -121,6 +122,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _counts = ("epoch", "step", "token")
     _pass_began: int
     _sharding: str | None  # what spreads the model over ranks
+    _unable: str | None  # why its checkpoints do not have the whole state
     _logs: int
     _unreported: tuple[float, float] | None
     _passes: int
@@ -153,6 +155,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 "include_num_input_tokens_seen=True)."
             )
         self._sharding = _sharding(trainer, args)
+        self._unable = _unable(trainer) if self._sharding == "DeepSpeed" else None
         self._by_log = self._of_training(args)
         if self._by_log:
             self._check_logs(args, state)
@@ -170,7 +173,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             torch_ranks().once(lambda: self.trial.restart(position, _RETRY))
         torch_ranks().once(lambda: self._reporter.begin(planned, model, position, of))
         if trainer is not None:
-            if loaded and self._sharding == "FSDP":
+            if loaded and self._sharding:
                 fsdp.load_rest(trainer, Path(str(path)))
             self._watch(trainer, loaded)
         over = torch_ranks().once(lambda: self._reporter.verdict is not None)
@@ -282,7 +285,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._advise_other_weights()
         if self._takes and self._reported == state.global_step:
             self._takes = False
-            if self._sharding == "FSDP":
+            if self._sharding:
                 fsdp.write_buffers(source, [others["model"]])
             torch_ranks().gather(None)  # each has written its part
             ends = self._ends(state, control)  # by a later callback
@@ -304,7 +307,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _start(self, step: int = 0) -> None:
         self._first_step: int = step  # optimizer steps before this training
-        self._sharding = None
+        self._sharding = self._unable = None
         self._has_length = True  # the training data have a length, so the Trainer knows the steps of an epoch
         self._pass_began = step  # steps before the present pass over the data
         self._passes = 0  # ended passes over the data
@@ -509,9 +512,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Return why the Trainer writes no checkpoint when haltune asks for one; None if it does."""
         if args.save_strategy == "best":  # then the Trainer ignores requests to save
             return "with save_strategy='best' the Trainer saves at no other time (use 'epoch' or 'no')"
-        if self._sharding == "DeepSpeed":
-            return "its checkpoints are sharded by DeepSpeed, which haltune cannot take over"
-        return None
+        return self._unable
 
     def _loads_another(self, args: Any, state: Any) -> bool:
         """Return whether the Trainer ends with the model of another step than that of the value that counts."""
@@ -671,6 +672,14 @@ def _sharding(trainer: Any, args: Any) -> str | None:
     if args.deepspeed if trainer is None else trainer.is_deepspeed_enabled:
         return "DeepSpeed"
     return "FSDP" if (args.fsdp if trainer is None else trainer.is_fsdp_enabled) else None
+
+
+def _unable(trainer: Any) -> str | None:
+    """Return why checkpoints under DeepSpeed may lack a part of the state; None for ZeRO 1 and 2 in memory."""
+    plugin = None if trainer is None else trainer.accelerator.state.deepspeed_plugin
+    if plugin is None or plugin.zero_stage not in (1, 2) or "nvme" in json.dumps(plugin.deepspeed_config, default=str):
+        return "under DeepSpeed haltune knows the whole state of ZeRO 1 and 2 only (and none on NVMe)"
+    return None
 
 
 def _room(folder: str, model: Any, optimizer: Any, sharded: bool) -> int:

@@ -59,6 +59,7 @@ IN_A_PROCESS = {
     "howto/own_callbacks.md": ("keras", {}),
     "howto/steps.md": ("keras", {'"8 trials"': '"3 trials"'}),
     "scale/ray.md": ("ray", {}),
+    "scale/ray_train.md": ("ray.train", {"ray.init()": "ray.init(num_cpus=2, include_dashboard=False)"}),
 }
 ELSEWHERE = {"howto/hydra.md", "howto/unedited.md", "coming_from.md"}  # tests/foreign/test_*.py, tests/test_docs.py
 SHOWN = {  # part of the page's output on the terminal

@@ -25,7 +25,7 @@ from haltune.callbacks.objects import local
 from haltune.callbacks.transformers import HaltuneCallback
 
 CUDA = "cuda" in sys.argv
-if CUDA:  # otherwise Accelerate takes it for a single process
+if CUDA or "deepspeed" in sys.argv:  # otherwise Accelerate takes it for a single process
     os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
 WAYS = {"fsdp1": (1, "SHARDED_STATE_DICT"), "fsdp2": (2, "SHARDED_STATE_DICT"), "whole": (2, "FULL_STATE_DICT")}
 if CUDA:  # on the CPU, FSDP of the first version frees what it is to collect
@@ -47,22 +47,32 @@ class Net(torch.nn.Module):
         return {"loss": (out - labels).pow(2).mean(), "logits": out}
 
 
+def fsdp(version, kind):
+    own = {} if CUDA or version == 2 else {"sync_module_states": False}  # which needs a GPU
+    return {"fsdp": True, "fsdp_config": {"version": version, "state_dict_type": kind} | own}
+
+
+def zero(stage):
+    sizes = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
+    config = {"zero_optimization": {"stage": int(stage)}, "zero_allow_untested_optimizer": True}
+    return {"deepspeed": config | dict.fromkeys(sizes, "auto")}
+
+
 def train(trial, folder, way, **options):
     """Train; return this rank's part of the weights, and its buffers."""
-    version, kind = WAYS[way]
     AcceleratorState._reset_state()
     torch.manual_seed(0)
-    net, own = Net(), {} if CUDA or version == 2 else {"sync_module_states": False}  # which needs a GPU
+    net = Net()
     arguments = TrainingArguments(
         output_dir=str(folder / f"run-{trial.id}"), num_train_epochs=4, per_device_train_batch_size=2, use_cpu=not CUDA,
-        fsdp=True, fsdp_config={"version": version, "state_dict_type": kind} | own, learning_rate=trial.config["lr"],
+        learning_rate=trial.config["lr"], **(zero(way) if way not in WAYS else fsdp(*WAYS[way])),
         report_to="none", disable_tqdm=True, save_strategy="no", logging_strategy="no", seed=3,
         **{"eval_strategy": "epoch"} | options,
     )  # fmt: skip
     trainer = Trainer(
         net, arguments, train_dataset=rows(16), eval_dataset=rows(8, 1), callbacks=[HaltuneCallback(trial)]
     )
-    assert trainer.is_fsdp_enabled
+    assert trainer.is_fsdp_enabled == (way in WAYS) != trainer.is_deepspeed_enabled
     trainer.train(resume_from_checkpoint=trial.checkpoint)
     found = [*trainer.model.parameters(), *trainer.model.buffers()]
     return [float(value) for tensor in found for value in local(tensor).flatten()]
@@ -115,7 +125,21 @@ def straight(folder):
     return search(folder, "fsdp2", "straight", ())
 
 
-PROGRAMS = {"fits": fits, "killed": killed, "straight": straight}
+def deepspeed(folder):
+    """ZeRO 1 and 2, trained straight and with two pauses, and ZeRO 3, which does not pause."""
+    steps = {"unit": "step", "epochs": 16, "eval_strategy": "steps", "eval_steps": 3}
+    told = {"3": search(folder, "3", "declined", (1,))}
+    for stage in ("1", "2"):
+        told[stage] = {
+            "straight": search(folder, stage, "straight", ()),
+            "paused": search(folder, stage, "paused", (1, 3)),
+            "steps straight": search(folder, stage, "steps straight", (), **steps),
+            "steps paused": search(folder, stage, "steps paused", (3, 9), **steps),
+        }
+    return told
+
+
+PROGRAMS = {"deepspeed": deepspeed, "fits": fits, "killed": killed, "straight": straight}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[2])

@@ -77,3 +77,15 @@ def test_a_rank_that_is_killed_while_a_trainer_saves_leaves_the_checkpoint_befor
     (straight := tmp_path / "straight").mkdir()
     assert [rank["weights"] for rank in told] == [rank["weights"] for rank in start(straight, "straight")]
     assert told[0]["attempts"] == 4
+
+
+@pytest.mark.slow
+def test_a_trainer_under_deepspeed_resumes_digit_for_digit_or_does_not_pause(tmp_path):
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+    for told in start(tmp_path, "deepspeed"):
+        assert told["3"]["attempts"] == 1
+        for stage in ("1", "2"):
+            for unit in ("", "steps "):
+                straight, paused = told[stage][f"{unit}straight"], told[stage][f"{unit}paused"]
+                assert (straight["attempts"], paused["attempts"]) == (1, 3)
+                assert (straight["values"], straight["weights"]) == (paused["values"], paused["weights"])
