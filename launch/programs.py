@@ -98,7 +98,8 @@ class Program:
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
                     "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out."
                 )
-        self.config.text({}, {})
+        if CONFIG in used or self.config != ConfigFile():  # a program without the file needs no PyYAML
+            self.config.text({}, {})
         if CONFIG in used:
             self.config.text(dict.fromkeys(problem.space.parameters, 0), self.config.values)
         if self.metrics is None:

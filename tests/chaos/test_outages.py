@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import chaos
-import psycopg
 import pytest
 import sqlalchemy as sa
 from facts import folded, image_of
@@ -25,6 +24,8 @@ from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import StoreAway
 from haltune.log.events import Reported, Started
 from haltune.store.postgres import PostgresStore
+
+psycopg = pytest.importorskip("psycopg")
 
 
 @pytest.fixture(scope="module")

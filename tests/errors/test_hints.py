@@ -41,6 +41,8 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Int(1, 10, step=2), r"Int has no argument step=: there are no steps. Choice\("),  # type: ignore[call-arg]
     (lambda: Choice(categories=["a", "b"]), r"one list: Choice\(\["),  # type: ignore[call-arg]
     (lambda: Choice("a", "b"), r"you gave 2: the options are one list: Choice\(\["),  # type: ignore[call-arg]
+    (lambda: Float(0.0, 1.0, 0.1), "Float takes 2 values without a name, and you gave 3: pass others by name, log="),  # type: ignore[call-arg]
+    (lambda: Study(X, "acc", max_epoch=3), "Study has no argument max_epoch=: use max_epochs="),  # type: ignore[call-overload]
     (lambda: ended().optimize(lambda trial: 0.5, n_jobs=4), r"workers=4 .* 'search.db'.*not in a notebook's cell"),  # type: ignore[call-arg]
     (lambda: Space(x=Float(0.0, 1.0)), r"one dict: Space\("),  # type: ignore[call-arg]
     (lambda: Budget(n_trials=20), "trials=20"),  # type: ignore[call-arg]
@@ -76,6 +78,8 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: C
         (lambda: ended().best, "step", r"\.epoch, in the study's unit"),
         (lambda: haltune, "create_study", r"Study\(\.\.\.\)"),
         (lambda: policies, "ASHA", r"asynchronous=True"),
+        (lambda: policies, "HyperBand", r": use Hyperband\(\)$"),
+        (a_trial, "hp", r": use \.config$"),
     ],
 )
 def test_an_attribute_of_another_tool_is_answered_with_the_word_for_it(

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 import sqlalchemy as sa
 from postgres import Server
@@ -24,6 +23,8 @@ from haltune.errors import StoreAway, StoreError, StudyMismatch
 from haltune.log.events import Reported
 from haltune.store.open import open_store
 from haltune.store.sql import shown
+
+psycopg = pytest.importorskip("psycopg")
 
 
 def opened(store: Any, **more: Any) -> Study:

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,8 @@ def server(flushes: bool = False) -> Iterator[Server]:
     flushes: to the disk. Not in tests: a server that is killed, not the machine, loses without it only what it
     had not handed to the system yet.
     """
+    if find_spec("psycopg") is None:
+        raise LookupError("psycopg is not installed: pip install 'psycopg[binary]'")
     found = programs()
     if found is None or (os.getuid() == 0 and not _known("postgres")):
         raise LookupError(ADVICE)
