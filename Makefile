@@ -62,22 +62,22 @@ docs:
 	@$(PY) -m mkdocs build --strict --quiet
 	@echo 'build/docs/index.html'
 
-# draws the figures of the documentation anew, by haltune's own code
+# draws the figures of the documentation again, by haltune's own code
 figures:
 	$(call environment,docs)
 	@for script in $(filter-out docs/figures/drawing.py,$(wildcard docs/figures/*.py)); do $(PY) $$script || exit 1; done
 
-# runs the programs of the gallery anew, and writes its page
+# runs the programs of the gallery again, and writes its page
 gallery:
 	$(call environment,dev)
 	$(PY) docs/site/gallery.py
 
-# runs the program of the README anew, and draws its moving picture
+# runs the program of the README again, and draws its moving picture
 film:
 	$(call environment,dev)
 	$(PY) docs/site/film.py
 
-# runs the notebooks of the documentation anew, and keeps what their cells show
+# runs the notebooks of the documentation again, and keeps the output of their cells
 notebooks:
 	$(call environment,dev)
 	$(PY) docs/site/cells.py
@@ -98,7 +98,7 @@ gpu:
 	$(call environment,dev)
 	$(PY) -m pytest -q -m gpu tests/callbacks $(ARGS)
 
-# Torch, scikit-learn, Ray and what builds on them take longer to import than most tests: one process does, beside all
+# Torch, scikit-learn, Ray and what builds on them take longer to import than most tests: one process does, next to all
 # others. Those collect all other tests, and import none (tests/test_habits.py). They take a file each, so that what its
 # tests share is made once, and the files of tests/conftest.py's LONGEST first.
 # Keras is tested in processes of its own, which the others start.

@@ -33,6 +33,7 @@ from . import fsdp
 from .changes import Attributes, Print, differences, extras, fingerprint, known_of, own_parts, parts_of, set_extras
 from .loop import TrainingLoop, other_ranks
 from .objects import of_library, of_program
+from .reporter import ordinary_errors
 
 
 class AcceleratedLoop(TrainingLoop):
@@ -208,7 +209,8 @@ class AcceleratedLoop(TrainingLoop):
             raise other_ranks(self.trial.id, processes, ranks.size)
         ranks.once(lambda: fsdp.check(folder))
         held = self._accelerator
-        held.load_state(folder)
+        with ordinary_errors():
+            held.load_state(folder)
         if fsdp.plugin(held) is not None:
             fsdp.load_optimizers(held, held._optimizers, held._models, folder)
             fsdp.load_buffers(folder, held._models)

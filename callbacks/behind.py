@@ -17,7 +17,7 @@ from typing import Any
 from haltune._utils.disk import discard
 from haltune.ranks import torch_ranks
 
-from .reporter import Reporter
+from .reporter import Reporter, ordinary_errors
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class Behind:
         def commit() -> None:
             began = time.monotonic()
             try:
-                written.work.result() if ready is None else ready(written.work, written.path)
+                with ordinary_errors():
+                    written.work.result() if ready is None else ready(written.work, written.path)
             except Exception:
                 torch_ranks().first(lambda: discard(written.path))
                 raise

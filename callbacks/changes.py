@@ -1,4 +1,4 @@
-"""What changes in a training besides the weights, to save it or to say that it cannot be saved.
+"""Changes in a training other than those of the weights, to save them or to report that they cannot be saved.
 
 `Attributes` follows the attributes of the program's objects, such as callbacks. `extras` returns what a torch
 model holds that is not in its state_dict. `fingerprint` shows whether weights are others.
@@ -20,14 +20,14 @@ from .reporter import digest
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
 _OF_TORCH = ("training", "call_super_init", "_is_full_backward_hook")
-_SAMPLED = 64  # elements of a tensor in a fingerprint, besides its sum
+_SAMPLED = 64  # elements of a tensor in a fingerprint, in addition to its sum
 
 Found = Mapping[str, Mapping[str, Any]]
 Owners = Iterable[tuple[str, Any]]
 
 
 class Attributes:
-    """What tells whether attributes of a program's objects have changed since they were first seen.
+    """Record of the attributes of a program's objects, to detect changes since they were first seen.
 
     Of all methods: owners are the objects with their names; saved are the models and optimizers of the checkpoint.
     trial: of the fit. skip: names of attributes that frameworks set.
@@ -115,7 +115,7 @@ def _storages(saved: Iterable[Any]) -> set[int]:
 
 
 class Print:
-    """What tells whether an object has changed: a sample of its tensors, the numbers in it.
+    """Fingerprint of an object, to detect changes: a sample of its tensors, and its numbers.
 
     known: ids of the objects that the checkpoint has: see `known_of`.
     """

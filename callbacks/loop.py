@@ -36,7 +36,7 @@ from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 
 from .behind import Behind, copied
-from .reporter import Reporter
+from .reporter import Reporter, ordinary_errors
 
 
 class TrainingLoop:
@@ -416,7 +416,8 @@ def together(work: Callable[[], object]) -> None:
     """Do the work on every rank of torch's group. If it fails on one, raise OSError with its text on all."""
     failure = None
     try:
-        work()
+        with ordinary_errors():
+            work()
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     for found in torch_ranks().gather(failure):

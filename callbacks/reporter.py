@@ -19,8 +19,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -269,15 +269,15 @@ class Reporter:
         elif planned is not None and horizon is not None and planned != horizon:
             full = length_argument(trial.unit)
             why = (
-                f"trials are compared at {self._at(horizon)}, and haltune stops them earlier"
+                f"the search compares final values at {self._at(horizon)}"
                 if planned < horizon
                 else f"the search's {full} is {horizon}: haltune ends each fit there, before the end of a "
                 "learning-rate schedule"
             )
-            unless = "Unless another fit of the trial follows: g" if planned < horizon else "G"
+            unless = " If another fit of this trial follows, ignore this warning." * (planned < horizon)
             set_it = f", or set {full}={planned:g} in the search" if float(planned).is_integer() else ""
             self.advise(
-                f"This fit plans {plural(planned, trial.unit)}, but {why}. {unless}ive the loop trial.{full}{set_it}.",
+                f"This fit plans {plural(planned, trial.unit)}, but {why}. Give the loop trial.{full}{set_it}.{unless}",
                 "horizon",
             )
         self.starts(position, model, of)
@@ -391,7 +391,7 @@ class Reporter:
 
     def _is_new(self, epoch: float) -> bool:
         if not self.ended and self.verdict is None and self.trial.goes_back(epoch):
-            self.trial.restart(advice=f"If it was to continue: {self.resume_hint}.")
+            self.trial.restart(advice=f"To continue it instead: {self.resume_hint}.")
             self._restarted()
         self._last = max(self._last, float(self.trial.epoch))
         horizon = self.trial.horizon
@@ -563,7 +563,8 @@ class Reporter:
         keeps: the state is only for the user, so no pause depends on it. over: see `decline`.
         """
         try:
-            saving()
+            with ordinary_errors():
+                saving()
         except LeaseLost as error:
             self._lost(error)
         except Exception as error:
@@ -780,3 +781,18 @@ def _named(value: Any) -> str:
     text = repr(value)
     kind = value.__name__ if isinstance(value, type) else type(value).__name__
     return f"{text} ({kind})" if len(text) <= 60 else f"an object of type {kind}"
+
+
+@contextmanager
+def ordinary_errors() -> Iterator[None]:
+    """Raise an OSError in place of the error of torch.distributed.checkpoint, which is not an Exception.
+
+    A disk that is full on one rank would end the training on all ranks otherwise.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "CheckpointException":
+            raise
+        rank, (cause, _) = next(iter(error.failures.items()))  # type: ignore[attr-defined]
+        raise OSError(f"rank {rank}: {type(cause).__name__}: {cause}") from error

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from haltune.study import Trial
 from .behind import copied
 from .changes import fingerprint
 from .loop import TrainingLoop, together, warn_of_ranks
+from .reporter import ordinary_errors
 
 __all__ = ["ShardedLoop", "consolidate"]
 
@@ -245,7 +247,8 @@ class ShardedLoop(TrainingLoop):
         # was frozen later has a state, and one that is not trained yet has none.
         with _trainable(self._model, _with_state(folder) if self._optimizers else None):
             state = self._state()
-            dcp.load(state, checkpoint_id=folder)
+            with _unreadable_as(folder):
+                dcp.load(state, checkpoint_id=folder)
             for name, value in _plain_values(state):
                 if name in own:
                     value.copy_(own[name])
@@ -324,11 +327,15 @@ def read_mark(folder: Path) -> dict[str, Any]:
 
 
 def check_parts(folder: Path) -> None:
-    """Raise InvalidInput if DCP's list of files cannot be read, or if a file that it names is missing."""
-    metadata = _metadata(folder)
-    files = {info.relative_path for info in (metadata.storage_data or {}).values()}
-    if missing := sorted(name for name in files if not (folder / name).is_file()):
-        raise _unreadable(folder, FileNotFoundError(f"{missing[0]} is missing"))
+    """Raise InvalidInput if DCP's list of files cannot be read, or if a file that it names is missing or cut short."""
+    ends: dict[str, int] = {}  # the bytes that each file has at least
+    for info in (_metadata(folder).storage_data or {}).values():
+        ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
+    for name, end in sorted(ends.items()):
+        if (size := disk.length(folder / name)) is None:
+            raise _unreadable(folder, FileNotFoundError(f"{name} is missing"))
+        if size < end:
+            raise _unreadable(folder, EOFError(f"{name} has {size} of {end} bytes"))
 
 
 def _metadata(folder: Path) -> Any:
@@ -337,6 +344,16 @@ def _metadata(folder: Path) -> Any:
     try:
         return FileSystemReader(folder).read_metadata()
     except Exception as error:  # of a pickle that is cut short
+        raise _unreadable(folder, error) from error
+
+
+@contextmanager
+def _unreadable_as(folder: Path) -> Iterator[None]:
+    """Raise InvalidInput if a part of a folder cannot be read in the block."""
+    try:
+        with ordinary_errors():
+            yield
+    except OSError as error:
         raise _unreadable(folder, error) from error
 
 
@@ -364,7 +381,8 @@ def _read_part(folder: Path, part: str, own: Path | None = None) -> dict[str, An
         sized = hasattr(found, "size")
         state[key] = torch.empty(found.size, dtype=found.properties.dtype) if sized else None
     alone = {"no_dist": True} if not torch_ranks().alone else {}
-    dcp.load(state, checkpoint_id=folder, **alone)
+    with _unreadable_as(folder):
+        dcp.load(state, checkpoint_id=folder, **alone)
     differ = _of_first_rank(own or folder)
     state |= {key: differ[n] for key, name in names.items() for n in (key, name) if n in differ}
     return {name: state[key] for key, name in names.items()}
@@ -464,13 +482,13 @@ def load_parts(file: Path) -> dict[str, dict[str, Any]]:
 
     try:
         found: dict[str, dict[str, Any]] = torch.load(file, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise _unreadable(file.parent, error) from error
-    except Exception as error:
+    except pickle.UnpicklingError as error:
         raise NotSupported(
             "a state of also= has other things than numbers, texts and tensors, and torch does not load it by default "
             f"({one_line(error)})"
         ) from error
+    except Exception as error:  # of a file that is missing or cut short
+        raise _unreadable(file.parent, error) from error
     return found
 
 

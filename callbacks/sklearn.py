@@ -28,7 +28,7 @@ from .reporter import nearest, need_trial, trains_another
 
 _SUFFIX = ".skops"
 _AUTO = 10_000  # samples; with more, early_stopping="auto" stops a histogram gradient boosting
-_TRUSTED = (  # arrays of numbers, besides what skops trusts by default; a changed tree may read beyond its arrays
+_TRUSTED = (  # arrays of numbers, beyond those that skops trusts by default; a changed tree may read beyond its arrays
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
     "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
     "sklearn.tree._tree.Tree",
@@ -222,7 +222,7 @@ class _Iterations:
         with self._loop.validation():
             value = self._score(self.model)
         if self._loop.report(value) or epoch == self._loop.trial.horizon:
-            self.opens()  # a pause that is declined goes on
+            self.opens()  # after a declined pause the training continues
         return False
 
 

@@ -215,7 +215,7 @@ class Unsaved(Portable):
         return own_parts(getattr(self._loader, "base_dataloader", self._loader))  # within Accelerate's
 
     def _others(self) -> dict[str, Print]:
-        """Return what tells whether further models and optimizers of a user's Trainer have changed.
+        """Return fingerprints of further models and optimizers of a user's Trainer, to detect changes.
 
         The class of transformers sets most other attributes.
         """

@@ -547,7 +547,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         of_transformers = type(trainer).__module__ == "transformers.trainer"
         unknown = of_transformers and not logged & {*self._in_training}
         if args.eval_strategy == "no" and (self.monitor.startswith("eval_") or unknown) and self._reporter.silent:
-            raise missing(self.monitor, sorted(logged), "without evaluations", _EVALUATE, guess=False)
+            raise missing(self.monitor, sorted(logged), "because this training never evaluates", _EVALUATE, guess=False)
 
     @staticmethod
     def _plain(trainer: Any) -> bool:
@@ -664,7 +664,7 @@ def _still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
 
 
 def _sharding(trainer: Any, args: Any) -> str | None:
-    """Return what spreads the model over ranks, "FSDP" or "DeepSpeed". Without a Trainer, its arguments tell it.
+    """Return what spreads the model over ranks, "FSDP" or "DeepSpeed". Without a Trainer, read it from its arguments.
 
     Accelerate can turn both on by variables of the environment, without an argument.
     """

@@ -55,7 +55,7 @@ from typing import Any, TypeVar
 from haltune import policies
 from haltune._utils.checks import check_counts
 from haltune.display import one_line
-from haltune.errors import HaltuneError, InvalidInput, InvalidSpace
+from haltune.errors import HaltuneError, InvalidInput, InvalidSpace, documented
 from haltune.launch.metric_logs import Metrics
 from haltune.launch.placeholders import ConfigFile
 from haltune.launch.programs import Program
@@ -140,7 +140,12 @@ def read(path: str | Path) -> StudyFile:
         raise InvalidInput(f"{path} is not a study file, which is text in UTF-8: {error}") from error
     except RecursionError as error:
         raise InvalidInput(f"{path}: lists or tables are nested too deep.") from error
-    except (OSError, ValueError) as error:  # ValueError: wrong TOML, number or path
+    except FileNotFoundError as error:
+        how = documented("reference/study_file")
+        raise InvalidInput(f"there is no study file {path}. Give the path of one, or write it: {how}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{path} is not valid TOML: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: wrong number or path
         raise InvalidInput(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     return reader.read()
 

@@ -51,7 +51,8 @@ _EPOCHS = "max_epochs=30 belongs to the study: Study(space, 'val_acc', max_epoch
 ARGUMENTS: Rows = (
     ("Study Problem Policy", "direction mode metric objective", _GOAL),
     ("Study Problem", "directions goals objectives metrics", "goal=[Maximize('val_acc'), Minimize('latency_ms')]"),
-    ("Study Problem Policy", "epochs max_epoch n_epochs num_epochs max_t max_resource", _EPOCHS),
+    ("Study Problem", "epochs max_epoch n_epochs num_epochs max_t max_resource", "max_epochs="),
+    ("Policy", "epochs max_epoch n_epochs num_epochs max_t max_resource", _EPOCHS),
     ("Study Problem", "min_steps min_tokens min_seconds", "min_epochs=, which counts in the study's unit"),
     ("Study Problem Policy HaltuneCallback", "n_warmup_steps grace_period start_from_epoch min_resource", _WARM_UP),
     ("Policy", "min_epochs", _WARM_UP),
@@ -102,7 +103,7 @@ ARGUMENTS: Rows = (
 ATTRIBUTES: Rows = (
     ("Trial", "suggest_float suggest_int suggest_categorical suggest_uniform suggest_loguniform", _SUGGEST),
     ("Trial", "should_prune", "trial.report(value) returns a verdict: if trial.report(value).stops: break"),
-    ("Trial TrialRecord Best", "params hyperparameters", ".config"),
+    ("Trial TrialRecord Best", "params hyperparameters hp hparams", ".config"),
     ("Trial TrialRecord", "number trial_id", ".id"),
     ("Trial", "cv fold kfold split splits n_splits cross_validate", _FOLDS),
     ("Trial", "set_user_attr", "trial.report(value, metrics={'name': number}), or a file in trial.folder"),
@@ -135,6 +136,7 @@ ATTRIBUTES: Rows = (
     ("TrialRecord", "intermediate_values", "record.values"),
     ("TrialRecord", "user_attrs", "record.metrics"),
     ("Best", "number trial_id", "study.best.trial"),
+    ("Best", "score result", ".value"),
     ("Best TrialRecord", "step token", ".epoch, in the study's unit"),
     ("Best", "checkpoint_step", ".checkpoint_epoch, in the study's unit"),
     ("haltune", "create_study Tuner tune minimize optimize fmin run search", f"Study(...).optimize(train); {_SPACE}"),
@@ -193,10 +195,22 @@ class KnowsArguments:
         def __new__(cls, *args: Any, **named: Any) -> Any:
             if (args or named) and cls.__init__ is object.__init__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
-            if cls.__name__ == "Choice" and len(args) > 1:  # Choice("relu", "gelu")
-                raise UnknownArgument(f"Choice takes 1 value without a name, and you gave {len(args)}: {_OPTIONS}")
+            check_count(cls, len(args))
             check_call(cls, named)
             return super().__new__(cls)
+
+
+def check_count(cls: Any, given: int) -> None:
+    """Raise UnknownArgument if a class takes fewer arguments without a name, as in Choice("relu", "gelu")."""
+    code = getattr(inspect.unwrap(cls.__init__), "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARARGS or given < code.co_argcount:
+        return
+    most = code.co_argcount - 1
+    by_name = [f"{name}=" for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]]
+    hint = f"pass others by name, {', '.join(by_name)}" if by_name else "delete the others"
+    hint = _OPTIONS if cls.__name__ == "Choice" else hint
+    values = f"{most} value{'s' * (most != 1)}"
+    raise UnknownArgument(f"{cls.__name__} takes {values} without a name, and you gave {given}: {hint}")
 
 
 def check_call(cls: Any, named: Mapping[str, Any]) -> None:
@@ -249,7 +263,7 @@ def missing_attribute(whose: str, name: str, owners: Sequence[str], known: Seque
         lower = {other.lower(): other for other in known}
         near = get_close_matches(name.lower(), lower, n=1, cutoff=0.8)
         answer = f"did you mean {lower[near[0]]!r}?" if near else None
-    elif answer is not None and re.match(r"\.\w", answer):
+    elif answer is not None and re.fullmatch(r"\.?\w[\w.]*(\(.*\))?", answer):
         answer = f"use {answer}"
     return f"{whose} has no attribute {name!r}" + (f": {answer}" if answer else "")
 

@@ -3,7 +3,7 @@
 #
 #   sbatch examples/slurm_array.sh
 #
-# All workers run the same command. The study file names their shared database, which tells each worker what to train:
+# All workers run the same command. The study file names their shared database, from which each worker gets its trials:
 #
 #   [study]
 #   store = "postgresql+psycopg://me@database.cluster/searches"

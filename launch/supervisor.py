@@ -60,7 +60,7 @@ def main(grace: float, lock: str, command: list[str]) -> None:
 
 
 def _acquire(lock: str, seconds: float) -> None:
-    """Hold the lock of this trial; after so many seconds go on without it."""
+    """Hold the lock of this trial; after so many seconds continue without it."""
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     until = time.monotonic() + seconds
     while True:

@@ -1,4 +1,4 @@
-"""Several studies side by side on one page: the best of each against what it cost, and the best configurations."""
+"""Several studies side by side on one page: the best of each against its cost, and the best configurations."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _DASHES = ("solid", "dash", "dot")
 
 @dataclass(frozen=True)
 class _Study:
+    id: str  # on the page
     label: str
     facts: Digest
     story: Story
@@ -99,7 +100,8 @@ def _read(studies: Sequence[StudyView]) -> list[_Study]:
     found = []
     for i, (label, study) in enumerate(zip(labels, studies, strict=True)):
         line = {"color": _COLOURS[i % len(_COLOURS)], "dash": _DASHES[i // len(_COLOURS) % len(_DASHES)], "width": 2}
-        found.append(_Study(label, digest(study, MOST_TRIALS), story_of(study), in_words(study.policy), line))
+        policy = in_words(study.policy)
+        found.append(_Study(f"study-{i}", label, digest(study, MOST_TRIALS), story_of(study), policy, line))
     for s in found:
         if s.facts.problem.further:
             raise InvalidInput(f"Study {s.label!r} has several goals. Only studies with one goal can be compared.")
@@ -144,6 +146,7 @@ def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
             ("saved", f"{facts.savings.most}{saved_share(facts)}" if facts.savings.epochs else ""),
             ("time", duration(facts.seconds) if facts.seconds >= MEANS else ""),
             ("policy", escaped(clipped(s.policy, 200))),
+            ("", '<button type="button" hidden>Hide</button>'),
         ]
         rows.append((s, cells))
     return rows
@@ -168,7 +171,7 @@ def _table(title: str, rows: list[tuple[_Study, _Cells]], leads: _Study | None) 
     for s, cells in rows:
         named = ((f' data-of="{escaped(name)}"' if name and text else "", text) for name, text in cells)
         of_it = "".join(f"<td{name}>{text}</td>" for name, text in named)
-        body += f"<tr{' class=best' * (s is leads)}><td>{escaped(s.label)}</td>{of_it}</tr>"
+        body += f'<tr data-study="{s.id}"{" class=best" * (s is leads)}><td>{escaped(s.label)}</td>{of_it}</tr>'
     return (
         f'<h2>{title}</h2>\n<div class="rows wide-table"><table><thead><tr>{heads}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
@@ -194,7 +197,8 @@ def _progress(found: list[_Study]) -> Spec:
             into.append([at(c) for c in costs])
         hover = [f"trial {b.trial}, after {s.facts.problem.amount(b.epochs)}, {duration(b.seconds)}" for b in steps]
         lines.append({
-            "type": "scatter", "mode": "lines", "name": plotly_text(s.label), "x": xs[0][-1],
+            "type": "scatter", "mode": "lines", "name": plotly_text(s.label), "x": xs[0][-1], "uid": s.id,
+            "reach": {"y": first_view([b.value for b in steps], goal.sign)},
             "y": [b.value for b in [*steps, steps[-1]]], "line": {**s.line, "shape": "hv"},
             "meta": [plotly_text(goal.metric), plotly_text(s.label)], "customdata": [*hover, *hover[-1:]],
             "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata}<extra></extra>",
@@ -226,9 +230,10 @@ def _values(found: list[_Study]) -> Spec:
         for trace in spec["data"][:1]:
             kept = {name: value for name, value in trace.items() if name != "ids"}  # ids would clash between studies
             colour = {"line": {**trace["line"], **s.line}, "marker": {"size": 4, "color": s.line["color"]}}
+            own = {"uid": s.id, "reach": {"x": first_view(trace["x"], found[0].facts.problem.goal.sign)}}
             title = f"<b>{plotly_text(s.label)}</b><br>"
             lines.append(
-                kept | colour | {"name": plotly_text(s.label), "hovertemplate": title + trace["hovertemplate"]}
+                kept | colour | own | {"name": plotly_text(s.label), "hovertemplate": title + trace["hovertemplate"]}
             )
     laid = specs[0][1]["layout"]
     values, goal = [x for line in lines for x in line["x"]], found[0].facts.problem.goal

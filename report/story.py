@@ -181,7 +181,7 @@ class Story:
             self.compared.setdefault(e.trial, {})[e.epoch] = e.verdict  # it reached a rung
             if e.verdict.action is Action.CONTINUE:
                 self._towards(e.trial, e.verdict.pause_at)
-        self.stop = e if tells(e) and e.verdict.stops else self.stop
+        self.stop = e if gives_p_win(e) and e.verdict.stops else self.stop
         if e.trial in self.stated:
             told = [e.verdict.evidence.get(name) for name in ("p_win", "incumbent")]
             known = [float(n) for n in told if isinstance(n, (int, float)) and math.isfinite(n)]
@@ -195,7 +195,7 @@ class Story:
             del self._open[trial]
 
 
-def tells(event: ev.Event) -> TypeGuard[ev.Reported]:
+def gives_p_win(event: ev.Event) -> TypeGuard[ev.Reported]:
     """Return whether a report was judged by its probability to win."""
     evidence = event.verdict.evidence if isinstance(event, ev.Reported) else {}
     return isinstance(evidence.get("p_win"), float) and evidence.get("basis") == "solved"

@@ -66,6 +66,9 @@ RUNS = 50
 BINS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
+Said = tuple[float, bool, float]  # a stated probability of a win, whether it wins, and the weight of the statement
+
+
 @dataclass
 class Life:
     """One trial: the data that a rule gets, and the probabilities that it states."""
@@ -75,7 +78,7 @@ class Life:
     before: list[np.ndarray]  # the earlier runs' errors, as far as they were trained
     points: np.ndarray  # (len(before) + 1, d) configurations in the unit cube: those of `before`, then its own
     seed: list[int]
-    said: list[tuple[float, bool]] = field(default_factory=list)  # stated probability of a win, and whether it wins
+    said: list[Said] = field(default_factory=list)
 
     @property
     def horizon(self) -> int:
@@ -83,7 +86,7 @@ class Life:
 
     def say(self, p_win: float) -> None:
         if math.isfinite(p_win):
-            self.said.append((p_win, bool(self.errors[-1] < self.incumbent)))
+            self.said.append((p_win, bool(self.errors[-1] < self.incumbent), 1.0))
 
 
 Rule = Callable[[Life], int]  # the epoch at which it stops, the horizon for never
@@ -290,19 +293,20 @@ def summary(found: dict[str, Measured]) -> str:
     return f"{wrong:5.2f} {saved:5.1f} {share:6.1f} {regret:7.4f}   {parts}"
 
 
-def binned(said: list[tuple[float, bool]]) -> tuple[float, float, list[tuple[float, float, int, float, float]]]:
+def binned(said: list[Said]) -> tuple[float, float, list[tuple[float, float, int, float, float]]]:
     """The expected calibration error, the Brier score and the bins: edges, count, mean stated and share observed."""
-    p, wins = (np.array(column, dtype=float) for column in zip(*said, strict=True))
-    rows = []
+    p, wins, weights = (np.array(column, dtype=float) for column in zip(*said, strict=True))
+    rows, error = [], 0.0
     for low, high in pairwise(BINS):
         inside = (p >= low) & ((p < high) | (high == 1.0))
         if inside.any():
-            rows.append((low, high, int(inside.sum()), float(p[inside].mean()), float(wins[inside].mean())))
-    error = sum(count * abs(stated - seen) for _, _, count, stated, seen in rows) / len(p)
-    return error, float(((p - wins) ** 2).mean()), rows
+            stated, seen = (float(np.average(of[inside], weights=weights[inside])) for of in (p, wins))
+            rows.append((low, high, int(inside.sum()), stated, seen))
+            error += float(weights[inside].sum() / weights.sum()) * abs(stated - seen)
+    return error, float(np.average((p - wins) ** 2, weights=weights)), rows
 
 
-def calibration(said: list[tuple[float, bool]]) -> str:
+def calibration(said: list[Said]) -> str:
     """Stated against observed, by bin; expected calibration error and Brier score."""
     if not said:
         return ""

@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--table", nargs="+", choices=[*FILES], default=[*FILES])
     parser.add_argument("--anytime", action="store_true", help="tell planners the largest budget alone")
-    parser.add_argument("--mirror", action="store_true", help="what is cheap becomes dear")
+    parser.add_argument("--mirror", action="store_true", help="what is cheap becomes expensive")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)  # the last training of each search is cut short

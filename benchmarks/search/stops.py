@@ -4,16 +4,17 @@
     python benchmarks/search/stops.py --families drawn [--instances 0-29] [--trials 30]
     python benchmarks/search/stops.py --table [--families drawn] [--fresh] [--svg]
 
-The instances are those of live.py, or of drawn.py. Each search starts so many trials. A trial that it stops trains on
-beside it and without its knowledge, so that its end is known. All searches with Optuna's random sampler and one seed
+The instances are those of live.py, or of drawn.py. Each search starts so many trials. A trial that it stops continues
+outside it, so that its end is known. All searches with Optuna's random sampler and one seed
 train the same trials. A number behind a method is its setting: K1, or the percentile of PercentilePruner.
 
 A trial wins if it ends better than the best complete trial before it. `wrong`: stopped trials that would have won, as a
 share of all that win. `foresight`: the epochs saved, as a share of those that stopping each losing trial after one
 epoch saves. `lost`: the share of searches in which the best trial of all was stopped, `regret` what it costs: the
 distance of the best complete trial to it, over the distance of the median trial. Values are as shown by the trainings,
-noise included. `error`: the mean distance between stated probabilities and observed shares, over bins of them; the
-rule predicts whether a trial ends above what every earlier one had reached, stopped ones included. Errors of `wrong`
+noise included. `error`: the mean distance between stated probabilities and observed shares, over bins of them, with a
+weight of 1 / horizon for each, so that trainings of many epochs do not decide alone; the rule predicts whether a trial
+ends above what every earlier one had reached, stopped ones included. Errors of `wrong`
 and `foresight` are over searches. Results are lines of JSON in --into.
 """
 
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lived import binned, calibration
+from lived import Said, binned, calibration
 from numpy.typing import NDArray
 
 from haltune import Budget, Problem, Study, Trial
@@ -213,7 +214,7 @@ class Counts:
     foresight: int
     lost: bool
     regret: float
-    said: list[tuple[float, bool]]
+    said: list[Said]
     deciding: float
 
 
@@ -235,7 +236,7 @@ def counted(line: dict[str, Any]) -> Counts:
         sum(wins), sum(w and s < horizon for w, s in zip(wins, stops, strict=True)),
         sum(horizon - s for s in stops), horizon * len(stops), (horizon - 1) * sum(losing),
         best < top, (top - best) / (top - middle) if top > middle else 0.0,
-        [(p, beats[trial]) for trial, p in line["said"]], line["deciding"],
+        [(p, beats[trial], 1.0 / horizon) for trial, p in line["said"]], line["deciding"],
     )  # fmt: skip
 
 

@@ -266,7 +266,7 @@ def main() -> None:
             f"{len(without) + len(solving)} epochs, {np.median(solving):.3f} ms"
         )
     if Optuna not in arms:
-        print("Optuna is not beside it: pip install optuna optuna-integration")
+        print("Optuna is not installed: pip install optuna optuna-integration")
 
 
 def print_row(name: str, runs: list[tuple[float, Cost]], epochs: int) -> None:

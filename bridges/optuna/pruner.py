@@ -83,8 +83,8 @@ class Past:
 
 
 _FALLING = (
-    "A learning curve falls well below its best value, but optimal stopping assumes that curves rise. Such a trial is "
-    "judged by its best value so far. If the objective returns the best value, use HaltunePruner(of='best')."
+    "A learning curve falls well below its best value, but the pruner judges by the last value. If the objective "
+    "returns the best value, use HaltunePruner(of='best')."
 )
 
 

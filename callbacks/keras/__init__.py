@@ -188,7 +188,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             surroundings.refuse_backup(listed, model, self.trial)
         self._of = self.trial.signer(_mark(model))
         if reporter.silent and (how := surroundings.lacks_validation(self.monitor, listed)):
-            raise missing(self.monitor, (), "before training", how, guess=False)
+            raise missing(self.monitor, (), "because this fit validates in no epoch", how, guess=False)
         refuse_shadowed_loss(model, self.monitor)
         reporter.begin(epochs, model, of=self._of)
         self._called = surroundings.place_of_fit()

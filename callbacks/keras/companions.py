@@ -159,7 +159,7 @@ def _hidden(owner: Any) -> set[str]:
 
 
 def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:
-    """Return the objects of a fit to watch, besides its data: the user's parts of the model, and the callbacks."""
+    """Return the objects of a fit to watch, except its data: the user's parts of the model, and the callbacks."""
     owners = {"model": model}
     own = [layer for layer in model._flatten_layers(include_self=False) if _of_user_class(layer)]
     owners |= {f"layer {i}": layer for i, layer in enumerate(own)}

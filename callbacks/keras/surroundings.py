@@ -108,7 +108,7 @@ def averaged(listed: list[Any]) -> Iterator[None]:
 def lacks_validation(monitor: str, listed: list[Any]) -> str | None:
     """Return how to log a validation metric in this call of fit, if nothing in it can; otherwise None.
 
-    Callbacks are not told, so the arguments are read from the call. Without them, the error comes after an epoch.
+    Callbacks do not receive the arguments, so they are read from the call. Otherwise the error comes after an epoch.
     """
     fit = caller("fit", "keras.")
     own = all(type(c).__module__.startswith(("keras.", "haltune.")) for c in listed)

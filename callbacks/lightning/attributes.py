@@ -1,4 +1,4 @@
-"""State that Lightning leaves out of its checkpoints: what a fit changes in its objects besides weights and optimizers.
+"""State that Lightning leaves out of its checkpoints: what a fit changes in its objects except weights and optimizers.
 
 A fit may unfreeze layers, set a layer to evaluation, lower a dropout rate, or count in an attribute; no state_dict has
 these. A `Snapshot` at the start of a fit has what the fit itself sets, so that only later changes are saved: trainable
@@ -153,7 +153,7 @@ def _owners(trainer: Any) -> Iterator[Owner]:
 
 
 def _held_weights(trainer: Any) -> dict[str, Print]:
-    """Return prints of the weights that attributes hold besides those of the module: models, optimizers."""
+    """Return prints of the weights that attributes hold in addition to those of the module: models, optimizers."""
     module = trainer.lightning_module
     known = {id(t) for t in (*module.parameters(), *module.buffers(), *trainer.optimizers)}
     known |= {id(t) for o in trainer.optimizers for state in o.state.values() for t in state.values()}

@@ -15,6 +15,7 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from ..objects import local
+from ..reporter import ordinary_errors
 from ..sharded import DIFFER, OF_LIGHTNING, check_parts, differing
 
 _STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
@@ -64,7 +65,8 @@ def write(trainer: Any, path: Path, ranks: Group, without: Container[str]) -> Ex
             buffers = dict(trainer.lightning_module.named_buffers())  # such as the running means of BatchNorm
             if any(own := ranks.gather(differing(buffers, ranks))):
                 kept[DIFFER] = own
-            before(kept, filepath, storage_options=storage_options)
+            with ordinary_errors():
+                before(kept, filepath, storage_options=storage_options)
             force(path)  # a part may not have left the memory of this machine
         except Exception as error:
             failure = error

@@ -1,1 +1,1 @@
-"""Nothing of haltune: what any program could use."""
+"""Helpers that know nothing of haltune; any program could use them."""

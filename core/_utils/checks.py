@@ -119,7 +119,7 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
 
 
 def no_real_number(value: Any) -> str:
-    """Return "a complex number" or "a masked element", of which `float` would take a part without a word; else ""."""
+    """Return "a complex number" or "a masked element", of which `float` silently takes a part; else ""."""
     kind = getattr(value, "dtype", None)
     if kind is None:
         return "a complex number" if isinstance(value, complex) else ""

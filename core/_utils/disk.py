@@ -56,6 +56,19 @@ def size(path: Path) -> int:
     return total
 
 
+def sizes(folder: Path) -> dict[str, int]:
+    """Return the bytes of each file below a folder, by its relative path. Raises OSError."""
+    found = {part.relative_to(folder).as_posix(): part.lstat() for part in _below(folder)}
+    return {name: status.st_size for name, status in sorted(found.items()) if stat.S_ISREG(status.st_mode)}
+
+
+def length(path: Path) -> int | None:
+    """Return the bytes of a file, looked up anew on a network disk; None if it cannot be opened."""
+    with suppress(OSError), path.open("rb") as file:
+        return os.fstat(file.fileno()).st_size
+    return None
+
+
 def force(path: Path) -> None:
     """Flush a file, or a folder with its contents, to the disk. Raises OSError."""
     for part in _below(path):

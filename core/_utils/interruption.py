@@ -3,7 +3,7 @@
 A callback or a TrainingLoop uses `Interruption`, `with trial:` uses `AroundTrial`, often one within the other.
 SIGUSR1, which SLURM sends before a time limit, waits only where it would end the process: not if somebody handles it.
 After the save the program ends with 128 + the signal's number: 143 for SIGTERM, 138 for SIGUSR1.
-HALTUNE_GRACE: seconds from the signal to the kill. Before they are over a training that is not yet saved is given up.
+HALTUNE_GRACE: seconds from the signal to the kill. Shortly before the kill, a training that is not saved yet is left.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def caller(function: str, package: str) -> FrameType | None:
 
 
 class Interruption:
-    """The signals while a loop trains. A context manager: a signal that waited is raised as it is left.
+    """Context manager that defers signals while a loop trains; a deferred signal is raised at its exit.
 
-    Signals that are ignored stay so, and outside the main thread, where no handler can be set, nothing changes.
+    Ignored signals stay ignored. Outside the main thread no handler can be set, so nothing changes.
 
-    bears: signals may wait at all. loop: code of the function that trains, if no hook is called when it fails.
-    patient: a second one waits, too, where nothing can be raised in the loop. ends: "after ...", the end of training.
+    bears: whether to defer signals at all. loop: code of the function that trains, if no hook is called when it fails.
+    patient: whether to defer a second one too, where nothing can be raised in the loop. ends: "after ...", the end.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Interruption:
             raise
 
     def postpone(self) -> None:
-        """The loop is left where nothing can be raised, as by closing a generator: the signal is raised right after."""
+        """Raise the signal right after the loop, which is left where nothing can be raised: in a closing generator."""
         if self._number:
             threading.Timer(_CLOSING_SECONDS, self._send_again).start()
         else:
@@ -159,7 +159,7 @@ class Interruption:
             self._send_again()
 
     def _send_again(self) -> None:
-        """The signal comes as the second one, to the main thread: it ends a sleep there too."""
+        """Send the signal to the main thread a second time, which also ends a sleep there."""
         if self._number and hasattr(signal, "pthread_kill"):
             signal.pthread_kill(threading.main_thread().ident or 0, self._number)
         elif self._number:
@@ -181,7 +181,7 @@ class Interruption:
 
 
 class AroundTrial(Interruption):
-    """SIGTERM and SIGUSR1 within `with trial:`, unless the program handles them itself.
+    """Context manager that defers SIGTERM and SIGUSR1 within `with trial:`, unless the program handles them itself.
 
     They wait while the epochs of the trial are counted (`counts`) and during a report or a save. Elsewhere in the block
     they end the program at once.
@@ -213,7 +213,7 @@ class AroundTrial(Interruption):
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """A signal waits until the block, as a report or a checkpoint, is done."""
+        """Defer a signal until the block, such as a report or a checkpoint, is done."""
         before, self.counts = self.counts, True
         try:
             yield
@@ -223,7 +223,7 @@ class AroundTrial(Interruption):
             self.leave()
 
     def end(self) -> None:
-        """The block ends: what a loop within it left behind when it failed, without a hook, is this one's again."""
+        """End the block, and take back the handlers of a loop within it that failed without a hook."""
         self.counts = True
         for number in self._before:
             inner = getattr(signal.getsignal(number), "__self__", None)
@@ -245,7 +245,7 @@ class AroundTrial(Interruption):
         return self.__dict__ | {"_before": {}, "_timer": None, "_number": 0}  # signals are this process's
 
     def release(self, number: int) -> None:
-        """Leave a signal to a framework that asks whether it is free."""
+        """Let a framework that asks whether a signal is free handle it."""
         if number in self._before and signal.getsignal(number) == self._hear:
             signal.signal(number, self._before.pop(number))
 
@@ -255,7 +255,7 @@ _entered: list[AroundTrial] = []  # blocks of this process that have not ended, 
 
 @contextmanager
 def heard_in_wait() -> Iterator[None]:
-    """A wait within `with trial:`: a signal ends the program at once, because the end of the epoch may never come."""
+    """Wait within `with trial:`. A signal ends the program at once, because the end of the epoch may never come."""
     main = threading.current_thread() is threading.main_thread()
     around = [one for one in _entered if one.counts] if main else []
     for one in around:
@@ -293,7 +293,7 @@ def _grace() -> float | None:
 
 
 def _show_in_a_line(error: KeyboardInterrupt) -> None:
-    """Without a handler Python shows it without a traceback: the epoch is saved, nothing failed."""
+    """Show the exception without a traceback if nothing handles it: the epoch is saved, and nothing failed."""
     error.__dict__[_WAITED] = True  # a hook that held the error would hold the frames, and their models
     if hasattr(sys.excepthook, _WAITED):
         return

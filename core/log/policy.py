@@ -139,12 +139,12 @@ class Policy(KnowsArguments, ABC, Generic[S]):
         """Return the paused trials that may still resume; None: all. Other checkpoints are deleted."""
         return None
 
-    def taught_by(self, studies: Sequence[Any]) -> Policy[S] | None:
+    def with_prior_studies(self, studies: Sequence[Any]) -> Policy[S] | None:
         """Return the same policy with prior studies; None if it does not use any."""
         return None
 
     def as_recorded(self, spec: Mapping[str, Any]) -> Policy[S]:
-        """Return the policy with the options that the log fixes, whatever the program gives when it reopens a study."""
+        """Return the policy with the options that the log fixes, which a reopened study cannot change."""
         return self
 
     def remarks(self, problem: Problem) -> list[str]:
@@ -208,9 +208,9 @@ class Wrapper(Policy[Any]):
     def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         return super().completed(spec) if is_dataclass(self) else self.policy.completed(spec)
 
-    def taught_by(self, studies: Sequence[Any]) -> Policy[Any] | None:
-        taught = self.policy.taught_by(studies)
-        return None if taught is None else self._around(taught)
+    def with_prior_studies(self, studies: Sequence[Any]) -> Policy[Any] | None:
+        wrapped = self.policy.with_prior_studies(studies)
+        return None if wrapped is None else self._around(wrapped)
 
     def as_recorded(self, spec: Mapping[str, Any]) -> Policy[Any]:
         return self._around(self.policy.as_recorded(spec.get("inner", spec)))

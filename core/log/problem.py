@@ -141,9 +141,9 @@ Goal = Maximize | Minimize
 
 
 def goal_from_json(data: Mapping[str, Any]) -> Goal:
-    bounds = tuple(data["bounds"]) if data["bounds"] else None
     kind = Maximize if data["goal"] == "maximize" else Minimize
-    return kind(data["metric"], bounds, data["of"], data["smooth"], data["rank_by"])
+    given = {name: value for name, value in data.items() if name != "goal"}  # a newer option has its default
+    return kind(**{**given, "bounds": tuple(given["bounds"]) if given.get("bounds") else None})
 
 
 def _checked_bounds(bounds: Any) -> tuple[float, float]:
@@ -685,10 +685,7 @@ class Problem(KnowsArguments):
         return {
             "space": self.space.to_json(),
             "goal": [g.to_json() for g in self.goals] if self.further else self.goal.to_json(),
-            "max_epochs": self.max_epochs,
-            "min_epochs": self.min_epochs,
-            "unit": self.unit,
-            "judge_every": self.judge_every,
+            **{name: getattr(self, name) for name in _AS_IT_IS},
             "constraints": [c.to_json() for c in self.constraints],
             "start": list(self.start),
         }
@@ -697,17 +694,21 @@ class Problem(KnowsArguments):
     def from_json(
         cls, data: Mapping[str, Any], constraints: Mapping[str, Callable[[dict[str, Any]], bool]] | None = None
     ) -> Problem:
-        """Return the problem of `to_json`. Raises InvalidSpace unless its constraint functions are supplied."""
+        """Return the problem of `to_json`; a field that is newer than the log has its default.
+
+        Raises InvalidSpace unless its constraint functions are supplied, InvalidInput for a field of a newer version.
+        """
+        if unknown := sorted(data.keys() - {"space", "goal", "constraints", "start", *_AS_IT_IS}):
+            raise InvalidInput(
+                f"a problem with {unknown[0]!r}: a newer haltune wrote this log; update haltune to read it"
+            )
         goals = data["goal"] if isinstance(data["goal"], (list, tuple)) else [data["goal"]]
         return cls(
             Space.from_json(data["space"], constraints),
             [goal_from_json(goal) for goal in goals],
-            data["max_epochs"],
-            data["start"],
-            [Constraint(**limit) for limit in data["constraints"]],
-            min_epochs=data["min_epochs"],
-            unit=data["unit"],
-            judge_every=data["judge_every"],
+            start=data.get("start", ()),
+            constraints=[Constraint(**limit) for limit in data.get("constraints", ())],
+            **{name: data[name] for name in _AS_IT_IS if name in data},
         ).as_of_log()
 
     def as_of_log(self) -> Problem:
@@ -715,6 +716,9 @@ class Problem(KnowsArguments):
         found = replace(self)
         object.__setattr__(found, "of_log", True)
         return found
+
+
+_AS_IT_IS = ("max_epochs", "min_epochs", "unit", "judge_every")  # fields that JSON records without a change
 
 
 # -- what a report must contain ----------------------------------------------------------------------

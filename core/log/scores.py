@@ -18,7 +18,6 @@ from haltune._utils.checks import LARGEST
 
 from .problem import Goal
 
-FALL = 0.05  # of the scale: a curve that ends further below its best value is judged by its best
 _HEADROOM = 0.25  # of the distance from low to best: for better values that are not found yet
 
 

@@ -4,7 +4,7 @@ A row is the value of a trial at an epoch, NaN where it diverged. Each trial has
 each of the epochs 1, 3, 9, ... (times the first rung), and for its last before it paused or ended: the values in
 between add little. If a training ends by itself, its last value is that of a full training. Rows keep the order of the
 log. A trial that starts again, or resumes from a checkpoint, loses its later rows, as in the history. Late reports, and
-those of a superseded attempt, are left out. A value that its program gave up is not the best any more.
+those of a superseded attempt, are left out. A value that its program gave up is no longer the best.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class CurveRows:
             self._add(t, e.trial, t.value)
 
     def _ended(self, t: TrialRows, trial: int, status: Status) -> None:
-        """Add the last value, unless its epoch is trained again; a trial that failed diverged, whatever it had reached.
+        """Add the last value, unless its epoch is trained again; a failed trial diverged, even after a good value.
 
         Otherwise the search would propose again what runs out of memory after some epochs.
         """

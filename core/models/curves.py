@@ -28,7 +28,7 @@ from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.records import TrialRecord
-from haltune.log.scores import FALL, Scale
+from haltune.log.scores import Scale
 
 from .win_model import WinModel
 
@@ -86,18 +86,15 @@ def _checked(errors: ArrayLike, horizon: int, count: int = 1) -> Array:
     return y
 
 
-def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> tuple[Array, bool]:
-    """Return the errors 1 - score of epochs 1..n, and True if the curve falls.
+def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> Array:
+    """Return the errors 1 - score of epochs 1..n; if a trial counts with its best epoch (peaks), of the running best.
 
-    Gaps are interpolated linearly. If a trial counts with its best epoch (peaks), or if its last finite value is well
-    below its best, the errors are those of the running best. scale: None for the trial's own.
+    Gaps are interpolated linearly. scale: None for the trial's own.
     """
     epochs = trial.epochs[trial.whole]
     scores = (trial.scores if scale is None else scale.score(trial.values))[trial.whole]
     errors = np.interp(np.arange(1.0, epochs[-1] + 1.0), epochs, 1.0 - scores)
-    finite = scores[np.isfinite(trial.values[trial.whole])]
-    falls = bool(len(finite) and finite.max() - finite[-1] > FALL)
-    return (np.minimum.accumulate(errors) if falls or peaks else errors), falls and not peaks
+    return np.minimum.accumulate(errors) if peaks else errors
 
 
 # Exponential decay: a zero-mean GP with the kernel of equation (5), from freeze-thaw (Swersky et al. 2014), fitted by
@@ -403,6 +400,7 @@ _STRAYS = 0.4  # of that scale, around a power law
 _FEW_NOISE = 0.5  # of that scale, over sqrt(1 + W): the uncertainty from few reference curves
 _JITTER = 0.015  # deviation of a drawn step per root of log-epochs
 _STAYS = 0.7  # probability that the next step is drawn from the same curve
+_NOISE_OF_OTHERS = 4  # the noise of other trials counts as so many differences of its own curve
 _MOST_CURVES = 64  # reference curves that are compared
 _AT_REST = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)  # curves of running trials change with each report
 
@@ -434,6 +432,17 @@ class ReferenceCurves:
         """Return WinModel.log_odds; None without configurations, and where too few trials are trained in full."""
         return None if point is None or self._win_model is None else self._win_model.log_odds(point, errors, threshold)
 
+    @cached_property
+    def _noise(self) -> float:
+        """The median noise variance of the curves; 0 if none has three epochs."""
+        found = [_noise_variance(row[np.isfinite(row)]) for row in self.errors]
+        return float(np.median([of for of in found if of is not None] or [0.0]))
+
+    def noise(self, errors: Array) -> float:
+        """Return the deviation of the noise of a trial's error at an epoch, from its errors (n,) and these curves."""
+        own, weight = _noise_variance(errors), max(len(errors) - 2, 0)
+        return math.sqrt((weight * (own or 0.0) + _NOISE_OF_OTHERS * self._noise) / (weight + _NOISE_OF_OTHERS))
+
     def beyond(self, epoch: int) -> int:
         """Return the number of curves known beyond `epoch`."""
         return int(np.isfinite(self.errors[:, epoch]).sum()) if epoch < self.errors.shape[1] else 0
@@ -450,6 +459,21 @@ class ReferenceCurves:
         rest = np.setdiff1d(np.argsort(far, kind="stable"), by_length, assume_unique=True)
         by_distance = rest[np.argsort(far[rest], kind="stable")][: _MOST_CURVES // 2]
         return ReferenceCurves(known[np.sort(np.concatenate([by_length, by_distance]))])
+
+
+def _noise_variance(errors: Array) -> float | None:
+    """Return the variance of white noise on a smooth curve (n,), from its second differences; None if n < 3.
+
+    One of variance 6 sigma^2 has the mean distance sqrt(12 / pi) sigma from 0. The last half of them counts, because
+    curves bend early. Errors that never rise, such as a running best, have no noise.
+    """
+    steps = np.diff(errors)
+    if len(steps) < 2:
+        return None
+    if steps.max() <= 0.0:
+        return 0.0
+    bends = np.diff(steps)
+    return math.pi / 12.0 * float(np.abs(bends[len(bends) // 2 :]).mean()) ** 2
 
 
 def reference_trials(trials: Iterable[TrialRecord], trial: TrialRecord) -> list[TrialRecord]:
@@ -471,7 +495,7 @@ def reference_curves(
     Their configurations in the unit cube; None where they are not known.
     """
     known = [number for number, t in enumerate(trials) if t.whole.any()]
-    curves = [errors_of(trials[number], peaks, scale)[0][steps] for number in known]
+    curves = [errors_of(trials[number], peaks, scale)[steps] for number in known]
     for at, number in enumerate(known):
         if trials[number].status is Status.COMPLETED and (short := horizon - len(curves[at])) > 0 and len(curves[at]):
             curves[at] = np.concatenate([curves[at], np.full(short, curves[at][-1])])

@@ -1,6 +1,6 @@
 """Prediction of final values of configurations from every report of a study, for pages and answers.
 
-The Gaussian process is that of the default search (`stage_process`), whichever policy searched. It uses the epoch of
+The Gaussian process is that of the default search (`stage_process`), for every policy. It uses the epoch of
 each value, so it does not mistake a trial that was stopped early for a bad configuration. A search only ranks; a page
 states intervals. Therefore these things differ:
 

@@ -189,7 +189,7 @@ def best_allowed(
 ) -> tuple[int, dict[str, Any]] | None:
     """Return the index and configuration of the point (n, d) of largest value (n,) that is allowed.
 
-    besides: keys of configurations that do not count. None if there is none. The points are checked one by one, because
+    besides: keys of configurations to leave out. None if none is left. The points are checked one by one, because
     a check is slow.
     """
     for i in np.argsort(-value, kind="stable"):

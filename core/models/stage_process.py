@@ -12,7 +12,7 @@ configuration; g, of the trial alone.
     cov g = c^2 a_k a_l exp(-r |u_k - u_l|)             within a trial
 
 The time u of a stage is the sum of the steps before it, one step between neighbouring stages. The amplitude a_k of each
-stage and the length of each step are learnt. If the first epoch says nothing about the last, the first step becomes
+stage and the length of each step are learnt. If the first epoch predicts nothing of the last, the first step becomes
 long, and values there do not change the prediction of the end.
 
 Trials of prior studies, each on the scale of its own study, are trials like these with an m of their study; cov f

@@ -1,7 +1,7 @@
 """The probability that a trial wins, by its configuration and its errors at a few epochs.
 
-Simulated paths know the curve of a trial and other curves, but no configuration. The Gaussian process of stages
-(`stage_process`) knows both: it learns how alike configurations end, and how well the epochs 1, 2, 4, ... predict the
+Simulated paths use the curve of a trial and other curves, but no configuration. The Gaussian process of stages
+(`stage_process`) uses both: it learns how alike configurations end, and how well the epochs 1, 2, 4, ... predict the
 end. From it
 
     p_model = T_m((mean - z) / sqrt(deviation^2 + s^2))
@@ -100,8 +100,8 @@ _OF_PATHS, _OF_MODEL, _RAISES = 0.45, 0.7, 0.1  # the same with the log odds of 
 def calibrated(share: float, log_odds: float | None = None) -> float:
     """Return the probability of winning when `share` of the matched paths win.
 
-    log_odds: of the model; None without one. Too many of the paths win, because a leader is partly lucky. Both maps are
-    logistic regressions over recorded tasks; benchmarks/search/lived.py shows both halves of them.
+    log_odds: of the model; None without one. Too many of the paths win, because a part of an early lead is noise. Both
+    maps are logistic regressions over recorded tasks; benchmarks/search/lived.py shows both halves of them.
     """
     if not 0.0 < share < 1.0:
         return share

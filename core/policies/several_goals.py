@@ -332,5 +332,5 @@ class SeveralGoals(Wrapper):
     def alive(self, state: Views) -> frozenset[int] | None:
         return None
 
-    def taught_by(self, studies: Sequence[Any]) -> Policy[Any]:
+    def with_prior_studies(self, studies: Sequence[Any]) -> Policy[Any]:
         raise InvalidInput("learn_from= needs one goal and no constraints. Leave it out.")

@@ -20,9 +20,9 @@ A single process keeps only light outcomes, without events, until a fit starts a
 from .group import Group, leave_group_at_exit, torch_ranks
 from .lines import error_from_json
 from .parts import Decision, Part, alone, follows, joined
-from .place import this
+from .place import restart_advice, this
 
 __all__ = [
     "Decision", "Group", "Part", "alone", "error_from_json", "follows", "joined",
-    "leave_group_at_exit", "this", "torch_ranks",
+    "leave_group_at_exit", "restart_advice", "this", "torch_ranks",
 ]  # fmt: skip

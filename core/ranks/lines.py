@@ -43,7 +43,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one decision of rank 0: what its events do not tell."""
+    """The outcome of one decision of rank 0: what its events do not contain."""
 
     log: Log
     topic: str

@@ -94,6 +94,23 @@ def place(environment: Mapping[str, str], mark: Mark | None, own: str) -> Place:
     return Place(rank, world, _digest(f"{job} {parent}"), nodes=nodes, began=_began())
 
 
+def restart_advice(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return advice if torchrun may restart these ranks and they may not connect then; otherwise None.
+
+    The ranks read the addresses of each other from a store. If torchrun keeps one store for all its starts, a rank may
+    read an address of the start before (pytorch/pytorch#135712), and waits for it or fails.
+    """
+    if not _count(environment, "TORCHELASTIC_MAX_RESTARTS"):
+        return None
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or (_count(environment, "WORLD_SIZE") or 1) < 2:
+        return None
+    return (
+        "After a restart by torchrun (--max-restarts), the ranks may not connect again, because PyTorch keeps the "
+        "addresses of the start before. Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun, and "
+        "use --standalone or --rdzv-backend c10d."
+    )
+
+
 def fits(environment: Mapping[str, str]) -> bool:
     """True for the environment of a rank above 0 that a fit starts."""
     return "RANK" not in environment and bool(_count(environment, "LOCAL_RANK"))
@@ -123,7 +140,7 @@ def _job(environment: Mapping[str, str]) -> str:
     ranked = "RANK" in environment or "LOCAL_RANK" in environment or "NODE_RANK" in environment
     if not slurm and not (ranked and (_count(environment, "WORLD_SIZE") or 1) > 1):
         return ""
-    names = (
+    names = [
         "TORCHELASTIC_RUN_ID",
         "TORCHELASTIC_RESTART_COUNT",
         "MASTER_ADDR",
@@ -131,7 +148,9 @@ def _job(environment: Mapping[str, str]) -> str:
         "SLURM_JOB_ID",
         "SLURM_STEP_ID",
         "SLURM_RESTART_COUNT",
-    )
+    ]
+    if _has_nodes(environment):  # torchrun counts the restarts on each node: a new node has had none
+        names.remove("TORCHELASTIC_RESTART_COUNT")
     return " ".join([environment.get(name, "-") for name in names])
 
 

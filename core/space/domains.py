@@ -260,13 +260,13 @@ Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 def domain_from(spec: Mapping[str, Any]) -> Domain:
-    when = {parent: unpack(values) for parent, values in spec["when"].items()}
+    when = {parent: unpack(values) for parent, values in spec.get("when", {}).items()}
     if spec["type"] == "choice":
-        return Choice([unpack(o) for o in spec["options"]], ordered=bool(spec["ordered"]), when=when)
+        return Choice([unpack(o) for o in spec["options"]], ordered=bool(spec.get("ordered")), when=when)
     if spec["type"] == "constant":
         return Constant(unpack(spec["value"]), when=when)
     kind: type[Float] | type[Int] = Float if spec["type"] == "float" else Int
-    return kind(spec["low"], spec["high"], log=bool(spec["log"]), when=when)
+    return kind(spec["low"], spec["high"], log=bool(spec.get("log")), when=when)
 
 
 def bounding(domain: Domain) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ The identity is random and part of the study's first event, so studies never sha
 in the log are relative to the study's folder, so you can move both.
 
 A checkpoint is written under a temporary name in its trial's folder, flushed to the disk and renamed. It is valid once
-the log contains its name. Files with an ending after its name (NAME.random) belong to it. "best-" is the state after
-the best epoch, if the goal counts that epoch and it was saved in addition to the state to resume from.
+the log contains its name. Files with an ending after its name (NAME.random) belong to it. NAME.parts lists the files of
+a folder with their sizes: a trial whose checkpoint has lost one starts from scratch. "best-" is the state after the
+best epoch, if the goal counts that epoch and it was saved in addition to the state to resume from.
 
 No name is used twice. A superseded checkpoint can therefore be deleted by its name at any later time, and an attempt
 never deletes a later attempt's checkpoints. Other files in the folder are not counted, followed or deleted.
@@ -47,6 +48,8 @@ from .base import Store
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _LONGEST_NAME = 60  # characters of a study's name in the name of its folder
 _PART = "part-"  # prefix of a file that is being written
+_PARTS = ".parts"  # suffix of the list of the files in a checkpoint that is a folder
+_GROWS = "haltune.json"  # a callback may write it again later, so its size is not listed
 _FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})")
 _FILE = re.compile(r"(?:part-)?(best-)?attempt-([0-9]{1,18})-[^\W\d_]\w*-[0-9.e+-]+-[0-9a-f]{8}.*", re.S)
 
@@ -180,6 +183,9 @@ class Checkpoints:
         final = _final(temporary)
         try:
             self._within_quota(0)
+            if disk.is_folder(temporary):
+                sizes = {name: 0 if name == _GROWS else size for name, size in disk.sizes(temporary).items()}
+                temporary.with_name(temporary.name + _PARTS).write_text(json.dumps(sizes), encoding="utf-8")
             for part in (*disk.siblings(temporary), temporary):
                 disk.force(part)
                 part.rename(final.with_name(final.name + part.name[len(temporary.name) :]))
@@ -224,6 +230,20 @@ class Checkpoints:
     def missing(self, path: str | None) -> bool:
         """Return whether a checkpoint in this folder was deleted. Paths of the user are never missing."""
         return path is not None and self._is_ours(path) and disk.is_gone(self.folder / path)
+
+    def damage(self, path: str | None) -> str | None:
+        """Return what happened to a checkpoint in this folder, after "The checkpoint ..."; None if it seems whole."""
+        if path is None or not self._is_ours(path):
+            return None
+        if self.missing(path):
+            return "does not exist any more"
+        whole = self.folder / path
+        for name, size in _listed_parts(whole).items():
+            if disk.is_gone(whole / name):
+                return f"has lost its file {name}"
+            if (found := disk.length(whole / name)) is not None and found < size:
+                return f"has only {plural(found, 'byte')} of {size} in its file {name}"
+        return None
 
     def owner(self, path: StrPath) -> int | None:
         """Return the trial whose folder a path lies in, or None."""
@@ -313,6 +333,14 @@ def _final(temporary: Path) -> Path:
 def _files(folder: Path) -> list[tuple[Path, str | None, int]]:
     found = ((path, _FILE.fullmatch(path.name)) for path in disk.listed(folder))
     return [(path, match[1], int(match[2])) for path, match in found if match]
+
+
+def _listed_parts(checkpoint: Path) -> dict[str, int]:
+    """Return the bytes of each file in a checkpoint's folder when it was committed; none if there is no list."""
+    with suppress(OSError, ValueError, AttributeError, TypeError):
+        found = json.loads(checkpoint.with_name(checkpoint.name + _PARTS).read_text(encoding="utf-8"))
+        return {str(name): int(size) for name, size in found.items()}
+    return {}
 
 
 def keepers(history: History, count: int, also: int | None = None, cut: bool = False) -> list[int]:

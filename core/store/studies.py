@@ -77,12 +77,13 @@ def make(store: Store, name: str, created: Created, seed: int | None, given: Pro
     found = differences(plain(continued.completed(first.policy)), plain(continued.spec), "policy.")
     if seed is not None and seed != first.seed:
         found.append(f"seed: recorded {first.seed}, given {seed}")
-    differs = bool(found or differences(_lasting(first.problem), _lasting(created.problem)))
+    recorded = _completed(first.problem, plain(recorded_problem(first).to_json()))
+    differs = bool(found or differences(_lasting(recorded), _lasting(created.problem)))
     if not differs:
         with suppress(StudyMismatch):  # the given space lacks a part of the first recorded one
             continued_in(store, name, given, recorded_problem(first))
             return first
-    found = differences(_as_given(first.problem), _as_given(created.problem)) + found
+    found = differences(_as_given(recorded), _as_given(created.problem)) + found
     if (length := _length_of_nothing(store, name)) and store.replace(name, created, length):
         _log.info(
             "the study %r in %s is created again, because it had no report: %s",
@@ -166,6 +167,15 @@ def _by_name(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, list) and value and all(isinstance(v, Mapping) and "name" in v for v in value):
         return {v["name"]: v for v in value}
     return None
+
+
+def _completed(recorded: Any, read: Any) -> Any:
+    """Return recorded JSON with the keys that are newer than it. read: the JSON of what this version read from it."""
+    if isinstance(recorded, Mapping) and isinstance(read, Mapping):
+        return {**read, **{name: _completed(value, read.get(name)) for name, value in recorded.items()}}
+    if isinstance(recorded, list) and isinstance(read, list) and len(recorded) == len(read):
+        return [_completed(*pair) for pair in zip(recorded, read, strict=True)]
+    return recorded
 
 
 def _lasting(problem: Mapping[str, Any]) -> dict[str, Any]:

@@ -321,9 +321,9 @@ def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | Storage |
     return [_read(e) if _named(e) else e for e in given]
 
 
-def taught(policy: Policy[Any], studies: Sequence[Any]) -> Policy[Any]:
+def with_transfer(policy: Policy[Any], studies: Sequence[Any]) -> Policy[Any]:
     """Return the policy with transfer from prior studies. Raises InvalidInput if it does not support that."""
-    learnt = policy.taught_by(studies)
+    learnt = policy.with_prior_studies(studies)
     if learnt is None:
         raise InvalidInput(
             f"learn_from= is given, but {in_words(policy)} learns only from its own study. Use the default policy, "

@@ -86,12 +86,12 @@ class Attempt:
     patient: bool = True  # its reports wait for a server that is away; callbacks store them and do not wait
     _over: bool = False  # the log has its end; `ended` is set when this worker asks for it, or reports
     _failure: str | None = None  # the exception with which rank 0 ended it, in one line
-    _heard: int = 0  # position of the log up to which its events were heard
-    _events: list[AttemptEvent] = field(default_factory=list)  # heard, but not yet followed
+    _heard: int = 0  # position of the log up to which its events were read
+    _events: list[AttemptEvent] = field(default_factory=list)  # read, but not yet followed
 
     @classmethod
     def _of(cls, record: TrialRecord, heard: int) -> Attempt:
-        """Return the attempt that the log has started. heard: the position of the log with this record."""
+        """Return the attempt that the log has started. heard: the log position that was read with this record."""
         resource = None if record.resource is None else epoch_number(record.resource)
         return Attempt(
             record.id, record.attempt, dict(record.config), record.pause_at, resource, dict(record.tags),
@@ -119,7 +119,7 @@ class Attempt:
         self._heard = position
 
     def _follow(self, locate: Callable[[str], str]) -> None:
-        """Change by the events that were heard since the last call. locate: from a logged path to a full one."""
+        """Change by the events that were read since the last call. locate: from a logged path to a full one."""
         while self._events:
             match self._events.pop(0):
                 case Ended() | Expired():

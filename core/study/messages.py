@@ -222,7 +222,7 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
 
 
 def _seen_better(history: History, value: float, besides: int | None = None) -> bool:
-    """Return whether a trial has ever reported a better value. besides: one whose own curve does not count."""
+    """Return whether a trial has ever reported a better value. besides: a trial whose own curve does not count."""
     goal = history.problem.goal
     for t in history.trials:
         for run in (t, history.furthest_superseded(t.id)):

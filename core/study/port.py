@@ -94,7 +94,7 @@ class Port(Attempt):
 
     _over_folds = False  # True in a loop over trial.folds(k)
     _index = 0  # the index of the fold
-    _folds_hint = "If its value is the mean over several trainings: for fold in trial.folds(k)."
+    _folds_hint = "If its value is the mean over several trainings, write: for fold in trial.folds(k)."
 
     @property
     def checkpoint(self) -> str | None:
@@ -157,7 +157,7 @@ class Port(Attempt):
                     "repeat",
                 )
             else:
-                self.restart(position, f"If it was to continue: {resume}. {self._folds_hint}")
+                self.restart(position, f"To continue it instead: {resume}. {self._folds_hint}")
         if position is not None:
             self._broken = self._left = None
 
@@ -298,8 +298,8 @@ class Port(Attempt):
     def _warn_of_restart(self, who: str, reached: float, position: float, advice: str) -> None:
         start = f"after {self.unit} {position:g}" if position else "from its start"
         self.warn(
-            f"{who} had reported {self.unit} {reached:g}, and now trains again {start}. Its values after that no "
-            f"longer count. {advice}".rstrip(),
+            f"{who} had reported {self.unit} {reached:g}, and now trains again {start}. Its earlier values"
+            f"{f' {start}' * bool(position)} no longer count. {advice}".rstrip(),
             "restart",
         )
 

@@ -261,8 +261,8 @@ def _resume(
     if by_policy and r.status is not Status.PAUSED:
         raise InvalidInput(f"The policy resumes trial {r.id}, which is {r.status}, not paused.")
     gone = None if anew else r.checkpoint
-    missing = replica.checkpoints.missing(gone)
-    if missing:  # unless another worker has continued the trial and replaced this checkpoint
+    damage = replica.checkpoints.damage(gone)
+    if damage is not None:  # unless another worker has continued the trial and replaced this checkpoint
         position = replica.history.position
         if replica.sync().position != position:
             raise Conflict
@@ -272,13 +272,14 @@ def _resume(
         pause_at=_float(replica.problem.max_epochs if move.pause_at is None else move.pause_at),
         resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
         seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy,
-        anew=anew or missing, given_up=bool(after), price=replica.price,
+        anew=anew or damage is not None, given_up=bool(after), price=replica.price,
     )  # fmt: skip
     replica.append([*after, event], None, lease)
-    if missing:
+    if damage is not None:
         replica.warn_once(
-            f"The checkpoint of trial {r.id}, {gone} in {replica.checkpoints.folder}, does not exist any more. The "
-            "trial starts from scratch. Let all workers share the folder: Study(..., checkpoints=folder)."
+            f"The checkpoint of trial {r.id}, {gone} in {replica.checkpoints.folder}, {damage}. The trial starts from "
+            "scratch. Let all workers share the folder, Study(..., checkpoints=folder), and let nothing else delete "
+            "or write its files."
         )
     return r.id, lease.attempt
 

@@ -164,7 +164,7 @@ class Copy:
         return self.fold.history
 
     def _folded(self, event: ev.Event) -> None:
-        """Let the attempt that this process trains hear an event that was folded."""
+        """Pass an event that was folded to the attempt that this process trains."""
         if self._training and isinstance(event, ev.AttemptEvent):
             attempt = self._training.get((event.trial, event.attempt))
             if attempt is not None:
@@ -177,7 +177,7 @@ class Copy:
         attempt._follow(self.checkpoints.located)
 
     def trains(self, attempt: Attempt) -> None:
-        """Note that this process trains an attempt, as long as the object lives; it hears its events."""
+        """Note that this process trains an attempt, as long as the object lives; the attempt receives its events."""
         self._training[key := (attempt.id, attempt.attempt)] = attempt
         if attempt._heard < self.history.position:  # another process of this training has it
             for position, event in enumerate(self.events(attempt._heard), attempt._heard + 1):
@@ -188,7 +188,7 @@ class Copy:
         return self.store.read(self.name, start, self.history.position)
 
     def is_lost(self, lease: Lease, now: float) -> bool:
-        """See Log. A rank above 0 knows no worker."""
+        """See Log. A rank above 0 cannot check a worker."""
         return False
 
     @property

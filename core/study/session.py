@@ -1,4 +1,4 @@
-"""The work of one process for a study: its lock, its retries, and what every rank makes of an outcome.
+"""The work of one process for a study: its lock, its retries, and how every rank follows an outcome.
 
     Port.record -> Session.change (rank, retry, lock) -> judging.record -> policy.judge, Store.append
 
@@ -36,7 +36,7 @@ from haltune.log.history import History
 from haltune.log.policy import Wrapper
 from haltune.log.problem import position_argument
 from haltune.log.records import TrialRecord
-from haltune.ranks import Part, error_from_json, joined
+from haltune.ranks import Part, error_from_json, joined, restart_advice
 from haltune.store.base import Conflict, Release, Store, Tries, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import open_store
@@ -112,6 +112,8 @@ class Session:
         self.logger = Logger(self._rank.first(lambda: settings.verbose) or 0)
         if holds is None:
             _ = self.log
+            if (advice := restart_advice()) is not None:
+                self.first(lambda: self.hint(advice, "restarts"))
 
     # the log
 
@@ -252,7 +254,7 @@ class Session:
             return read(answer)
 
     def _catch_up(self, attempt: Attempt | None) -> None:
-        """Let the attempt follow what was appended or heard, also before an error. The caller holds the lock."""
+        """Let the attempt follow the events read so far, also before an error. The caller holds the lock."""
         self._rank.position = max(self._rank.position, self.log.fold.history.position)
         if attempt is not None:
             self.log.follow(attempt)
@@ -727,8 +729,9 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
             often += f", the last one at {unit} {numeral(most)}" if most is not None else ""
         text = (
             f"Trial {attempt.id} ended without one report. Call trial.report{often}, call "
-            "study.tell(trial, value) at the end, or pass a new HaltuneCallback(trial) to the trainer. With "
-            "fast_dev_run nothing is reported. A script of `haltune run` must report to haltune.current_trial()."
+            "study.tell(trial, value) at the end, or pass a new HaltuneCallback(trial) to a new trainer. With "
+            "fast_dev_run nothing is reported. For a script of `haltune run`, name its metrics under [metrics] in the "
+            "study file, or let it report to haltune.current_trial()."
         )
         if not history.any_success or history.failures_in_a_row >= max_failures:
             raise InvalidInput(text)

@@ -32,8 +32,8 @@ from .arguments import (
     one_epoch,
     problem_of,
     refuse_misplaced_policy,
-    taught,
     waits,
+    with_transfer,
     wrong_way,
 )
 from .attempt import Log, Settings
@@ -145,7 +145,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         check_name(name)
         if learn_from != ():
             found = earlier_studies(learn_from, store, name)
-            self.policy = taught(suited(self.policy, self._asked), found)
+            self.policy = with_transfer(suited(self.policy, self._asked), found)
         self.policy = suited(self.policy, self._asked)
         self.name = name
         storage = store if isinstance(store, Storage) else Storage(store)

@@ -311,7 +311,7 @@ def forecast(history: History, record: TrialRecord) -> Forecast | None:
     if scale.high == scale.low:
         return None
     peaks = goal.of == "best"
-    errors = errors_of(record, peaks, scale)[0][steps]
+    errors = errors_of(record, peaks, scale)[steps]
     if not 1 <= len(errors) < horizon:
         return None
     others = reference_curves(reference_trials(history.trials, record), peaks, scale, horizon, steps)

@@ -33,7 +33,7 @@ from haltune.study.judging import as_judged
 from haltune.study.view import StudyView
 
 from ..digest import MOST_TRIALS, Digest, Row, digest, need_study, story_of
-from ..story import Story, tells
+from ..story import Story, gives_p_win
 
 # isort: off
 from .drawing import (
@@ -291,19 +291,19 @@ def decisions(study: StudyView, trial: int | None = None) -> go.Figure:
             "This search does not stop trials by their probability to win. Use a study with the policy BOBOS() or "
             "Halting(policy)."
         )
-    event = telling(study.events(), trial)
+    event = shown_report(study.events(), trial)
     if event is None and trial is not None:
         raise InvalidInput(f"Trial {trial} was never judged by its probability to win. Give another trial, or none.")
     found = None if event is None else decided(study, stopper, event)
     return drawn(decisions_spec(found, study.history.problem))
 
 
-def telling(events: Iterable[ev.Event], trial: int | None = None) -> ev.Reported | None:
+def shown_report(events: Iterable[ev.Event], trial: int | None = None) -> ev.Reported | None:
     """Return the report to show: the last stop by the probability to win, or the last report judged by it."""
     stopped: ev.Reported | None = None
     last: ev.Reported | None = None
     for event in events:
-        if tells(event) and trial in (None, event.trial):
+        if gives_p_win(event) and trial in (None, event.trial):
             last = event
             stopped = event if event.verdict.stops else stopped
     return stopped or last

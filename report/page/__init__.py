@@ -24,7 +24,7 @@ from haltune.study.view import StudyView
 from ..digest import Digest, Source
 from ..figures.drawing import COLOURS
 from . import words
-from .items import Items, ToldSearch
+from .items import Items, PageContents
 
 ASSETS = Path(__file__).parent / "assets"
 _DEFAULT = "study"  # the name of a study without a name
@@ -84,8 +84,8 @@ def keep_page(make: Callable[[], str], path: str | os.PathLike[str]) -> Path:
 
 def page(source: Source) -> str:
     """Return the page as HTML."""
-    told = ToldSearch(source)
-    return shell(told.facts, told.items())
+    contents = PageContents(source)
+    return shell(contents.facts, contents.items())
 
 
 def shell(facts: Digest, items: Items, head: str = "", foot: str = "", bar: str = "") -> str:

@@ -40,7 +40,7 @@ _SPREAD = 5  # the fewest trials for the distribution of final values
 
 
 @dataclass
-class ToldSearch:
+class PageContents:
     """A search as a page shows it, read up to a position. Each `read` reads the events since then."""
 
     source: Source

@@ -14,7 +14,7 @@ from haltune.errors import HaltuneError
 from haltune.study.view import RecordedStudy, follow_study
 
 from ..page import picture_json, shell
-from ..page.items import ToldSearch, learnt_from
+from ..page.items import PageContents, learnt_from
 
 _SHARE, _MODELS = 2, 5  # pauses as multiples of the work: at most 1/3 of a processor for the page, 1/6 for models
 _LEAST_PAUSE = 0.25  # seconds between readings, for any number of open pages
@@ -79,8 +79,8 @@ class Watched:
     def __init__(self, study: RecordedStudy, rests: bool = True, served: bool = False) -> None:
         """If `rests`, limit the share of the processor's time. served: by haltune watch, with the files of trials."""
         self.study, self._rests, self._lock = study, rests, Lock()
-        self._told = ToldSearch(study, served=served)
-        self._thinking: ToldSearch | None = None  # made by the thread of models
+        self._told = PageContents(study, served=served)
+        self._thinking: PageContents | None = None  # made by the thread of models
         self._thread: Thread | None = None
         self._series = secrets.token_hex(4)  # distinguishes the moments of different servers
         self._items: dict[str, _Item] = {}
@@ -125,7 +125,7 @@ class Watched:
         began, made = time.thread_time(), None
         try:
             if self._thinking is None:
-                self._thinking = ToldSearch(follow_study(self.study.store, self.study.name))
+                self._thinking = PageContents(follow_study(self.study.store, self.study.name))
             self._thinking.read()
             made = self._thinking.slow()
         except HaltuneError:  # the store is not reachable: `look` raises it; models are made later

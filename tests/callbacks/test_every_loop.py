@@ -89,7 +89,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(lib, cas
     assert differences(straight, paused, lib.lost(case)) == []
 
 
-TRAINED_ALONE = [  # one of each library is quick, beside the test without a study above
+TRAINED_ALONE = [  # one of each library is quick, in addition to the test without a study above
     pytest.param(name, given, id=f"{name}, {case}", marks=(*given.marks, *[pytest.mark.slow] * (given != kind.usual)))
     for name, kind in LOOPS.items()
     for case, given in kind.cases().items()

@@ -272,7 +272,7 @@ def test_what_is_no_trial_or_no_name_is_refused(arguments, sentence):
 @pytest.mark.parametrize(
     ("planned", "sentence"),
     [
-        (2, r"plans 2 epochs.*compared at epoch 4.*[Gg]ive the loop trial\.max_epochs.*max_epochs=2 in"),
+        (2, r"plans 2 epochs.*compares final values at epoch 4.*[Gg]ive the loop trial\.max_epochs.*max_epochs=2 in"),
         (9, "plans 9 epochs.*max_epochs is 4.*before the end of.*max_epochs=9 in"),
     ],
 )

@@ -106,12 +106,28 @@ def test_a_model_with_the_weights_of_another_trial_is_refused(tmp_path):
     assert "trial 1 loaded a state of trial 0" in study.trials[1].error
 
 
-@pytest.mark.parametrize("file", ["__0_0.distcp", ".metadata", "haltune.json"])
-def test_a_folder_that_lacks_a_part_says_so_before_it_trains(tmp_path, file):
+@pytest.mark.parametrize("harm", [Path.unlink, lambda file: os.truncate(file, file.stat().st_size // 2)])
+@pytest.mark.parametrize("file", ["__0_0.distcp", ".metadata", "0.parts", "haltune.json"])
+def test_a_folder_that_lacks_a_part_says_so_before_it_trains(tmp_path, file, harm):
     trial = paused(tmp_path).ask()
-    Path(trial.checkpoint, file).unlink()
+    harm(Path(trial.checkpoint, file))
     with pytest.raises(InvalidInput, match=r"no complete sharded checkpoint .*trial\.fail"):
         train(trial)
+
+
+@pytest.mark.parametrize("file", ["__0_0.distcp", "0.random"])
+def test_a_trial_whose_folder_lost_a_part_before_it_resumes_starts_again(tmp_path, file):
+    study = paused(tmp_path)
+    (checkpoint,) = [path for path in study.checkpoints.of(0).iterdir() if path.is_dir()]
+    (checkpoint / file).unlink()
+    with pytest.warns(
+        HaltuneWarning, match=f"checkpoint of trial 0, .* has lost its file {file}.* starts from scratch"
+    ):
+        trial = study.ask()
+    with trial:
+        train(trial)
+    (record,) = study.trials
+    assert (record.attempt, [*record.epochs], trial.checkpoint is None) == (2, [1, 2], False)
 
 
 def test_a_loop_with_other_parts_names_both(tmp_path):
@@ -151,7 +167,9 @@ def test_a_part_that_does_not_reach_the_disk_leaves_the_earlier_checkpoint_and_n
         first = Path(trial.checkpoint)
         monkeypatch.setattr("haltune.callbacks.loop.force", full_disk)
         train(trial, watch=lambda epoch: seen.update({epoch: [trial.checkpoint, *os.listdir(first.parent)]}))
-    assert seen == {key: [str(first), first.name] for key in (3, 4)}
+    assert {key: [found[0], *sorted(found[1:])] for key, found in seen.items()} == {
+        key: [str(first), first.name, f"{first.name}.parts"] for key in (3, 4)
+    }
 
 
 def full_disk(path):
@@ -293,9 +311,23 @@ def alone(folder):
 def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before(tmp_path):
     start(tmp_path, "killed", codes=(1, -9))
     (folder,) = tmp_path.glob("killed.checkpoints/*/trial-0")
-    assert [path.name.split("-")[3] for path in folder.iterdir()] == ["2"]
+    assert [path.name.split("-")[3] for path in folder.iterdir() if path.is_dir()] == ["2"]
     start(tmp_path, "killed")
     killed = json.loads((tmp_path / "0.json").read_text())
     (straight := tmp_path / "straight").mkdir()
     start(straight, "straight")
     assert killed == json.loads((straight / "0.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_one_rank_declines_the_pause_on_all_and_costs_nothing(tmp_path):
+    start(tmp_path, "full")
+    full = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [attempt for attempt, _, _ in full] == [2, 2]  # the first pause succeeded
+    assert "File too large" in full[0][1][-1]
+    assert "keeps training" in full[0][1][-1]
+    (straight := tmp_path / "straight").mkdir()
+    start(straight, "straight")
+    assert [weights for *_, weights in full] == [
+        json.loads((straight / f"{rank}.json").read_text()) for rank in range(2)
+    ]

@@ -195,7 +195,7 @@ def test_an_error_names_the_line_and_says_what_to_do(old, new, line, teaches, fi
 def test_a_missing_table_a_missing_file_and_what_is_not_utf8_are_reported(file, tmp_path):
     with pytest.raises(InvalidInput, match=r"the table \[goal\] is missing. Add it, such as \[goal\]"):
         read(file(text="[space]\nx = 1\n"))
-    with pytest.raises(InvalidInput, match="No such file"):
+    with pytest.raises(InvalidInput, match="there is no study file"):
         read(tmp_path / "none.toml")
     (tmp_path / "latin.toml").write_bytes(b'[goal]\nmaximize = "pr\xe9cision"')
     with pytest.raises(InvalidInput, match="utf-8"):

@@ -30,7 +30,7 @@ from haltune.log.events import to_json
 from haltune.log.outcomes import OUTCOMES, Comparisons
 from haltune.report import summary
 from haltune.report.digest import digest
-from haltune.report.page.items import ToldSearch
+from haltune.report.page.items import PageContents
 from haltune.store.checkpoints import keepers
 from haltune.store.memory import MemoryStore
 from haltune.study.session import clocked
@@ -163,7 +163,7 @@ def check_shown(study: Study, auditor: Auditor) -> None:
     assert {kind: int(counted[OUTCOMES[kind][n > 1]]) for kind, n in fates.items()} == dict(fates)
     best = auditor.best()
     assert (f"(trial {best[0]}, epoch {best[2]:g})" in text) if best else "no trial has reported" in text
-    items = ToldSearch(study).quick()
+    items = PageContents(study).quick()
     html = unescape("\n".join([items["head"], *(text for key, text in items.items() if key.startswith("row/"))]))
     cell = r"<td[^>]*>(.*?)</td>"
     cells = re.findall(

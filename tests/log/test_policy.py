@@ -60,8 +60,9 @@ def question(policy: Any, member: str) -> Any:
         return getattr(policy, member)
     state = None if member == "start" else policy.start(problem())
     arguments: dict[str, tuple[Any, ...]] = {
-        "start": (problem(),), "fold": (state, None), "alive": (state,), "taught_by": ([],), "as_recorded": ({},),
-        "remarks": (problem(),), "part": (Told,), "completed": ({"policy": type(policy).__name__, "inner": {}},),
+        "start": (problem(),), "fold": (state, None), "alive": (state,), "with_prior_studies": ([],),
+        "as_recorded": ({},), "remarks": (problem(),),
+        "part": (Told,), "completed": ({"policy": type(policy).__name__, "inner": {}},),
     }  # fmt: skip
     return getattr(policy, member)(*arguments.get(member, (state, *[None] * (2 + (member == "judge")))))
 

@@ -178,6 +178,21 @@ def test_a_plateau_ends_as_in_the_reference_curves():
     assert np.mean(alone < 0.5) < 0.02
 
 
+@pytest.mark.parametrize("sigma", [0.0, 0.003, 0.05])
+def test_the_noise_of_curves_is_found_around_their_shape(sigma):
+    rng = np.random.default_rng(0)
+    smooth = 0.3 + 0.4 * np.arange(1.0, 61.0) ** -0.5
+    noisy = smooth + sigma * rng.standard_normal((9, 60))
+    reference = ReferenceCurves.of(list(noisy[1:]), 80)
+    assert reference.noise(noisy[0]) == pytest.approx(sigma, rel=0.3, abs=2e-4)
+    assert reference.noise(noisy[0, :2]) == pytest.approx(sigma, rel=0.2, abs=2e-4)  # that of the others
+
+
+def test_a_running_best_has_no_noise():
+    best = np.minimum.accumulate(0.5 + 0.1 * np.random.default_rng(0).standard_normal((5, 40)), axis=1)
+    assert ReferenceCurves.of(list(best[1:]), 50).noise(best[0]) == 0.0
+
+
 def test_stopped_trials_are_reference_curves_as_far_as_they_were_trained():
     """Of 24 trials 18 were stopped at epoch 9, before the fall; all that continued fell, which is no bias."""
     others = [after_plateau(0.3)] * 6 + [after_plateau(0.7)[:9]] * 18

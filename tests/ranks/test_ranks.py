@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import pickle
@@ -17,7 +18,7 @@ from rank_scenes import SCENES, a_study, train_elsewhere, train_fold_elsewhere
 from two_ranks import SUPPORT, run_ranks
 from whims import PROBLEM, Whims
 
-from haltune import Problem, Study, Trial
+from haltune import Float, Problem, Study, Trial
 from haltune.errors import NotSupported
 from haltune.log.events import Created, Ended, Reported, Started
 from haltune.ranks.place import Mark, Place, ThisProcess, place
@@ -49,6 +50,24 @@ TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE
             "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
 SECOND = {**TORCHRUN, "RANK": "1", "LOCAL_RANK": "1"}
 FIT = {"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29"}
+
+
+def test_a_new_node_of_torchrun_meets_one_that_has_restarted() -> None:
+    nodes = {"LOCAL_WORLD_SIZE": "1", "HALTUNE_RUN_FOLDER": "/shared/run"}
+    first = place({**TORCHRUN, **nodes, "TORCHELASTIC_RESTART_COUNT": "1"}, None, "a")
+    second = place({**SECOND, **nodes, "LOCAL_RANK": "0"}, None, "b")
+    assert (first.run, first.rank, second.rank, first.nodes) == (second.run, 0, 1, True)
+
+
+def test_restarts_of_torchrun_that_share_a_store_are_advised_against(monkeypatch: Any, caplog: Any) -> None:
+    restarts = {"WORLD_SIZE": "2", "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for change, told in (({}, 1), ({"TORCHELASTIC_MAX_RESTARTS": "0"}, 0), ({"TORCHELASTIC_USE_AGENT_STORE": "0"}, 0)):
+        for name, value in (restarts | change).items():
+            monkeypatch.setenv(name, value)
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "haltune"):
+            Study({"x": Float(0.0, 1.0)}, "loss", budget="1 trial", max_epochs=2)
+        assert caplog.text.count("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") == told
 
 
 @pytest.mark.parametrize("name", ["SLURM_PROCID", "LOCAL_RANK"])

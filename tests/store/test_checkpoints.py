@@ -193,6 +193,33 @@ def test_a_trial_whose_checkpoint_is_gone_starts_again_and_says_so(world: World)
     assert world.curve() == [0.45]
 
 
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (Path.unlink, "has lost its file inner/1.bin"),
+        (lambda part: os.truncate(part, 3), "has only 3 bytes of 5 in its file inner/1.bin"),
+    ],
+)
+def test_a_trial_whose_checkpoint_lost_a_part_starts_again_and_names_it(world: World, harm: Any, said: str) -> None:
+    trial = world.ask()
+    trial.report(0.4)
+    trial.report(PAUSE)
+    path = Path(trial.save(a_folder))
+    (path / "haltune.json").write_text("{}")  # shorter than before, as a callback may write it again
+    trial.finish()
+    assert world.study.checkpoints.damage(str(path)) is None
+    harm(path / "inner" / "1.bin")
+    with pytest.warns(HaltuneWarning, match=rf"checkpoint of trial 0, .*{said}\. The trial starts from scratch\. Let "):
+        again = world.ask()
+    assert (again.id, again.epoch, again.checkpoint) == (0, 0, None)
+
+
+def a_folder(path: Path) -> None:
+    (path / "inner").mkdir(parents=True)
+    for name in ("0.bin", "inner/1.bin", "haltune.json"):
+        (path / name).write_text("state")
+
+
 KILLED = """
 import os, sys
 sys.path.insert(0, sys.argv[2])

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from recorder import SHALLOW, told_of
 from worlds import LAWFUL, told
 
 import haltune
-from haltune import Budget, Finish, Trial, load_study
+from haltune import Budget, Finish, Float, Minimize, Problem, Space, Trial, load_study
+from haltune.errors import InvalidInput
 from haltune.log.events import KINDS, Created, from_json, to_json
 from haltune.policies import POLICY_NAMES
 from haltune.store.open import open_store
 from haltune.store.sqlite import SqliteStore
+from haltune.store.studies import make, recorded_problem
 from haltune.study.view import read_study
 
 FOLDER = Path(__file__).parents[1] / "recorded_logs"
@@ -86,6 +89,60 @@ def test_each_recorded_event_is_written_again_as_it_was(release: str, name: str,
         if bodies[0] != bodies[1]:
             del now["checksum"], row["checksum"]
         assert keeps(now, row)
+
+
+def older(problem: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded problem without its options at their defaults: as a version wrote it that had none of them."""
+    usual = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss")).to_json()
+
+    def without(body: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in body.items() if name not in defaults or value != defaults[name]}
+
+    options = {"bounds": None, "of": "last", "smooth": None, "rank_by": None}
+    goals = problem["goal"] if isinstance(problem["goal"], list) else [problem["goal"]]
+    goals = [without(goal, options) for goal in goals]
+    given = {
+        "space": {
+            "parameters": [
+                without(p, {"log": False, "ordered": False, "when": {}}) for p in problem["space"]["parameters"]
+            ],
+            "constraints": problem["space"]["constraints"],
+        },
+        "goal": goals if isinstance(problem["goal"], list) else goals[0],
+        "constraints": [without(limit, {"at_most": None, "at_least": None}) for limit in problem["constraints"]],
+    }
+    return without(problem | given, usual)
+
+
+@pytest.mark.parametrize(("release", "name"), EACH)
+def test_a_log_that_is_older_than_an_option_opens_with_its_default(release: str, name: str, tmp_path: Path) -> None:
+    events = list(open_store(FOLDER / f"{release}.sqlite", reading=True).read(name))
+    created = events[0]
+    assert isinstance(created, Created)
+    without = replace(created, problem=older(json.loads(json.dumps(created.problem))))
+    assert len(json.dumps(without.problem)) < len(json.dumps(created.problem))
+    assert recorded_problem(without).to_json() == recorded_problem(created).to_json()
+    again = SqliteStore(f"sqlite:///{tmp_path / 'again.db'}")
+    assert again.create(name, without)
+    given = replace(recorded_problem(created))  # as a program declares it
+    recorded = read_study(open_store(FOLDER / f"{release}.sqlite", reading=True), name).policy
+    policy = FUNCTIONS.get(name, {}).get("policy", recorded)
+    assert make(again, name, created, None, given, policy) == without
+    again.close()
+
+
+@pytest.mark.parametrize(("release", "name"), EACH)
+def test_an_event_that_is_older_than_an_option_has_its_default(release: str, name: str) -> None:
+    for event in open_store(FOLDER / f"{release}.sqlite", reading=True).read(name):
+        usual = {f.name for f in fields(event) if f.default is not MISSING and getattr(event, f.name) == f.default}
+        body = json.loads(json.dumps(to_json(event)))
+        assert image([from_json({name: value for name, value in body.items() if name not in usual})]) == image([event])
+
+
+def test_a_problem_of_a_newer_version_is_refused_in_words() -> None:
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss")).to_json()
+    with pytest.raises(InvalidInput, match="'restarts': a newer haltune wrote this log; update haltune"):
+        Problem.from_json(problem | {"restarts": 3})
 
 
 @pytest.mark.parametrize(("release", "name"), EACH)

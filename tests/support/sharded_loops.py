@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -28,6 +29,8 @@ from haltune.callbacks.sharded import ShardedLoop
 from haltune.errors import HaltuneWarning
 
 DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+if DEVICE == "cuda":  # otherwise Accelerate takes it for a single process
+    os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
 
 
 def layers():
@@ -160,6 +163,32 @@ def killed(mesh, folder):
     return weights
 
 
+def full(mesh, folder):
+    """The disk of the second rank is full at the second pause: its files end early. What the ranks are told, too."""
+    saves, saved = dcp.save, []
+
+    def save(*args, **named):
+        saved.append(args)
+        if len(saved) < 2 or dist.get_rank() == 0:
+            return saves(*args, **named)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+        try:
+            return saves(*args, **named)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    dcp.save = save
+    study = pausing_study(folder / "full.db", at=(1, 3), epochs=4, verbose=0, keep=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        for trial in study:
+            with trial:
+                weights = train(trial, mesh, "fsdp2")
+    told = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
+    return [study.trials[0].attempt, told, weights]
+
+
 def straight(mesh, folder):
     """The same without pauses."""
     with pausing_study(folder / "straight.db", at=(), epochs=4, verbose=0, keep=0).ask() as trial:
@@ -238,6 +267,7 @@ PROGRAMS = {
     "ways": straight_and_paused,
     "another": another_number,
     "killed": killed,
+    "full": full,
     "straight": straight,
 }
 

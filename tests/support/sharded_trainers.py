@@ -25,6 +25,8 @@ from haltune.callbacks.objects import local
 from haltune.callbacks.transformers import HaltuneCallback
 
 CUDA = "cuda" in sys.argv
+if CUDA:  # otherwise Accelerate takes it for a single process
+    os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
 WAYS = {"fsdp1": (1, "SHARDED_STATE_DICT"), "fsdp2": (2, "SHARDED_STATE_DICT"), "whole": (2, "FULL_STATE_DICT")}
 if CUDA:  # on the CPU, FSDP of the first version frees what it is to collect
     WAYS["whole1"] = (1, "FULL_STATE_DICT")

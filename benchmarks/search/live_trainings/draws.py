@@ -1,6 +1,6 @@
 """Random numbers that depend on a slot's own seed and position alone: a hash of both, as in Salmon et al. 2011.
 
-So a slot that is saved needs no state of a generator, and its numbers are the same beside any neighbours and on any
+So a slot that is saved needs no state of a generator, and its numbers are the same with any neighbours and on any
 device.
 """
 

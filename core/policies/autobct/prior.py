@@ -2,7 +2,7 @@
 
 H(u) = alpha^T phi(u), alpha ~ N(mean, root root^T): (2.2)-(2.8) of Cironis, Palczewski and Aivaliotis, "Automatic
 model training under restrictive time constraints" (AutoBCT). A `Prior` holds one such belief about the score and one
-about the cost, their noises and their basis phi. Build it by hand, by a name from the paper (`preset`), from sampled
+about the cost, their noises and their basis phi. Build it directly, by a name from the paper (`preset`), from sampled
 shapes (`sampled`), or from prior studies (`from_studies`). A `Ruler` maps raw scores and seconds to the prior's scale.
 """
 

@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, ndtr
 
 from haltune._utils.arrays import Array, Array32, Indices, Mask
 from haltune._utils.checks import check_kinds, check_whole, is_number, pythonic
@@ -239,6 +239,7 @@ def solve(
     saturated_loses: bool = True,
     end_known: bool = False,
     calibrate: Callable[[float], float] | None = None,
+    noise: float = 0.0,
 ) -> DecisionTable:
     """Solve by approximate backward induction (algorithm 2) over the running and recent means of epochs 1..n.
 
@@ -249,6 +250,7 @@ def solve(
     saturated_loses: if errors are all 1, the worst, they lose to any better incumbent. False if the paths model that.
     end_known: True: to continue loses at most the epochs that are left, because the final error is known at the end.
     calibrate: maps the share of winning paths to the probability of winning, by weights of the paths that win.
+    noise: deviation of the noise of the final error, which paths do not have.
     Raises InvalidInput for errors outside [0, 1], of another length than paths.start, or a NaN threshold.
     """
     y = checked_errors(errors_so_far)
@@ -265,12 +267,13 @@ def solve(
         basis = "saturated" if saturated else "few paths"
         grids = Grids(*[none] * 7)
         return DecisionTable(y.size, paths.horizon, threshold, losses, basis, 0, 1, grids, visits, empty, empty)
-    wins, weights = (kept.values[-1] < np.float32(threshold)).astype(np.float64), np.ones(kept.count)
+    wins, weights = _chances(kept.values[-1], threshold, noise), np.ones(kept.count)
     if calibrate is not None:
         share = (wins.sum() + 0.5) / (kept.count + 1.0)  # no path of few thousands wins: p is small, but not 0
         p = calibrate(share)
         if wins.min() < wins.max():
-            weights = np.where(wins > 0.0, p * (1.0 - share) / ((1.0 - p) * share), 1.0)
+            weights = wins * (p * (1.0 - share) / ((1.0 - p) * share)) + 1.0 - wins
+            wins = 1.0 - (1.0 - wins) / weights
         else:
             wins[:] = p  # of each path: none shows how it may end otherwise
     grids, columns = grids_of(kept, y, cells, slopes)
@@ -278,6 +281,14 @@ def solve(
     return DecisionTable(
         y.size, kept.horizon, threshold, losses, "solved", min_visits, slopes, grids, *solved, end_known=end_known
     )
+
+
+def _chances(ends: Array32, threshold: float, noise: float) -> Array:
+    """Return the probability of each path (count,) to end with an error below the threshold, with noise."""
+    if noise > 0.0:
+        found: Array = ndtr((threshold - ends.astype(np.float64)) / noise)
+        return found
+    return (ends < np.float32(threshold)).astype(np.float64)
 
 
 def _induct(
@@ -509,6 +520,7 @@ class OptimalStopping(KnowsAttributes):
             saturated_loses=self.mode == "faithful",
             end_known=self.mode == "robust",
             calibrate=partial(calibrated, log_odds=odds) if learns else None,
+            noise=reference.noise(y) if learns and reference is not None else 0.0,
         )  # fmt: skip
         return table if odds is None else replace(table, p_model=float(expit(odds)))
 

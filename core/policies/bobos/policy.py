@@ -39,6 +39,7 @@ from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecisi
 _FINEST = 120  # most steps of a stopping problem
 _SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
 _FIRST_K1 = 500.0  # of BOBOS: half of the usual one, because it grows
+_FALL = 0.05  # of the scale: a curve that ends further below its best falls
 _LOST = 3  # whole epochs in a row without a finite value: the trial diverged
 
 
@@ -67,7 +68,6 @@ class Posed:
     """
 
     errors: Array  # (n,) of its steps so far
-    falls: bool  # True if the curve falls, so that its errors are those of its running best
     horizon: int  # steps
     before: int  # epochs before the first step
     stride: int  # epochs per step
@@ -142,7 +142,7 @@ class Stopper:
         if len(last) == _LOST and not np.isfinite(measured(last)).any() and math.isfinite(posed.losses.K1):
             return stop(f"the last {_LOST} reports gave no finite value", incumbent=posed.best)
         decision, at = self.settings.decide(posed.errors, posed.horizon, posed.table, posed.others)
-        warning = {"warning": _falls(problem)} if posed.falls else {}
+        warning = _warned(problem, trial)
         if decision is None:
             return continue_(f"{problem.at(epoch)}: too early to judge", incumbent=posed.best, **warning)
         return _explained(decision, at, posed, problem, epoch, warning)
@@ -165,7 +165,7 @@ class Stopper:
             # xi_t = sqrt(2 sigma^2 log(pi^2 t^2 (t - 1) / (6 delta''))), theorem 1, at least 0
             inside = math.log(math.pi**2 * t**2 * (t - 1) / (6.0 * self.delta))
             threshold += math.sqrt(2.0 * self.noise**2 * max(inside, 0.0))
-        errors, falls = errors_of(trial, goal.of == "best")
+        errors = errors_of(trial, goal.of == "best")
         stride = math.ceil((history.problem.max_epochs or 1) / _FINEST)
         horizon, before = divmod(history.problem.max_epochs or 1, stride)
         steps = slice(before + stride - 1, None, stride)
@@ -191,18 +191,19 @@ class Stopper:
             key = (history.seed, trial.id, horizon, threshold, each, errors[:at].tobytes(), curves_key)
             return self._tables(key, solved)
 
-        return Posed(errors, falls, horizon, before, stride, scale, best, losses, others, table)
+        return Posed(errors, horizon, before, stride, scale, best, losses, others, table)
 
 
-def _falls(problem: Problem) -> str:
+def _warned(problem: Problem, trial: TrialRecord) -> dict[str, str]:
+    """Return a warning as evidence if the last value counts and is well below the best of the trial."""
+    scores = trial.scores[trial.whole & np.isfinite(trial.values)]
+    if problem.goal.of == "best" or not len(scores) or scores.max() - scores[-1] <= _FALL:
+        return {}
     worse = "falls well below" if problem.goal.sign > 0 else "rises well above"
-    text = (
-        f"a learning curve {worse} its best value. Optimal stopping assumes that trials keep their best value, so it "
-        "judges this trial by its best epoch so far"
-    )
-    if (goal := problem.by_best_epoch) is None:
-        return f"{text}."
-    return f"{text}. If you keep the weights of the best epoch, use {goal!r}, so that this epoch counts."
+    text = f"a learning curve {worse} its best value, but the last value counts."
+    if (goal := problem.by_best_epoch) is not None:
+        text += f" If you keep the weights of the best epoch, use {goal!r}."
+    return {"warning": text}
 
 
 def _relative_epoch(history: Runs, trial: TrialRecord) -> float:

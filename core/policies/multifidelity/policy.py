@@ -48,7 +48,7 @@ from haltune.policies.hyperband.brackets import Bracket, Plan, Rung, exact
 from haltune.policies.hyperband.engine import OUT, Asynchronous, Promotion, Sampler
 from haltune.policies.hyperband.policy import FEWEST_COMPARED, MOST_COMPARED, check_cuts, usual_min_trials
 
-from .prior_studies import Lessons, earlier_in_words, earlier_studies_of
+from .prior_studies import PriorValues, earlier_in_words, earlier_studies_of
 
 _RANDOM_TRIALS = 3  # drawn at random where prior studies are known, and half of the next
 
@@ -68,7 +68,7 @@ class LadderState:
     ladder: Asynchronous
     rows: CurveRows
     model: SearchModel = field(repr=False, compare=False)
-    lessons: Lessons | None  # of prior studies; None: there are none
+    prior_values: PriorValues | None  # of prior studies; None: there are none
     pauses: Pauses
     baseline: int | None = None  # the first trial that the user enqueued
     first: int | None = None  # the trial that continued to its end, as the first, without a pause
@@ -151,7 +151,7 @@ class MultiFidelity(Policy[LadderState]):
     def spec(self) -> dict[str, Any]:
         return {**super().spec, "learn_from": [study.to_json() for study in self.learn_from]}
 
-    def taught_by(self, studies: Sequence[Any]) -> MultiFidelity:
+    def with_prior_studies(self, studies: Sequence[Any]) -> MultiFidelity:
         return replace(self, learn_from=(*self.learn_from, *earlier_studies_of(studies)))
 
     def as_recorded(self, spec: Mapping[str, Any]) -> MultiFidelity:
@@ -163,7 +163,7 @@ class MultiFidelity(Policy[LadderState]):
         return self if as_then == self else as_then
 
     def remarks(self, problem: Problem) -> list[str]:
-        return Lessons.of(self.learn_from, problem.space, Stages((1,), problem.space.dim)).remarks()
+        return PriorValues.of(self.learn_from, problem.space, Stages((1,), problem.space.dim)).remarks()
 
     def rungs(self, horizon: int, min_epochs: int = 0) -> tuple[int, ...]:
         """Return the epochs at which trials may be compared: 1, 3, 9, 27, and the horizon 50.
@@ -179,15 +179,17 @@ class MultiFidelity(Policy[LadderState]):
             )
         rungs = self.rungs(problem.max_epochs, problem.min_epochs)
         stages = Stages(rungs, problem.space.dim, len(self.learn_from))
-        lessons = Lessons.of(self.learn_from, problem.space, stages)
-        model = SearchModel(stages, lessons.every) if lessons else SearchModel(Stages(rungs, problem.space.dim))
+        prior_values = PriorValues.of(self.learn_from, problem.space, stages)
+        model = (
+            SearchModel(stages, prior_values.every) if prior_values else SearchModel(Stages(rungs, problem.space.dim))
+        )
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
         ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion)
         # an early value may exceed the last one, which counts
         end = 0 if problem.goal.of == "best" else problem.max_epochs
         rows = CurveRows(problem.goal, self.rungs(problem.max_epochs)[0], end, problem.max_epochs)
-        return LadderState(ladder, rows, model, lessons or None, Pauses())
+        return LadderState(ladder, rows, model, prior_values or None, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
         state.pauses.take(state.rows, event)
@@ -251,7 +253,7 @@ class MultiFidelity(Policy[LadderState]):
             return move
         # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
         started = len(history)
-        chosen_early = state.lessons is not None and started >= _RANDOM_TRIALS and started % 2
+        chosen_early = state.prior_values is not None and started >= _RANDOM_TRIALS and started % 2
         if started < self._cuts(history).initial and not chosen_early:
             compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
             return replace(move, reason=f"drawn at random; {compared}")
@@ -281,11 +283,11 @@ class MultiFidelity(Policy[LadderState]):
         self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
     ) -> Start:
         """Start the untried candidate with the largest UCB at the end; if all were tried, train the best in full."""
-        rows, lessons = state.rows.table, state.lessons
+        rows, prior_values = state.rows.table, state.prior_values
         scale = state.model.scale(kernel, rows)
-        if scale is None and lessons is None:
+        if scale is None and prior_values is None:
             return move
-        points = candidates(history, rows, self.candidates, rng, None if lessons is None else lessons.best)
+        points = candidates(history, rows, self.candidates, rng, None if prior_values is None else prior_values.best)
         points = points[uncrowded(points, history.points)]
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
@@ -299,8 +301,8 @@ class MultiFidelity(Policy[LadderState]):
             "rows": len(rows), "first_rung": base, "compared_from": kernel.stages.epochs[base],
             "correlation": round(float(kernel.correlations[base]), 3),
         }  # fmt: skip
-        if lessons is not None:
-            evidence["earlier"] = lessons.evidence(kernel.relevance[1:])
+        if prior_values is not None:
+            evidence["earlier"] = prior_values.evidence(kernel.relevance[1:])
         if AUDIT in move.evidence:
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
         reason = chosen_because(history, evidence)

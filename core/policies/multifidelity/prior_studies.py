@@ -143,7 +143,7 @@ _BEST_RUNS = 3  # best runs of each whose neighbours are tried
 
 
 @dataclass(frozen=True)
-class Lessons:
+class PriorValues:
     """The values of J prior studies, as the problem's space and stages hold them."""
 
     names: tuple[str, ...]
@@ -152,7 +152,7 @@ class Lessons:
     best: Array  # (k, d) the best configurations of all
 
     @classmethod
-    def of(cls, studies: Sequence[EarlierStudy], space: Space, stages: Stages) -> Lessons:
+    def of(cls, studies: Sequence[EarlierStudy], space: Space, stages: Stages) -> PriorValues:
         every, left_out, best = [], [], [np.empty((0, space.dim))]
         for number, earlier in enumerate(studies, 1):
             found = [(run, p) for run in earlier.runs if (p := _point(run, space)) is not None]

@@ -69,7 +69,7 @@ class Figure {
   }
   apply() {
     const change = (this.menu() || { args: [{}] }).args[0], narrowed = this.page.chosen || this.page.away.size;
-    const kept = (id) => !id || !/^trial-/.test(id) || this.page.kept(id);
+    const kept = (id) => !id || !/^(trial|study)-/.test(id) || this.page.kept(id);
     const all = [...[...this.curves.values()].sort((a, b) => a.zorder - b.zorder || a.number - b.number), ...this.spec.data.map((t, i) => {
       const found = { ...t };
       for (const name in change) if (change[name][i] !== undefined) found[name] = change[name][i];
@@ -171,7 +171,8 @@ class Figure {
     parent.append(copy);
   }
   entry(name, t) {
-    const button = made("button", { type: "button", class: "key-entry", "aria-pressed": String(!this.hidden.has(name)), title: "show or hide" }, this.bar);
+    const study = /^study-/.test(t.uid), shown = study ? this.page.kept(t.uid) : !this.hidden.has(name); // a study is hidden on the whole page
+    const button = made("button", { type: "button", class: "key-entry", "aria-pressed": String(shown), title: "show or hide" }, this.bar);
     const key = made("svg", { viewBox: "0 0 22 12", "aria-hidden": "true" }, button), mark = t.marker || {};
     const style = [...this.curves.values()].find((c) => c.legendgroup === name && c.mode === "lines") || t, line = style.line || {};
     if ((style.mode || "").includes("lines") && !t.fill) made("path", { d: "M1 6H21", "stroke-width": line.width || 2, "stroke-dasharray": DASHES[line.dash], fill: "none" }, key).style.stroke = ink(line.color);
@@ -181,7 +182,11 @@ class Figure {
       path.style.fill = hollow(kind) ? "none" : ink(drawn); path.style.stroke = hollow(kind) ? ink(drawn) : "none";
     }
     made("span", {}, button, plainly(t.name || name));
-    button.addEventListener("click", () => { if (!this.hidden.delete(name)) this.hidden.add(name); this.draw(); });
+    button.addEventListener("click", () => {
+      if (study) { this.page.toggle(t.uid); return; }
+      if (!this.hidden.delete(name)) this.hidden.add(name);
+      this.draw();
+    });
   }
   button(text, pressed, act) {
     const button = made("button", { type: "button", "aria-pressed": String(pressed) }, this.bar, text);

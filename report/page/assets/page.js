@@ -15,6 +15,7 @@ class Page {
     this.comparison = section && new Comparison(this, this.table);
     this.theme();
     this.best();
+    this.studies();
     let width = innerWidth;
     addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; this.later(true); } });
     addEventListener("hashchange", () => this.go());
@@ -39,8 +40,34 @@ class Page {
   best() {
     document.querySelectorAll("#best .copy").forEach(copies);
   }
-  go() { // to the target in the address: a figure, a trial, or trials side by side
-    const [, kind, text] = /^#(figure|trial|compare)[-=]([\w,-]+)$/.exec(location.hash) || [];
+  studies() { // of a comparison: each can be hidden, by its button in the table or its entry in a legend
+    for (const row of document.querySelectorAll("tr[data-study]")) {
+      const id = row.dataset.study, button = row.querySelector("button:not(.copy button)");
+      if (button) button.addEventListener("click", () => this.toggle(id));
+    }
+    this.marked();
+  }
+  toggle(id) {
+    this.hide(id, !this.away.has(id));
+    this.marked();
+    addressed(this.away.size ? `#hide=${[...this.away].map((one) => one.slice(6))}` : "");
+  }
+  marked() {
+    for (const row of document.querySelectorAll("tr[data-study]")) {
+      const away = this.away.has(row.dataset.study), button = row.querySelector("button:not(.copy button)");
+      row.classList.toggle("away", away);
+      if (!button) { row.hidden = away; continue; } // the configuration of its best trial
+      button.hidden = false; button.textContent = away ? "Show again" : "Hide";
+      button.setAttribute("aria-label", `${button.textContent} ${row.firstElementChild.textContent}`);
+    }
+  }
+  go() { // to the target in the address: a figure, a trial, or trials side by side; or without the studies that it hides
+    const [, kind, text] = /^#(figure|trial|compare|hide)[-=]([\w,-]+)$/.exec(location.hash) || [];
+    if (!this.table && (kind === "hide" || !location.hash)) {
+      const numbers = kind === "hide" ? text.split(",") : [];
+      for (const row of document.querySelectorAll("tr[data-study]")) this.hide(row.dataset.study, numbers.includes(row.dataset.study.slice(6)));
+      this.marked();
+    }
     if (kind === "compare" && this.table) {
       this.comparison.choose([...new Set(text.split(","))].map((number) => `trial-${number}`).filter((id) => this.table.rows.has(id)));
       this.comparison.section.scrollIntoView({ block: "start" });

@@ -6,7 +6,11 @@ class Panel extends Hand {
     this.keys = [xkey, ykey];
   }
   axes() {
-    const layout = this.figure.layout, name = (k) => layout[k === "x" || k === "y" ? `${k}axis` : `${k[0]}axis${k.slice(1)}`];
+    const layout = this.figure.layout, own = (k) => layout[k === "x" || k === "y" ? `${k}axis` : `${k[0]}axis${k.slice(1)}`];
+    const name = (k) => { // without hidden studies, the axis shows the values of the others
+      const reaches = this.figure.page.away.size ? this.drawn.flatMap((t) => (t.reach && t.reach[k]) || []) : [];
+      return reaches.length ? { ...own(k), range: [Math.min(...reaches), Math.max(...reaches)] } : own(k);
+    };
     const ends = (along) => () => this.drawn.flatMap((t) => this.values(t, along));
     this.x = new Axis(name(this.keys[0]), ends("x"));
     this.y = new Axis({ ...name(this.keys[1]), ...(this.figure.logs[this.keys[1]] !== undefined ? { type: this.figure.logs[this.keys[1]] ? "log" : "linear", range: undefined } : {}) }, ends("y"));

@@ -330,6 +330,32 @@ class RunsOut(TrainerCallback):
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
+@pytest.mark.parametrize("file", ["optimizer.pt", "scheduler.pt", "model.safetensors"])
+def test_a_trial_whose_checkpoint_lost_a_file_starts_again_as_the_trainer_would_go_on_without_it(file, tmp_path):
+    def train(trial):
+        t = make(tmp_path / "run", HaltuneCallback(trial), learning_rate=trial.config["lr"])
+        t.train(resume_from_checkpoint=trial.checkpoint)
+
+    told = []
+    for lost in (False, True):
+        search = pausing_study(tmp_path / f"{lost}.db", at=(2,), epochs=3, metric="eval_loss", verbose=0)
+        with search.ask() as trial:
+            train(trial)
+        if lost:
+            (path,) = search.checkpoints.of(0).glob(f"*/{file}")
+            path.unlink()
+            with pytest.warns(HaltuneWarning, match=f"trial 0, .* has lost its file {file}.* starts from scratch"):
+                trial = search.ask()
+            with trial:
+                train(trial)
+        for trial in search:
+            with trial:
+                train(trial)
+        told.append(search.trials[0])
+    assert [t.attempt for t in told] == [2, 3]
+    assert [*told[0].values] == [*told[1].values]
+
+
 def test_a_smaller_batch_after_out_of_memory_starts_the_curve_again(tmp_path):
     s = study(epochs=3, metric="eval_loss")
     options = {"auto_find_batch_size": True, "per_device_train_batch_size": 8}

@@ -115,7 +115,9 @@ def test_evaluate_alone_and_eval_on_start_say_nothing(tmp_path):
 @pytest.mark.parametrize("name", ["eval_loss", "accuracy", "mae"])
 def test_a_trainer_that_never_evaluates_is_refused_before_the_training(name, tmp_path):
     t = trainer(tmp_path, HaltuneCallback(FakeTrial(name)), eval_strategy="no")
-    with pytest.raises(InvalidInput, match=r"without evaluations\..*Evaluate, TrainingArguments\(eval_strategy="):
+    with pytest.raises(
+        InvalidInput, match=r"because this training never evaluates\..*Evaluate, TrainingArguments\(eval_strategy="
+    ):
         t.train()
     assert t.state.global_step == 0
 

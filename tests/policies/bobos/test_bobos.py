@@ -137,15 +137,14 @@ def test_a_run_of_values_that_are_no_measurements_is_stopped_in_words() -> None:
     assert "no finite value" in verdict.reason
 
 
-def test_a_falling_curve_is_judged_on_its_running_best_with_one_warning() -> None:
+def test_a_falling_curve_is_judged_by_its_last_values_with_one_warning() -> None:
     rising = [curve(0.85, n) for n in range(1, 9)]
-    falling = [*rising, *[0.4] * 4]
     policy = Halting(RandomSearch(), SOLVER)
-    with pytest.warns(HaltuneWarning, match="judges this trial by its best epoch so far") as caught:
-        fallen = judge_curve(policy, 0.84, falling)
-    held = judge_curve(policy, 0.84, [*rising, *[rising[-1]] * 4])
+    with pytest.warns(HaltuneWarning, match="but the last value counts") as caught:
+        fallen = judge_curve(policy, 0.84, [*rising, *[0.4] * 12])
+    held = judge_curve(policy, 0.84, [*rising, *[rising[-1]] * 12])
     assert len(caught) == 1
-    assert fallen.evidence["p_win"] == held.evidence["p_win"]
+    assert fallen.evidence["p_win"] < held.evidence["p_win"] / 2
 
 
 def test_validating_every_second_epoch_gives_the_decision_of_the_curve_between() -> None:

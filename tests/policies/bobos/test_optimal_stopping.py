@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from examples import many
 from haltune.models.curves import Paths, conditional_paths
@@ -157,6 +158,14 @@ def test_where_all_paths_end_alike_the_probability_of_a_win_still_counts(p, thre
     assert decision.p_win == pytest.approx(p)
     assert (decision.loss_stop, decision.loss_win) == (pytest.approx(1000 * p + 1.5), pytest.approx(99 * (1 - p)))
     assert decision.d == ("stop" if 1000 * p + 1.5 <= 99 * (1 - p) else "win")
+
+
+@pytest.mark.parametrize("calibrated", [lambda share: share, lambda share: share / 2])
+def test_noise_of_the_final_error_gives_the_normal_probability(calibrated):
+    """Paths with ends N(0.5, 0.03^2) and noise 0.04 end as N(0.5, 0.05^2)."""
+    values = np.random.default_rng(0).normal(0.5, 0.03, (4, 20_000)).astype(np.float32)
+    table = solve(Paths(1, values), [0.5], 0.45, Losses(), calibrate=calibrated, noise=0.04)
+    assert table.decide([0.5]).p_win == pytest.approx(calibrated(norm.cdf(-1.0)), rel=0.03)
 
 
 @given(st.floats(1.0, 1e4), st.floats(1.0, 1e3), st.floats(0.0, 5.0))

@@ -16,7 +16,7 @@ from haltune.errors import HaltuneWarning, InvalidInput, StoreError
 from haltune.log.events import Started
 from haltune.models.stage_process import Stages
 from haltune.policies import BOBOS, Halting, Hyperband, MultiFidelity, RandomSearch
-from haltune.policies.multifidelity.prior_studies import RUNS_KEPT, EarlierStudy, Lessons
+from haltune.policies.multifidelity.prior_studies import RUNS_KEPT, EarlierStudy, PriorValues
 from haltune.store.memory import MemoryStore
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -138,13 +138,13 @@ def test_a_policy_that_cannot_learn_from_others_says_which_can(policy: Any) -> N
 # -- another space, another horizon, another metric ----------------------------------------------------------
 
 
-def lessons(space: Any, epochs: tuple[int, ...] = (1, 3, 9), earlier: Study | None = None) -> Lessons:
+def prior_values(space: Any, epochs: tuple[int, ...] = (1, 3, 9), earlier: Study | None = None) -> PriorValues:
     space = Space(space)
-    return Lessons.of([EarlierStudy.of(earlier or before())], space, Stages(epochs, space.dim, 1))
+    return PriorValues.of([EarlierStudy.of(earlier or before())], space, Stages(epochs, space.dim, 1))
 
 
 def test_parameters_that_both_have_are_mapped_and_runs_outside_are_left_out() -> None:
-    found = lessons({"y": Float(0.0, 2.0), "x": Float(0.0, 0.5), "new": Constant(3)})
+    found = prior_values({"y": Float(0.0, 2.0), "x": Float(0.0, 0.5), "new": Constant(3)})
     inside = [t.config for t in before().trials if t.config["x"] <= 0.5]
     assert 0 < len(inside) < 12
     assert found.left_out == (12 - len(inside),)
@@ -155,7 +155,7 @@ def test_parameters_that_both_have_are_mapped_and_runs_outside_are_left_out() ->
 
 @pytest.mark.parametrize("epochs", [(1,), (1, 2), (1, 3, 9), (1, 3, 9, 27, 50)])
 def test_a_full_training_there_is_one_here_however_many_epochs_either_has(epochs: tuple[int, ...]) -> None:
-    seen = lessons(SPACE.parameters, epochs).every[0]
+    seen = prior_values(SPACE.parameters, epochs).every[0]
     ends = {round(v, 5) for v in seen.value[seen.stage == len(epochs) - 1]}
     assert ends == {r.targets[-1] for r in EarlierStudy.of(before()).runs}
     assert seen.study is not None
@@ -168,7 +168,7 @@ def test_a_full_training_there_is_one_here_however_many_epochs_either_has(epochs
 
 
 @cache
-def taught() -> Study:
+def search_with_transfer() -> Study:
     """Return a search that learnt from another; read only."""
     return searched(learn_from=[before()])
 
@@ -185,7 +185,7 @@ def test_a_prior_study_improves_the_first_trials() -> None:
 
 
 def test_the_reasons_name_the_evidence_and_its_meaning() -> None:
-    started = [e for e in taught().events() if isinstance(e, Started) and "earlier" in e.evidence]
+    started = [e for e in search_with_transfer().events() if isinstance(e, Started) and "earlier" in e.evidence]
     assert len(started) > 3
     for event in started:
         (earlier,) = event.evidence["earlier"]

@@ -860,6 +860,52 @@ def test_the_page_of_several_studies_draws_and_copies(browser, tmp_path):
     assert said == []
 
 
+def test_a_whole_study_is_hidden_and_shown_again_by_keyboard_by_legend_and_by_address(browser, tmp_path):
+    problem = Problem(Space({"lr": Float(0.01, 1.0)}), Maximize("acc", (-9, 1)), 2)
+    studies = []
+    for name, low in (("first", 0.0), ("second", 0.1), ("awful", 8.0)):
+        studies.append(Study(problem, RandomSearch(), name=name, seed=0, budget=Budget(trials=6), verbose=0))
+        studies[-1].optimize(
+            lambda trial, low=low: [trial.report(trial.config["lr"] / 2 - low, seconds=1.0) for _ in trial.epochs()]
+        )
+    said, page = [], browser.new_page(viewport={"width": 1280, "height": 900})
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(compare(studies, tmp_path / "c.html").as_uri())
+    progress = page.locator("figure[data-figure=progress]")
+
+    def lines(figure="progress"):
+        return page.locator(f"figure[data-figure={figure}] svg[role=img] g[clip-path] path").count()
+
+    def ticks():
+        return [
+            float(text.replace("\u2212", "-"))
+            for text in progress.locator("svg text[text-anchor=end]").all_text_contents()
+        ]
+
+    page.wait_for_function("document.querySelectorAll('figure[data-figure=progress] g[clip-path] path').length === 3")
+    assert min(ticks()) < -5
+    hide = page.get_by_role("button", name="Hide awful")
+    hide.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelectorAll('figure[data-figure=progress] g[clip-path] path').length === 2")
+    assert min(ticks()) > -1  # the axis shows the others
+    assert page.url.endswith("#hide=2")
+    assert page.locator("#best tbody tr:visible").count() == 2
+    assert page.locator(".key-entry[aria-pressed=false]").all_inner_texts() == ["awful", "awful"]  # of both figures
+    page.reload()
+    page.wait_for_function("document.querySelectorAll('figure[data-figure=progress] g[clip-path] path').length === 2")
+    progress.get_by_role("button", name="first").press("Space")
+    page.wait_for_function("document.querySelectorAll('figure[data-figure=progress] g[clip-path] path').length === 1")
+    page.get_by_role("button", name="Show again awful").press("Space")
+    page.get_by_role("button", name="Show again first").press("Enter")
+    page.wait_for_function("document.querySelectorAll('figure[data-figure=progress] g[clip-path] path').length === 3")
+    assert lines("edf") >= 3
+    assert page.locator("#best tbody tr:visible").count() == 3
+    assert "#" not in page.url
+    page.close()
+    assert said == []
+
+
 def twenty():
     """Twenty trials of the default search; the first ones are far below the others."""
     space = {"lr": Float(1e-4, 1e-1, log=True), "width": Int(8, 128, log=True)}

@@ -12,7 +12,7 @@ from haltune.log.events import Ended
 from haltune.policies import AutoBCT, Halting, RandomSearch, TruVaR
 from haltune.report import posterior, region
 from haltune.report.figures.beliefs import beliefs_of, region_spec
-from haltune.report.page.items import ToldSearch
+from haltune.report.page.items import PageContents
 
 pytest.importorskip("plotly")
 
@@ -96,11 +96,13 @@ def test_it_says_to_end_where_the_policy_ends_and_to_continue_where_it_continues
 
 
 def test_the_page_of_such_a_search_shows_it_and_that_of_another_does_not():
-    assert "figure/posterior" in ToldSearch(searched()).items()
+    assert "figure/posterior" in PageContents(searched()).items()
     guarded = Halting(AutoBCT(gamma=0.02))
-    assert "figure/posterior" in ToldSearch(Study(Problem(SPACES["one"], Maximize("acc"), 5), guarded, seed=0)).items()
+    assert (
+        "figure/posterior" in PageContents(Study(Problem(SPACES["one"], Maximize("acc"), 5), guarded, seed=0)).items()
+    )
     other = Study(Problem(SPACES["one"], Maximize("acc"), 1), RandomSearch(), seed=0, budget=Budget(trials=1))
-    assert "figure/posterior" not in ToldSearch(other).items()
+    assert "figure/posterior" not in PageContents(other).items()
     with pytest.raises(HaltuneError, match=r"AutoBCT\(\)"):
         posterior(other)
 
@@ -161,13 +163,13 @@ def test_by_the_only_parameter_there_is_the_metric_is_drawn_against_the_threshol
 
 def test_the_page_of_such_a_search_shows_its_region_and_that_of_another_does_not():
     study = studied(Space({"x": Float(0, 1), "lr": Float(1e-3, 1, log=True)}), grid=6)
-    told = ToldSearch(study).items()["figure/region"]
+    told = PageContents(study).items()["figure/region"]
     found = study.level_set()
     assert told["layout"]["meta"]["alt"].startswith(f"{len(found.high)} configurations reach it")
     assert told == region_spec(found)
     problem = Problem(Space({"x": Float(0, 1)}), Maximize("v"), 1)
     other = Study(problem, RandomSearch(), seed=0, budget=Budget(trials=1))
-    assert "figure/region" not in ToldSearch(other).items()
+    assert "figure/region" not in PageContents(other).items()
 
 
 @pytest.mark.parametrize("along", ["lr", None])
@@ -182,5 +184,5 @@ def test_what_may_be_the_best_is_seen_over_what_cannot_be(along):
     second = [c[along] for c in found.configs] if along else found.mean
     assert drawn == dict(zip(zip([c["x"] for c in found.configs], second, strict=True), found.probability, strict=True))
     assert max(zip(may.marker.color, may.x, strict=True))[1] == 1.0  # where the function is largest
-    assert ToldSearch(study).items()["figure/region"] == region_spec(found)
+    assert PageContents(study).items()["figure/region"] == region_spec(found)
     assert f"{len(found.configs)} configuration" in region_spec(found)["layout"]["meta"]["alt"]

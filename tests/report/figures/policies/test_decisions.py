@@ -11,8 +11,8 @@ from haltune.log.events import Reported
 from haltune.policies import Halting, OptimalStopping, RandomSearch
 from haltune.policies.bobos.policy import Stopper
 from haltune.report import decisions
-from haltune.report.figures.decisions import decided, telling
-from haltune.report.story import tells
+from haltune.report.figures.decisions import decided, shown_report
+from haltune.report.story import gives_p_win
 
 EPOCHS = 12
 
@@ -34,7 +34,7 @@ def searched(sign=1.0, policy=None):
 
 
 def judged(study):
-    return [e for e in study.events() if tells(e)]
+    return [e for e in study.events() if gives_p_win(e)]
 
 
 @pytest.mark.parametrize("sign", [pytest.param(1.0, marks=pytest.mark.slow), -1.0])
@@ -51,7 +51,7 @@ def test_every_decision_comes_out_as_it_was_recorded(sign):
 
 def test_the_regions_are_what_the_table_decides_cell_by_cell():
     study = searched()
-    table = decided(study, study.policy.part(Stopper), telling(study.events())).table
+    table = decided(study, study.policy.part(Stopper), shown_report(study.events())).table
     for row, column in np.ndindex(table.visits.shape):
         p, ahead = table.p_win[row, column], table.next_value[row, column]
         losses = [table.losses.K1 * p, table.losses.K2 * (1 - p), table.losses.c + ahead]
@@ -65,7 +65,7 @@ def test_the_regions_are_what_the_table_decides_cell_by_cell():
 
 def test_the_figure_walks_through_the_values_and_their_means_of_the_run_that_was_stopped_last():
     study = searched()
-    event = [e for e in study.events() if isinstance(e, Reported) and tells(e) and e.verdict.stops][-1]
+    event = [e for e in study.events() if isinstance(e, Reported) and gives_p_win(e) and e.verdict.stops][-1]
     figure = decisions(study)
     values = study.trials[event.trial].values
     curve, means = (t for t in figure.data if t.name == f"trial {event.trial}")
