@@ -4,8 +4,9 @@ A program may make a callback once, for all trials. Records of all trials are ke
 patience that trial 0 has used up, or a list of its losses, would change the training of trial 1, whose values would not
 be those of its configuration. So a fit is refused if such a callback starts it with what its last fit has changed.
 
-A callback changes a training if its code sets something of the training: of an argument of a hook, or of self.model.
-Only attributes that this code reads count; an attribute that it only appends to is a record.
+A callback changes a training if its code sets something of the training, of an argument of a hook or of self.model, or
+gives it to a function of its module that does. Only attributes that this code reads count; an attribute that it only
+appends to is a record.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _OF_LIBRARIES = {  # class of a library -> what it counts and does not reset
     "EarlyStoppingCallback": ("early_stopping_patience_counter",),
 }
 _TRAINING = {"model", "trainer", "learn", "opt", "pl_module"}  # attributes of self that frameworks set
+_PARTS = {"module", "net", "optimizer", "scheduler", "control"}  # of a training, as arguments of further methods
+_HOOKS = ("on_", "_on_", "before_", "after_")
 _LOGS = {"logs", "metrics", "outputs", "callback_metrics", "logged_metrics"}  # where values are logged
 _SETS = ("set_", "load_", "freeze", "unfreeze", "assign", "stop")  # starts of names of methods that set something
 _SHOWS = ("set_description", "set_postfix")  # of progress bars
@@ -89,26 +92,39 @@ def steering(kind: type) -> frozenset[str]:
             found |= {*_OF_LIBRARIES.get(base.__name__, ())}
             continue
         for name, method in vars(base).items():
-            with suppress(OSError, TypeError, SyntaxError):  # its source is not known, or it is no method
-                tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
-                for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.args.args):
-                    code = _Method(node)
-                    changes |= code.changes and name != "__init__"
-                    reads |= code.reads
+            for code in (_Code(node) for node in _functions(method) if node.args.args):
+                reads |= code.reads
+                called = (getattr(method, "__globals__", {}).get(function) for function in code.calls)
+                changes |= name != "__init__" and (code.changes or any(map(_changes_arguments, called)))
     return frozenset(found | (reads if changes else set()))
 
 
-class _Method:
-    """What a method reads of self, and whether it changes the training.
+def _functions(function: Any) -> list[ast.FunctionDef]:
+    """Return the syntax of a function and of those in it; none if its source is not known, or if it is no function."""
+    with suppress(OSError, TypeError, SyntaxError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return []
+
+
+def _changes_arguments(function: Any) -> bool:
+    program = inspect.isfunction(function) and not objects.of_library(function.__module__)
+    return program and any(_Code(node, method_of_class=False).changes for node in _functions(function))
+
+
+class _Code:
+    """What a method reads of self, whether it changes the training, and the functions to which it gives a part of it.
 
     training: the names of the arguments, and of variables that refer to something in them or in self.model.
     """
 
-    def __init__(self, method: ast.FunctionDef) -> None:
+    def __init__(self, method: ast.FunctionDef, method_of_class: bool = True) -> None:
         given = method.args
-        own, *others = [argument.arg for argument in (*given.posonlyargs, *given.args)]
-        more = [argument.arg for argument in (*given.kwonlyargs, given.vararg, given.kwarg) if argument is not None]
-        self._own, self._training = own, {*others, *more}
+        names = [argument.arg for argument in (*given.posonlyargs, *given.args)]
+        names += [argument.arg for argument in (*given.kwonlyargs, given.vararg, given.kwarg) if argument is not None]
+        self._own = names.pop(0) if method_of_class else ""
+        hook = not method_of_class or method.name.startswith(_HOOKS)
+        self._training = {*names} if hook else {*names} & (_TRAINING | _PARTS)
         nodes = [*ast.walk(method)]
         for _ in range(3):  # a variable may refer to another one that comes later in this walk
             for node in nodes:
@@ -116,12 +132,18 @@ class _Method:
         returned = [node.value for node in nodes if isinstance(node, ast.Return)] if method.name in _ENDS else []
         ends = any(not isinstance(value, ast.Constant | type(None)) for value in returned)
         self.changes = ends or any(map(self._sets, nodes))
+        self.calls = {
+            node.func.id
+            for node in nodes
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            if any(map(self._is_of_training, node.args))
+        }
         records = {id(part) for node in nodes for part in self._recorded(node)}
         self.reads = {
             node.attr
             for node in nodes
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in records
-            if isinstance(node.value, ast.Name) and node.value.id == own
+            if isinstance(node.value, ast.Name) and node.value.id == self._own
         }
 
     def _referring(self, node: ast.AST) -> Iterator[str]:
@@ -131,7 +153,7 @@ class _Method:
         elif isinstance(node, ast.For):
             pairs = [(node.target, node.iter)]
         for target, value in pairs:
-            if self._is_of_training(value):
+            if self._is_of_training(value) and isinstance(target, ast.Name | ast.Tuple | ast.List):
                 yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
 
     def _is_of_training(self, value: ast.expr) -> bool:

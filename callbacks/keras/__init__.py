@@ -138,7 +138,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        tied = {"on_train_batch_end", "_others", "_watch", "_data", "_training", "_called"}
+        tied = {"on_train_batch_end", "_watch", "_data", "_training", "_called"}
         return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -202,8 +202,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             for sentence in surroundings.advice(self.trial, self.monitor, listed):
                 reporter.advise(sentence)
         owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
-        self._others = [c for c in listed if c is not self]
-        carried.need_own_state(carried.who(self.trial), self._others, self.trial.epoch == 0)
+        carried.need_own_state(carried.who(self.trial), self._others(listed), self.trial.epoch == 0)
         self._watch = companions.Watch(self.trial.id, owners, ("model/", "layer "), self.__dict__.get("_watch"))
         self._data = companions.Data(self.trial.id)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
@@ -377,7 +376,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         reporter = self._reporter
         _ENDS[self.trial] = (self.trial.attempt, *self._end_of_fit())
-        carried.leave(self.__dict__.pop("_others", ()))
+        carried.leave(self._others(surroundings.calling_list(self)))
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and reporter.silent
@@ -389,6 +388,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter.end_of_fit()
         reporter.schedule = no_schedule
         reporter.leave()
+
+    def _others(self, listed: list[Any]) -> list[Any]:
+        return [callback for callback in listed if callback is not self]
 
     def _heed_others(self) -> None:
         """Do not pause a fit that EarlyStopping or another callback ends, called before or after this one."""

@@ -60,6 +60,39 @@ class Cancels:
             raise CancelFitException  # noqa: F821
 
 
+def halve(optimizer):
+    for group in optimizer.param_groups:
+        group["lr"] /= 2
+
+
+def show(trainer, losses):
+    shown = {"epoch": trainer.current_epoch}
+    shown["losses"] = losses
+
+
+class Calls:
+    def on_epoch_end(self, trainer, module):
+        self.losses.append(1.0)
+        if len(self.losses) > 3:
+            halve(trainer.optimizers[0])
+
+
+class Shows:
+    def on_epoch_end(self, trainer, module):
+        self.losses.append(1.0)
+        show(trainer, self.losses)
+
+
+class Plots:
+    def draw(self, axes):
+        axes.set_title(f"{len(self.losses)} losses")
+        axes.name = self.losses[-1]
+
+    def on_train_end(self, logs=None):
+        self.losses += [logs["loss"]]
+        self.draw(self.axes)
+
+
 class Ends:
     def _on_step(self):
         self.steps += 1
@@ -90,6 +123,9 @@ class Freezes:
         (Freezes, {"count"}),
         (Ends, {"steps"}),
         (Goes, set()),
+        (Plots, set()),
+        (Calls, {"losses"}),
+        (Shows, set()),
     ],
 )
 def test_what_a_callback_reads_counts_if_it_changes_the_training(kind, names):
