@@ -64,7 +64,7 @@ def test_the_scripts_for_other_tools_search():
 def test_an_optuna_program_is_switched_by_a_line_and_its_past_is_taken_along(tmp_path, monkeypatch, capsys):
     optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
     monkeypatch.chdir(tmp_path)
-    theirs = the("import optuna", COMING)
+    theirs = the("import optuna\n\n\ndef objective", COMING)
     switched, taken, shown = blocks(COMING, lambda text: text.startswith(BRIDGE))
     names = {"__name__": "__main__", "make_model": lambda lr, width: lr, "train_one_epoch": lambda lr: 1 / (1 + lr)}
     few = {"n_trials=20": "n_trials=3"}
