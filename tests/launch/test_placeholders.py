@@ -1,14 +1,17 @@
 """Placeholders: whatever the value, it reaches the program as it is."""
 
 import json
+import sys
 import tomllib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haltune import Float, Minimize, Problem, Space
 from haltune.errors import InvalidInput
 from haltune.launch.placeholders import ConfigFile, Texts, overrides, plain
+from haltune.launch.programs import Program
 
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**40), 2**40), st.floats(allow_nan=False, allow_infinity=False), st.text()
@@ -78,3 +81,12 @@ def test_an_absent_value_takes_its_option_along_and_nothing_else(resumes, active
         "run", "-v", "0.1", *(["--resume", "a b.ckpt"] if resumes else []), *(["--k=2", "--k", "2"] if active else []),
         "end",
     ]  # fmt: skip
+
+
+def test_only_a_program_with_a_configuration_file_in_yaml_needs_pyyaml(monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    problem = Problem(Space({"lr": Float(0.0, 1.0)}), Minimize("loss"), max_epochs=3)
+    Program((sys.executable, "--lr", "{lr}")).check(problem)
+    Program((sys.executable, "{config}"), config=ConfigFile(format="json")).check(problem)
+    with pytest.raises(InvalidInput, match="needs PyYAML"):
+        Program((sys.executable, "{config}")).check(problem)
