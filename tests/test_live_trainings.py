@@ -221,7 +221,7 @@ def test_a_stop_is_wrong_if_the_trial_would_have_beaten_the_best_complete_one(of
     assert (found.wins, found.wrong, found.saved, found.epochs, found.foresight) == (3, 1, 17, 50, 9)
     assert found.lost
     assert found.regret == pytest.approx(2 / 3)
-    assert found.said == [(0.2, True), (0.1, False)]
+    assert found.said == [(0.2, True, 0.1), (0.1, False, 0.1)]  # a weight of 1 / horizon
 
 
 def test_the_median_pruner_stops_what_the_percentile_50_stops(of_scripts: Callable[[str], Any]) -> None:

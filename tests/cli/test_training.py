@@ -185,7 +185,7 @@ def test_each_failure_has_its_exit_code_and_a_sentence(folder):
 
 def test_what_is_not_there_has_its_exit_code_and_a_sentence(folder):
     for words, code, told in [
-        (("run", "--study", "none.toml", *PROGRAM), 2, "No such file"),
+        (("run", "--study", "none.toml", *PROGRAM), 2, "there is no study file none.toml"),
         (("resume", "none.db", *PROGRAM), 3, "there is no file"),
     ]:
         done = CliRunner().invoke(app, words)
