@@ -29,7 +29,6 @@ from haltune._utils.randomness import capture, damaged, restore, tupled
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
-from . import carried
 from .base import Reporting
 from .changes import Attributes, differences, extras, fingerprint, own_parts, set_extras
 from .reporter import missing, two_callbacks
@@ -186,7 +185,6 @@ class HaltuneCallback(Reporting):
         if not self._fits:
             return
         self._fits = self._trained = False
-        carried.leave(self.learn.cbs)
         self._course.before += self.learn.epoch + 1
         self.trial.sign(fingerprint(self.learn.model))  # a tracker may have loaded its best ones
         self._reporter.end_of_fit()
@@ -290,7 +288,6 @@ class HaltuneCallback(Reporting):
         """Note what the callbacks and the model have before the epoch, as far as it was not seen before."""
         course, learn = self._course, self.learn
         if not course.tensors:
-            carried.need_own_state(carried.who(self.trial), learn.cbs, self.trial.checkpoint is None)
             course.tensors = {name: list(value.shape) for name, value in learn.model.state_dict().items()}
             course.extras = extras(learn.model)
         course.attributes.see(self._own_callbacks(), self._saved())

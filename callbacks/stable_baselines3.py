@@ -28,7 +28,6 @@ from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
-from . import carried
 from .base import Portable, Reporting, inherited
 from .changes import fingerprint
 from .objects import is_data, is_shared, mark, note, of_library, put_back, state_of
@@ -118,7 +117,6 @@ class HaltuneCallback(Reporting):
             for name, value in vars(callback).items():
                 if name not in self._held and is_data(marked := mark(value)):
                     note(value, trial.id, marked)
-        carried.need_own_state(carried.who(trial), self._own_callbacks(), fresh and self._resumed is None)
         owner = self.trial.signer(fingerprint(model.policy))
         self._fitted = _updates(model)
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
@@ -175,7 +173,6 @@ class HaltuneCallback(Reporting):
         elif last and (episodes := list(self.model.ep_info_buffer or ())):
             self._report(float(np.mean([episode["r"] for episode in episodes])))
         self._sign()
-        carried.leave(self._own_callbacks())
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
         self._state = None

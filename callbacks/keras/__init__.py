@@ -39,7 +39,6 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.port import weak
 
-from .. import carried
 from ..base import Reporting, inherited, of_instance
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
@@ -202,7 +201,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             for sentence in surroundings.advice(self.trial, self.monitor, listed):
                 reporter.advise(sentence)
         owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
-        carried.need_own_state(carried.who(self.trial), self._others(listed), self.trial.epoch == 0)
         self._watch = companions.Watch(self.trial.id, owners, ("model/", "layer "), self.__dict__.get("_watch"))
         self._data = companions.Data(self.trial.id)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
@@ -376,7 +374,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         reporter = self._reporter
         _ENDS[self.trial] = (self.trial.attempt, *self._end_of_fit())
-        carried.leave(self._others(surroundings.calling_list(self)))
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and reporter.silent
@@ -388,9 +385,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter.end_of_fit()
         reporter.schedule = no_schedule
         reporter.leave()
-
-    def _others(self, listed: list[Any]) -> list[Any]:
-        return [callback for callback in listed if callback is not self]
 
     def _heed_others(self) -> None:
         """Do not pause a fit that EarlyStopping or another callback ends, called before or after this one."""

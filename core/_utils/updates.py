@@ -12,13 +12,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-from weakref import WeakSet, ref
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 _stepped: dict[int, WeakSet[Any]] = {}  # thread -> optimizers that made a step since it asked last
-_trainings: dict[int, Training] = {}  # thread -> that of its trial
+_trainings: dict[int, list[Training]] = {}  # thread -> those of its open trials
 _watches = False
 _SAMPLED = 8  # elements of each weight in a mark
+_DISTINCT = 2  # different numbers that a mark needs: a bounded one can be equal in several trials
 
 
 @dataclass(frozen=True)
@@ -39,55 +40,92 @@ class Updated:
         return any(reference() is not None for reference in self.weights.values())
 
 
+class _Weights(NamedTuple):
+    ids: tuple[int, ...]
+    references: list[Any]  # weak ones
+    start: str  # the mark before the first step
+
+
 class Training:
     """The weights that the optimizers of a trial update, in the thread in which it starts.
+
+    A trial may have prepared a common base before its own training, so only what is updated after `counts` is its own.
+    With several trials open in a thread, nothing shows whose optimizer it is, so none is noted.
 
     begins: is called with the mark of an optimizer's weights before its first step.
     """
 
     def __init__(self, begins: Callable[[str], None]) -> None:
-        self._begins, self._thread = begins, threading.get_ident()
-        self._outer = _trainings.get(self._thread)  # of a trial around this one
-        self._known: WeakSet[Any] = WeakSet()  # optimizers
-        self._weights: list[tuple[list[Any], str]] = []  # weak references, and the mark before the first step
-        _trainings[self._thread] = self
+        self._begins, self._counts = begins, False
+        self._known: WeakKeyDictionary[Any, _Weights] = WeakKeyDictionary()  # of optimizers
+        self._updated: dict[int, Any] = {}  # id -> weak reference to a weight that the trial updates
+        self._own: dict[tuple[int, ...], _Weights] = {}  # those that were updated since `counts`
+        _trainings.setdefault(threading.get_ident(), []).append(self)
         watch()
+
+    def counts(self) -> None:
+        """State that the training of the trial has begun."""
+        self._counts = True
 
     def steps(self, optimizer: Any) -> None:
         """Note an optimizer that is about to make a step."""
-        if optimizer not in self._known:
-            self._known.add(optimizer)
-            weights = [w for group in optimizer.param_groups for w in group["params"]]
-            self._weights.append(([ref(w) for w in weights], mark := mark_of(weights)))
-            self._begins(mark)
+        if (known := self._known.get(optimizer)) is None:
+            weights = _weights_of(optimizer)
+            seen = [self._updated.get(id(w)) for w in weights]
+            again = any(one is not None and one() is w for one, w in zip(seen, weights, strict=True))
+            self._updated |= {id(w): ref(w) for w in weights}
+            known = self._known[optimizer] = _Weights(
+                tuple(map(id, weights)), [ref(w) for w in weights], mark_of(weights)
+            )
+            if known.start and not again:  # a later optimizer of the same weights continues this trial's own training
+                self._begins(known.start)
+        if self._counts:
+            self._own.setdefault(known.ids, known)
 
-    def marks(self) -> list[str]:
+    def marks(self) -> set[str]:
         """Return the marks of all weights that have changed and still exist."""
-        now = [([reference() for reference in weights], start) for weights, start in self._weights]
-        marks = [(mark_of(weights), start) for weights, start in now if all(w is not None for w in weights)]
-        return [mark for mark, start in marks if mark != start]
+        found = set[str]()
+        for known in self._own.values():
+            weights = [reference() for reference in known.references]
+            if all(w is not None for w in weights) and (mark := mark_of(weights)) != known.start:
+                found.add(mark)
+        return found - {""}
+
+    def ends_part(self) -> None:
+        """State that a fold ends: the next one trains a model of its own."""
+        self._known.clear()
+        self._updated.clear()
+        self._own.clear()
 
     def ends(self) -> None:
-        """Note no more optimizers, but those of the trial around this one."""
-        if _trainings.get(self._thread) is self:
-            del _trainings[self._thread]
-            if self._outer is not None:
-                _trainings[self._thread] = self._outer
+        """Note no more optimizers."""
+        for thread, trainings in [*_trainings.items()]:
+            if self in trainings:
+                trainings.remove(self)
+                if not trainings:
+                    del _trainings[thread]
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """A process that is started to train has none: it is None there."""
         return type(None), ()
 
 
+def _weights_of(optimizer: Any) -> list[Any]:
+    return [w for group in optimizer.param_groups for w in group["params"]]
+
+
 def mark_of(weights: Iterable[Any]) -> str:
-    """Return a digest of a sample of each weight; "" if they cannot be read."""
-    mark = hashlib.sha256()
+    """Return a digest of a sample of each weight; "" if they cannot be read, or have few different numbers."""
+    mark, numbers = hashlib.sha256(), set[float]()
     with suppress(Exception):  # weights without data, or of a kind that has no list
         for weight in weights:
             here = weight.detach()
             here = here.to_local() if hasattr(here, "to_local") else here
-            mark.update(f"{tuple(here.shape)} {here.reshape(-1)[:_SAMPLED].tolist()}".encode())
-        return mark.hexdigest()
+            flat = here.reshape(-1)
+            found = flat[:: max(1, len(flat) // _SAMPLED)].tolist()
+            numbers |= set(found)
+            mark.update(f"{tuple(here.shape)} {found}".encode())
+        return mark.hexdigest() if len(numbers) >= _DISTINCT else ""
     return ""
 
 
@@ -104,9 +142,9 @@ def watch() -> None:
             _stepped.setdefault(threading.get_ident(), WeakSet()).add(optimizer)
 
     def steps(optimizer: Any, args: Any, kwargs: Any) -> None:
-        training = _trainings.get(threading.get_ident())
-        if training is not None and (compiler is None or not compiler.is_compiling()):
-            training.steps(optimizer)
+        trainings = _trainings.get(threading.get_ident(), ())
+        if len(trainings) == 1 and (compiler is None or not compiler.is_compiling()):
+            trainings[0].steps(optimizer)
 
     optim.register_optimizer_step_pre_hook(steps)
     optim.register_optimizer_step_post_hook(stepped)
@@ -116,7 +154,7 @@ def watch() -> None:
 def take() -> Updated | None:
     """Return the weights that this thread has updated since the last call; None if that is not known."""
     optimizers = _stepped.pop(threading.get_ident(), ())
-    weights = [w for one in optimizers for group in one.param_groups for w in group["params"]]
+    weights = [w for one in optimizers for w in _weights_of(one)]
     if not weights:
         return None
     return Updated({id(w): ref(w) for w in weights}, tuple(sorted(tuple(w.shape) for w in weights)))

@@ -215,6 +215,7 @@ class Trial(Port, KnowsAttributes):
         took, validated = timed(seconds, validation, lap)
         paid = None if cost is None else number("cost", cost, positive=None)
         verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
+        self._counts_updates()
         if verdict.stops or self.epoch == self.horizon:
             self._sign_weights()
         return verdict
@@ -391,6 +392,8 @@ class Trial(Port, KnowsAttributes):
                 self._fold, self._over_folds = fold, True
                 yield fold
                 self._sign_weights()
+                if self._training is not None:
+                    self._training.ends_part()
                 fold._close()
                 fold._mark_end()
                 if fold.ended is not None and (fold.index + 1 == fold.count or (self.verdict and self.verdict.stops)):
@@ -472,6 +475,19 @@ class Trial(Port, KnowsAttributes):
         """Raise NotSupported before the first step of a torch optimizer whose weights another trial has trained."""
         trial = self._fold or self
         trial._need_own(None, trial.signer(mark))
+
+    def begins_loop(self, model: Any = None) -> bool:
+        starts = super().begins_loop(model)
+        self._counts_updates()
+        return starts
+
+    def restart(self, position: float = 0.0, advice: str = "") -> None:
+        super().restart(position, advice)
+        self._trains = None  # a new model has started the curve again: it does not do so twice
+
+    def _counts_updates(self) -> None:
+        if self._training is not None:
+            self._training.counts()
 
     def _sign_weights(self) -> None:
         """State that torch's optimizers have trained their present weights in this trial."""
@@ -691,6 +707,7 @@ class Fold(Trial):
         self._broken = None
         if self._left is not None or (model is not None and self.trained_another(model) and self.ended is None):
             self._continues(model is not None)
+        self._counts_updates()
         return self._first is None
 
     def _continues(self, loads: bool = True, advice: str = "") -> None:

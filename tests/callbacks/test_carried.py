@@ -6,130 +6,13 @@ import pytest
 from fits import FITS, seed
 from paused_studies import pausing_study
 
-from haltune.callbacks.carried import steering
+from haltune import Minimize
 from haltune.errors import NotSupported
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore", "error::haltune.errors.HaltuneWarning", "ignore:A trial cannot:haltune.errors.HaltuneWarning"
 )
 LOOPS = sorted(FITS.keys() & {"lightning", "transformers", "fastai", "keras"})
-
-
-class Records:
-    """Collects losses of all trials, and shows them."""
-
-    def on_epoch_end(self, trainer, logs):
-        self.losses.append(logs["loss"])
-        logs["mean"] = sum(self.losses) / len(self.losses)
-        if logs["loss"] < self.best:
-            self.best = logs["loss"]
-            trainer.save_checkpoint("best")
-        shown = {}
-        shown["best"] = self.best
-        print(shown)
-
-
-class Halves:
-    """Halves the rate by its losses."""
-
-    def on_epoch_end(self, trainer, module):
-        self.losses.append(float(trainer.callback_metrics["loss"]))
-        self.seen.append(1)
-        if len(self.losses) > 3 and self.losses[-1] > self.losses[-2]:
-            for optimizer in trainer.optimizers:
-                group = optimizer.param_groups[0]
-                group["lr"] *= 0.5
-
-
-class Stops:
-    def on_evaluate(self, args, state, control, metrics, **others):
-        self.bad += metrics["loss"] > self.best
-        control.should_training_stop |= self.bad > 3
-
-
-class Assigns:
-    def on_epoch_begin(self, epoch, logs=None):
-        self.calls += 1
-        self.model.optimizer.learning_rate.assign(0.1 / self.calls)
-
-
-class Cancels:
-    def after_epoch(self):
-        self.epochs += 1
-        if self.epochs > 5:
-            raise CancelFitException  # noqa: F821
-
-
-def halve(optimizer):
-    for group in optimizer.param_groups:
-        group["lr"] /= 2
-
-
-def show(trainer, losses):
-    shown = {"epoch": trainer.current_epoch}
-    shown["losses"] = losses
-
-
-class Calls:
-    def on_epoch_end(self, trainer, module):
-        self.losses.append(1.0)
-        if len(self.losses) > 3:
-            halve(trainer.optimizers[0])
-
-
-class Shows:
-    def on_epoch_end(self, trainer, module):
-        self.losses.append(1.0)
-        show(trainer, self.losses)
-
-
-class Plots:
-    def draw(self, axes):
-        axes.set_title(f"{len(self.losses)} losses")
-        axes.name = self.losses[-1]
-
-    def on_train_end(self, logs=None):
-        self.losses += [logs["loss"]]
-        self.draw(self.axes)
-
-
-class Ends:
-    def _on_step(self):
-        self.steps += 1
-        return self.steps < 100
-
-
-class Goes:
-    def _on_step(self):
-        self.steps += 1
-        print(self.steps)
-        return True
-
-
-class Freezes:
-    def on_train_epoch_start(self, trainer, pl_module):
-        for parameter in pl_module.layers.parameters():
-            parameter.requires_grad_(self.count < 2)
-
-
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        (Records, set()),
-        (Halves, {"losses"}),
-        (Stops, {"bad", "best"}),
-        (Assigns, {"calls", "model"}),
-        (Cancels, {"epochs"}),
-        (Freezes, {"count"}),
-        (Ends, {"steps"}),
-        (Goes, set()),
-        (Plots, set()),
-        (Calls, {"losses"}),
-        (Shows, set()),
-    ],
-)
-def test_what_a_callback_reads_counts_if_it_changes_the_training(kind, names):
-    assert steering(kind) == names
 
 
 def lightning():
@@ -180,22 +63,43 @@ def keras():
 MINE = {"lightning": lightning, "transformers": transformers, "fastai": fastai, "keras": keras}
 
 
-@pytest.mark.parametrize("name", LOOPS)
-def test_a_callback_that_changes_a_training_by_what_another_left_in_it_is_refused(name, tmp_path, monkeypatch):
+def of_lightning(monitor):
+    from lightning.pytorch.callbacks import EarlyStopping
+
+    return EarlyStopping(monitor, patience=3)
+
+
+def of_transformers(monitor):
+    from transformers import EarlyStoppingCallback
+
+    return EarlyStoppingCallback(early_stopping_patience=3)
+
+
+def of_xgboost(monitor):
+    from xgboost.callback import EarlyStopping
+
+    return EarlyStopping(rounds=3)
+
+
+EARLY = {"lightning": of_lightning, "transformers": of_transformers, "xgboost": of_xgboost}
+OPTIONS = {"transformers": {"metric_for_best_model": "eval_loss", "greater_is_better": True}}  # no evaluation gains
+
+
+@pytest.mark.parametrize("name", sorted(FITS.keys() & EARLY.keys()))
+def test_the_patience_that_another_trial_has_used_up_ends_no_training(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lib, kind = FITS[name](), MINE[name]()[0]
-    mine = kind()
-    mine.epochs = []
-    study = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, trials=3, metric=lib.monitor, verbose=0)
+    lib = FITS[name]()
+    goal = Minimize(lib.monitor, of="best")
+    study = pausing_study(f"{tmp_path}/s.db", at=(), epochs=3, trials=3, metric=goal, verbose=0)
+    shared, options = EARLY[name](lib.monitor), OPTIONS.get(name, {})
     with study.ask() as first:
-        lib.attempt(first, mine, *lib.callbacks(first))
+        lib.attempt(first, shared, *lib.callbacks(first), **options)
     second = study.ask()
-    with second, pytest.raises(NotSupported, match=r"The Mine object of this fit .* its epochs"):
-        lib.attempt(second, mine, *lib.callbacks(second))
+    with second, pytest.raises(NotSupported, match=r"object of this fit has been in another training"):
+        lib.attempt(second, shared, *lib.callbacks(second), **options)
     assert study.trials[1].values.tolist() == []
     with study.ask() as third:
-        mine.epochs = []
-        lib.attempt(third, mine, *lib.callbacks(third))
+        lib.attempt(third, EARLY[name](lib.monitor), *lib.callbacks(third), **options)
     assert study.trials[2].status == "completed"
 
 
