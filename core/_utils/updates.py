@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 _stepped: dict[int, WeakSet[Any]] = {}  # thread -> optimizers that made a step since it asked last
-_trainings: dict[int, list[Training]] = {}  # thread -> those of its open trials
+# that of the trial whose block this thread, or this task of asyncio, has entered last
+_training: ContextVar[Training | None] = ContextVar("_training", default=None)
 _watches = False
 _SAMPLED = 8  # elements of each weight in a mark
 _DISTINCT = 2  # different numbers that a mark needs: a bounded one can be equal in several trials
@@ -47,10 +49,9 @@ class _Weights(NamedTuple):
 
 
 class Training:
-    """The weights that the optimizers of a trial update, in the thread in which it starts.
+    """The weights that the optimizers of a trial update, in the thread or task in which its block is entered.
 
     A trial may have prepared a common base before its own training, so only what is updated after `counts` is its own.
-    With several trials open in a thread, nothing shows whose optimizer it is, so none is noted.
 
     begins: is called with the mark of an optimizer's weights before its first step.
     """
@@ -60,7 +61,8 @@ class Training:
         self._known: WeakKeyDictionary[Any, _Weights] = WeakKeyDictionary()  # of optimizers
         self._updated: dict[int, Any] = {}  # id -> weak reference to a weight that the trial updates
         self._own: dict[tuple[int, ...], _Weights] = {}  # those that were updated since `counts`
-        _trainings.setdefault(threading.get_ident(), []).append(self)
+        self._over, self._outer = False, _training.get()  # of a trial around this one
+        _training.set(self)
         watch()
 
     def counts(self) -> None:
@@ -98,12 +100,12 @@ class Training:
         self._own.clear()
 
     def ends(self) -> None:
-        """Note no more optimizers."""
-        for thread, trainings in [*_trainings.items()]:
-            if self in trainings:
-                trainings.remove(self)
-                if not trainings:
-                    del _trainings[thread]
+        """Note no more optimizers, but those of the trial around this one."""
+        self._over, outer = True, self._outer
+        while outer is not None and outer._over:  # blocks that overlap
+            outer = outer._outer
+        if _training.get() is self:
+            _training.set(outer)
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """A process that is started to train has none: it is None there."""
@@ -142,9 +144,9 @@ def watch() -> None:
             _stepped.setdefault(threading.get_ident(), WeakSet()).add(optimizer)
 
     def steps(optimizer: Any, args: Any, kwargs: Any) -> None:
-        trainings = _trainings.get(threading.get_ident(), ())
-        if len(trainings) == 1 and (compiler is None or not compiler.is_compiling()):
-            trainings[0].steps(optimizer)
+        training = _training.get()
+        if training is not None and not training._over and (compiler is None or not compiler.is_compiling()):
+            training.steps(optimizer)
 
     optim.register_optimizer_step_pre_hook(steps)
     optim.register_optimizer_step_post_hook(stepped)
