@@ -1,5 +1,6 @@
 """A trial trains no model that another trial has trained: refused before an update, in every torch loop."""
 
+import asyncio
 import copy
 
 import pytest
@@ -10,7 +11,7 @@ from fits import FITS  # noqa: E402
 from paused_studies import pausing_study  # noqa: E402
 
 from haltune.callbacks.loop import TrainingLoop  # noqa: E402
-from haltune.errors import NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
 
 X = torch.randn(16, 3, generator=torch.Generator().manual_seed(0))
 
@@ -170,3 +171,67 @@ def test_a_model_object_that_another_fold_has_trained_is_refused(program):
         for fold in trial.folds(2):
             train(fold, net)
     assert study.trials[0].epoch == 1  # fold 0 alone
+
+
+def test_a_base_that_the_first_trial_prepares_is_every_trials_start():
+    study = pausing_study(at=(), epochs=2, trials=3, verbose=0)
+    base = None
+    for trial in study:
+        with trial:
+            if base is None:
+                base = Net()
+                sgd = torch.optim.SGD(base.parameters(), 0.1)
+                step(base, sgd)
+            net = copy.deepcopy(base)
+            trained = torch.nn.Linear(3, 1) if trial.id == 0 else net  # the first does not train the base
+            sgd = torch.optim.SGD(trained.parameters(), 0.1)
+            for _ in trial.epochs():
+                trial.report(step(trained, sgd))
+    assert [t.status for t in study.trials] == ["completed"] * 3
+
+
+def test_trials_that_train_alike_may_make_an_optimizer_for_each_epoch():
+    study = pausing_study(at=(1,), epochs=2, trials=2, verbose=0)
+    waiting = [study.ask(), study.ask()]
+    for trial in waiting:
+        with trial:
+            torch.manual_seed(0)
+            net = Net()
+            for _ in trial.epochs():
+                trial.report(step(net, torch.optim.SGD(net.parameters(), 0.1)))
+    assert {t.status for t in study.trials} <= {"paused", "stopped", "completed"}
+
+
+def test_trials_of_one_thread_that_overlap_have_their_own_optimizers():
+    async def search(study):
+        async def train(trial):
+            with trial:
+                net = Net()
+                sgd = torch.optim.SGD(net.parameters(), 0.1)
+                for _ in trial.epochs():
+                    trial.report(step(net, sgd))
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(*(train(study.ask()) for _ in range(2)))
+
+    study = pausing_study(at=(), epochs=3, trials=2, verbose=0)
+    asyncio.run(search(study))
+    assert [t.status for t in study.trials] == ["completed"] * 2
+
+
+def test_a_second_model_without_positions_starts_the_curve_again_once():
+    study = pausing_study(at=(), epochs=3, trials=1, verbose=0)
+    trial = study.ask()
+    with trial, pytest.warns(HaltuneWarning, match="trains again"):
+        for fails in (True, False):
+            try:
+                net = Net()
+                sgd = torch.optim.SGD(net.parameters(), 0.1)
+                for epoch in trial.epochs():
+                    loss = step(net, sgd)
+                    if fails and epoch == 2:
+                        raise RuntimeError("out of memory")
+                    trial.report(loss)
+            except RuntimeError:
+                continue
+    assert len(study.trials[0].values) == 3
