@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 _stepped: dict[int, WeakSet[Any]] = {}  # thread -> optimizers that made a step since it asked last
@@ -42,10 +42,17 @@ class Updated:
         return any(reference() is not None for reference in self.weights.values())
 
 
-class _Weights(NamedTuple):
-    ids: tuple[int, ...]
+@dataclass(eq=False)
+class _Weights:
+    """The weights of one or several optimizers."""
+
     references: list[Any]  # weak ones
-    start: str  # the mark before the first step
+    start: str  # the mark before the first step; before the first since `Training.counts`, if there was one
+    own: bool  # they were updated since then
+
+    @property
+    def now(self) -> list[Any]:
+        return [reference() for reference in self.references]
 
 
 class Training:
@@ -58,9 +65,8 @@ class Training:
 
     def __init__(self, begins: Callable[[str], None]) -> None:
         self._begins, self._counts = begins, False
-        self._known: WeakKeyDictionary[Any, _Weights] = WeakKeyDictionary()  # of optimizers
-        self._updated: dict[int, Any] = {}  # id -> weak reference to a weight that the trial updates
-        self._own: dict[tuple[int, ...], _Weights] = {}  # those that were updated since `counts`
+        self._of: WeakKeyDictionary[Any, _Weights] = WeakKeyDictionary()  # of optimizers
+        self._all: list[_Weights] = []
         self._over, self._outer = False, _training.get()  # of a trial around this one
         _training.set(self)
         watch()
@@ -71,33 +77,32 @@ class Training:
 
     def steps(self, optimizer: Any) -> None:
         """Note an optimizer that is about to make a step."""
-        if (known := self._known.get(optimizer)) is None:
-            weights = _weights_of(optimizer)
-            seen = [self._updated.get(id(w)) for w in weights]
-            again = any(one is not None and one() is w for one, w in zip(seen, weights, strict=True))
-            self._updated |= {id(w): ref(w) for w in weights}
-            known = self._known[optimizer] = _Weights(
-                tuple(map(id, weights)), [ref(w) for w in weights], mark_of(weights)
-            )
-            if known.start and not again:  # a later optimizer of the same weights continues this trial's own training
-                self._begins(known.start)
-        if self._counts:
-            self._own.setdefault(known.ids, known)
+        if (of := self._of.get(optimizer)) is None:
+            of = self._of[optimizer] = self._noted(_weights_of(optimizer))
+        if self._counts and not of.own:
+            of.own, of.start = True, mark_of(of.now)
+
+    def _noted(self, weights: list[Any]) -> _Weights:
+        """Return what is noted of weights, and note those that are new."""
+        self._all = [of for of in self._all if any(w is not None for w in of.now)]
+        noted, ids = [(of, [*map(id, of.now)]) for of in self._all], [*map(id, weights)]
+        if (same := next((of for of, known in noted if known == ids), None)) is not None:
+            return same
+        of = _Weights([*map(ref, weights)], mark_of(weights), self._counts)
+        self._all.append(of)
+        if of.start and not any({*ids} & {*known} for _, known in noted):  # else it continues this trial's own training
+            self._begins(of.start)
+        return of
 
     def marks(self) -> set[str]:
         """Return the marks of all weights that have changed and still exist."""
-        found = set[str]()
-        for known in self._own.values():
-            weights = [reference() for reference in known.references]
-            if all(w is not None for w in weights) and (mark := mark_of(weights)) != known.start:
-                found.add(mark)
-        return found - {""}
+        own = [(of.now, of.start) for of in self._all if of.own]
+        return {m for now, start in own if all(w is not None for w in now) and (m := mark_of(now)) not in ("", start)}
 
     def ends_part(self) -> None:
         """State that a fold ends: the next one trains a model of its own."""
-        self._known.clear()
-        self._updated.clear()
-        self._own.clear()
+        self._of.clear()
+        self._all.clear()
 
     def ends(self) -> None:
         """Note no more optimizers, but those of the trial around this one."""
