@@ -63,7 +63,7 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def length(path: Path) -> int | None:
-    """Return the bytes of a file, looked up anew on a network disk; None if it cannot be opened."""
+    """Return the bytes of a file, looked up again on a network disk; None if it cannot be opened."""
     with suppress(OSError), path.open("rb") as file:
         return os.fstat(file.fileno()).st_size
     return None
