@@ -41,7 +41,7 @@ def search(folder):
                 trial.save(lambda path: torch.save(weights, path))
 
 
-ray.init(num_cpus=2, include_dashboard=False)
+ray.init("local", num_cpus=2, include_dashboard=False)
 folder = os.getcwd()
 again = FailureConfig(max_failures=3)
 run_config = RunConfig(name="search", storage_path=f"{folder}/ray", failure_config=again)
