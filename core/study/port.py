@@ -40,6 +40,7 @@ from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
 from .judging import answered, record
+from .replica import Replica
 from .session import Session
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
@@ -402,13 +403,16 @@ class Port(Attempt):
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
         if self.goes_back(report.epoch):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
-        if not self._over_folds:
-            self._need_loaded()
         self._unheard = report.epoch, report.value, False
         session = self._session
-        work = partial(
+        decide = partial(
             record, budget=session.budget, attempt=self, report=report, judged=judge, clock=session.monotonic
         )  # fmt: skip
+
+        def work(replica: Replica) -> Verdict:  # on rank 0, which may load the state for all
+            self._need_loaded()
+            return decide(replica)
+
         about = f"{self._label} reports {self.unit} {report.epoch:.12g}"
         with self._signals.whole():
             try:

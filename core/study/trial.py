@@ -484,6 +484,12 @@ class Trial(Port, KnowsAttributes):
                 "continue with its momentum or averages. Make an optimizer for each trial, within the loop."
             )
 
+    def _need_loaded(self) -> None:
+        if self._fold is None:
+            super()._need_loaded()
+        else:
+            self._fold._need_loaded()
+
     def begins_loop(self, model: Any = None) -> bool:
         starts = super().begins_loop(model)
         self._counts_updates()
@@ -757,7 +763,6 @@ class Fold(Trial):
         trial.patient = self.patient
         if self.goes_back(report.epoch):
             self.restart(advice="A training that resumes continues its count after fold.epoch.")
-        self._need_loaded()
         verdict = trial.record(self._of_trial(report), judge)
         self._first, self._left = self._first or report.epoch, None
         self._look()

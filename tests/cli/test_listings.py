@@ -246,6 +246,7 @@ def over(tmp_path, policy, most=math.inf, **budget):
     study = Study(problem, policy, tmp_path / "a.db", seed=1, budget=Budget(**budget))
     for trial in study:
         with trial:
+            assert trial.checkpoint is None or trial.epoch > 0
             for epoch in trial.epochs():
                 trial.report(0.1 * epoch)
                 if trial.id == 1:

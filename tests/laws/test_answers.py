@@ -78,6 +78,7 @@ class Life:
         if trial is None:
             answer = self.studies[who].ask()
             self.held[who] = answer if isinstance(answer, Trial) else None
+            assert not isinstance(answer, Trial) or answer.checkpoint is None or answer.epoch > 0
             return
         verdict = trial.report(self.value(trial), seconds=1.0) if trial.epoch < EPOCHS else None
         what = "" if self.calm else self.chance.choices(

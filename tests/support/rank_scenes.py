@@ -73,6 +73,8 @@ def stop_pause_and_resume() -> Seen:
     values = iter([0.5, PAUSE, 0.5, STOP, STOP])
     for trial in a_study(2):
         with trial:
+            if RANK == 0:  # which loads the state, and sends it to the other
+                assert trial.checkpoint is None or trial.epoch
             for _ in trial.epochs():
                 if trial.report(next(values) if RANK == 0 else 0.5).stops:
                     break
@@ -170,6 +172,7 @@ def a_training_loop() -> Seen:
     values = iter([PAUSE, 0.5, PAUSE, *9 * [STOP]])
     for trial in a_study(2):
         with trial, warnings.catch_warnings(action="ignore"):
+            assert trial.checkpoint is None or trial.epoch
             loop = TrainingLoop(trial, save=save)
             for epoch in loop:
                 loop.report(next(values) if RANK == 0 else 0.5)
@@ -223,6 +226,7 @@ def draws(pauses: bool) -> list[float]:
     for trial in a_study(1):
         random.seed(10 * trial.attempt + RANK)
         with trial:
+            assert trial.checkpoint is None or trial.epoch
             loop = TrainingLoop(trial, save=lambda path: path.write_text("state"))
             for epoch in loop:
                 in_step(f"{pauses}-{epoch}")
