@@ -405,13 +405,10 @@ class Port(Attempt):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
         self._unheard = report.epoch, report.value, False
         session = self._session
-        decide = partial(
-            record, budget=session.budget, attempt=self, report=report, judged=judge, clock=session.monotonic
-        )  # fmt: skip
 
-        def work(replica: Replica) -> Verdict:  # on rank 0, which may load the state for all
+        def work(replica: Replica) -> None:  # on rank 0, which may load the state for all
             self._need_loaded()
-            return decide(replica)
+            record(replica, session.budget, self, report, judge, session.monotonic)
 
         about = f"{self._label} reports {self.unit} {report.epoch:.12g}"
         with self._signals.whole():
