@@ -335,7 +335,6 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             trial.finish()
         return verdict
 
-    @with_hints
     def _without_best(self) -> None:
         started = plural(len(self.history), "trial")
         self.session.hint(
@@ -343,6 +342,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             "no best yet",
         )
 
+    @with_hints
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
         """Add a configuration of yours to the queue; it is trained before the policy's own proposals.
 
