@@ -37,6 +37,7 @@ from .arguments import (
     wrong_way,
 )
 from .attempt import Log, Settings
+from .messages import no_value
 from .returning import ReportingFunction
 from .session import Session
 from .trial import Trial
@@ -336,11 +337,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         return verdict
 
     def _without_best(self) -> None:
-        started = plural(len(self.history), "trial")
-        self.session.hint(
-            f"study.best is None: no trial has reported a finite {self.problem.goal.metric} yet ({started} started).",
-            "no best yet",
-        )
+        self.session.hint(f"study.best is None: {no_value(self.history)}", "no best yet")
 
     @with_hints
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
