@@ -283,6 +283,12 @@ class Session:
         if _inside.get(place := self._place(loop)) is attempt:
             del _inside[place]
 
+    def other_open(self, attempt: Attempt) -> int | None:
+        """Return the trial that this thread trains now, if it is another one or another attempt."""
+        found = (_inside.get(self._place(loop)) for loop in (False, True))
+        own = attempt.id, attempt.attempt
+        return next((one.id for one in found if one and one.ended is None and (one.id, one.attempt) != own), None)
+
     def _place(self, loop: bool) -> Place:
         return os.getpid(), threading.get_ident(), str(id(self)) if loop else self.log.created.id
 
