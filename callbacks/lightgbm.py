@@ -58,7 +58,7 @@ class _Called(type):
     """Class that says what to do in place of a callback. LightGBM first calls `callback.__dict__.setdefault`."""
 
     @property
-    def __dict__(cls) -> Any:  # type: ignore[override]
+    def __dict__(cls) -> Any:  # type: ignore[misc, override]
         return _Attributes(cls)
 
 
