@@ -57,8 +57,8 @@ _SETS = (
 class _Called(type):
     """Class that says what to do in place of a callback. LightGBM first calls `callback.__dict__.setdefault`."""
 
-    @property
-    def __dict__(cls) -> Any:  # type: ignore[misc, override]
+    @property  # type: ignore[misc]
+    def __dict__(cls) -> Any:  # type: ignore[override]
         return _Attributes(cls)
 
 
