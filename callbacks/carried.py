@@ -43,7 +43,8 @@ def need_own_state(who: str, callbacks: Iterable[Any], starts: bool) -> None:
     for callback in callbacks:
         with suppress(TypeError):  # it cannot be referred to weakly, or hashed
             (of, start, end), now = _FITS.get(callback, (who, {}, {})), _marks(callback)
-            carried = [name for name in end if now.get(name) == end[name] != start.get(name)]
+            end = end or now  # an exception ended that fit
+            carried = [name for name in start if now.get(name) == end[name] != start[name]]
             if starts and carried and of != who:
                 raise NotSupported(
                     f"The {type(callback).__name__} object of this fit has been in another training, and its "

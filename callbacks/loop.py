@@ -335,7 +335,7 @@ class TrainingLoop:
         _put(self._random(path))
 
     def _restore(self) -> None:
-        if (checkpoint := self.trial.checkpoint) is None:
+        if (checkpoint := self.trial.resumes_from) is None:
             return
         if self._together and (wrote := len([*Path(checkpoint).glob(f"*{_RANDOM}")])) != torch_ranks().size:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)

@@ -119,7 +119,7 @@ def train_trial(job: Job, id: int, attempt: int) -> str | None:
     if not isinstance(kept, Carried):
         return train_one(trial, job.train, job.retry_on)
     try:
-        kept.fetch(trial.checkpoint)
+        kept.fetch(trial.resumes_from)
         return train_one(trial, job.train, job.retry_on)
     finally:
         kept.clear()

@@ -1,7 +1,7 @@
 """The weights that torch's optimizers update: what a loop of the user's own trains, which states no model.
 
 `take` shows whether it is another model than before. `Training` has the weights of each optimizer of a trial, from its
-first step on, and `mark_of` a digest by which weights that another trial has trained are known.
+first step on, and their marks: digests by which weights that another trial has trained are known.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 _stepped: dict[int, WeakSet[Any]] = {}  # thread -> optimizers that made a step since it asked last
 # that of the trial whose block this thread, or this task of asyncio, has entered last
 _training: ContextVar[Training | None] = ContextVar("_training", default=None)
 _watches = False
-_SAMPLED = 8  # elements of each weight in a mark
-_DISTINCT = 2  # different numbers that a mark needs: a bounded one can be equal in several trials
+_LARGEST = 64  # weights that have marks
+_SAMPLED = 8  # elements of each of them in a mark
+_DISTINCT = 4  # different numbers that the mark of one needs: a bounded one can be equal in several trials
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,51 @@ class Updated:
         return any(reference() is not None for reference in self.weights.values())
 
 
+class Marks(NamedTuple):
+    """Digests of a sample of the largest of some weights."""
+
+    together: int  # 0: they cannot be read, or are all equal
+    each: frozenset[int]  # of those that have enough different numbers
+
+    @classmethod
+    def of(cls, weights: Iterable[Any]) -> Marks:
+        """Return those of weights as they are now."""
+        samples: list[tuple[tuple[int, ...], list[float]]] = []
+        with suppress(Exception):  # weights without data, or of a kind that has no list
+            for weight in sorted(weights, key=lambda w: -w.numel())[:_LARGEST]:
+                here = weight.detach()
+                here = here.to_local() if hasattr(here, "to_local") else here
+                flat = here.reshape(-1)
+                samples.append((tuple(here.shape), flat[:: max(1, len(flat) // _SAMPLED)].tolist()))
+            differ = len({number for _, found in samples for number in found}) > 1
+            each = (_digest(sample) for sample in samples if len(set(sample[1])) >= _DISTINCT)
+            return cls(_digest(samples) if differ else 0, frozenset(each))
+        return cls(0, frozenset())
+
+
+def _digest(sample: object) -> int:
+    return int.from_bytes(hashlib.sha256(str(sample).encode()).digest()[:8])
+
+
 @dataclass(eq=False)
 class _Weights:
     """The weights of one or several optimizers."""
 
     references: list[Any]  # weak ones
-    start: str  # the mark before the first step; before the first since `Training.counts`, if there was one
+    start: Marks  # before the first step; before the first since `Training.counts`, if there was one
     own: bool  # they were updated since then
 
     @property
     def now(self) -> list[Any]:
         return [reference() for reference in self.references]
+
+    def changed(self, each: bool) -> set[int]:
+        """Return their marks, if they have changed and still exist. each: also that of each such weight."""
+        now = self.now
+        if not self.own or any(w is None for w in now):
+            return set()
+        marks = Marks.of(now)
+        return ({marks.together} - {self.start.together, 0}) | (marks.each - self.start.each if each else set())
 
 
 class Training:
@@ -60,10 +95,11 @@ class Training:
 
     A trial may have prepared a common base before its own training, so only what is updated after `counts` is its own.
 
-    begins: is called with the mark of an optimizer's weights before its first step.
+    begins: is called with an optimizer before its first step, and the marks of its weights; none if they continue this
+        trial's own training.
     """
 
-    def __init__(self, begins: Callable[[str], None]) -> None:
+    def __init__(self, begins: Callable[[Any, set[int]], None]) -> None:
         self._begins, self._counts = begins, False
         self._of: WeakKeyDictionary[Any, _Weights] = WeakKeyDictionary()  # of optimizers
         self._all: list[_Weights] = []
@@ -78,26 +114,25 @@ class Training:
     def steps(self, optimizer: Any) -> None:
         """Note an optimizer that is about to make a step."""
         if (of := self._of.get(optimizer)) is None:
-            of = self._of[optimizer] = self._noted(_weights_of(optimizer))
+            of = self._of[optimizer] = self._noted(optimizer)
         if self._counts and not of.own:
-            of.own, of.start = True, mark_of(of.now)
+            of.own, of.start = True, Marks.of(of.now)
 
-    def _noted(self, weights: list[Any]) -> _Weights:
-        """Return what is noted of weights, and note those that are new."""
+    def _noted(self, optimizer: Any) -> _Weights:
+        """Return what is noted of the weights of an optimizer, and note those that are new."""
         self._all = [of for of in self._all if any(w is not None for w in of.now)]
+        weights = _weights_of(optimizer)
         noted, ids = [(of, [*map(id, of.now)]) for of in self._all], [*map(id, weights)]
-        if (same := next((of for of, known in noted if known == ids), None)) is not None:
-            return same
-        of = _Weights([*map(ref, weights)], mark_of(weights), self._counts)
-        self._all.append(of)
-        if of.start and not any({*ids} & {*known} for _, known in noted):  # else it continues this trial's own training
-            self._begins(of.start)
+        if (of := next((of for of, known in noted if known == ids), None)) is None:
+            of = _Weights([*map(ref, weights)], Marks.of(weights), self._counts)
+            self._all.append(of)
+        known = any({*ids} & {*known} for _, known in noted)
+        self._begins(optimizer, set() if known else {of.start.together, *of.start.each} - {0})
         return of
 
-    def marks(self) -> set[str]:
-        """Return the marks of all weights that have changed and still exist."""
-        own = [(of.now, of.start) for of in self._all if of.own]
-        return {m for now, start in own if all(w is not None for w in now) and (m := mark_of(now)) not in ("", start)}
+    def marks(self, each: bool) -> set[int]:
+        """Return the marks of all weights that have changed. each: also that of each of them."""
+        return set().union(*(of.changed(each) for of in self._all))
 
     def ends_part(self) -> None:
         """State that a fold ends: the next one trains a model of its own."""
@@ -119,21 +154,6 @@ class Training:
 
 def _weights_of(optimizer: Any) -> list[Any]:
     return [w for group in optimizer.param_groups for w in group["params"]]
-
-
-def mark_of(weights: Iterable[Any]) -> str:
-    """Return a digest of a sample of each weight; "" if they cannot be read, or have few different numbers."""
-    mark, numbers = hashlib.sha256(), set[float]()
-    with suppress(Exception):  # weights without data, or of a kind that has no list
-        for weight in weights:
-            here = weight.detach()
-            here = here.to_local() if hasattr(here, "to_local") else here
-            flat = here.reshape(-1)
-            found = flat[:: max(1, len(flat) // _SAMPLED)].tolist()
-            numbers |= set(found)
-            mark.update(f"{tuple(here.shape)} {found}".encode())
-        return mark.hexdigest() if len(numbers) >= _DISTINCT else ""
-    return ""
 
 
 def watch() -> None:

@@ -254,6 +254,11 @@ class Checkpoints:
         found = _FOLDER.fullmatch(inside[0])
         return int(found[1]) if found and len(inside) > 1 else None
 
+    def is_written(self, path: StrPath) -> bool:
+        """Return whether haltune has named this checkpoint; False for a file of the program's own."""
+        id = self.owner(path)
+        return id is not None and not Path(path).is_relative_to(self.files_of(id))
+
     def _is_ours(self, path: str) -> bool:
         where = self.folder / path
         parts = where.relative_to(self.folder).parts if where.is_relative_to(self.folder) else ()

@@ -69,6 +69,7 @@ class Port(Attempt):
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
         self._asks = False  # the program has read `checkpoint` since an epoch or a report began
+        self._loads = False  # it has read it in this attempt, or found the state elsewhere
         super().__init__(**vars(attempt))
         self._begins = self.epoch  # where this attempt starts
         self._session, self._process = session, os.getpid()
@@ -92,6 +93,7 @@ class Port(Attempt):
         self._unheard: tuple[float, float, bool] | None = None
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
+    _name = "trial"  # in the program
     _over_folds = False  # True in a loop over trial.folds(k)
     _index = 0  # the index of the fold
     _folds_hint = "If its value is the mean over several trainings, write: for fold in trial.folds(k)."
@@ -99,12 +101,17 @@ class Port(Attempt):
     @property
     def checkpoint(self) -> str | None:
         """The path of the state to continue from; None: the training starts from its beginning."""
-        self._asks = True
+        self._asks = self._loads = True
         return self._checkpoint
 
     @checkpoint.setter
     def checkpoint(self, path: str | None) -> None:
         self._checkpoint = path
+
+    @property
+    def resumes_from(self) -> str | None:
+        """The path of `checkpoint`, for a loop that restores only what haltune has written next to the state."""
+        return self._checkpoint
 
     @property
     def history(self) -> History:
@@ -399,6 +406,8 @@ class Port(Attempt):
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
         if self.goes_back(report.epoch):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
+        if not self._over_folds:
+            self._need_loaded()
         self._unheard = report.epoch, report.value, False
         session = self._session
         work = partial(
@@ -413,12 +422,27 @@ class Port(Attempt):
                 raise
         session.logger.judged(session.log.history, self, report.epoch, report.value, verdict, session.budget)
         self._validation = report.validation or self._validation
-        self._lap, self._unheard = session.monotonic(), None
         self._first, self._left, self._broken = self._first or report.epoch, None, None
         self._asks = False
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
+        self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated
         return verdict
+
+    def _need_loaded(self) -> None:
+        """Raise NotSupported at the first report after a pause if the program cannot have loaded its state."""
+        path = self._checkpoint if self._resumes and not self._loads else None
+        if path is not None and self._session.checkpoints.is_written(path):
+            raise NotSupported(
+                f"Trial {self.id} resumes after {self.unit} {self.epoch:g}, but its program has not read "
+                f"{self._name}.checkpoint, so it would continue with other weights. Load the state before the loop, as "
+                f"you have saved it, such as if {self._name}.checkpoint: net.load_state_dict(torch.load(...))."
+            )
+
+    @property
+    def _resumes(self) -> bool:
+        """True until the first report of an attempt that continues a training."""
+        return self._first is None and self.epoch == self._begins > 0
 
     def _doubt_updates(self, epoch: float, updates: float) -> None:
         """Warn at the first reports of a fit whose updates do not keep pace with its positions."""
@@ -676,8 +700,8 @@ class Port(Attempt):
         """Record that training failed, with the traceback. `with trial:` does this; a second call does nothing.
 
         Args:
-            error: The exception; or a Failure, if only its text is known. After a StoreError the trial is interrupted,
-                because its training did not fail.
+            error: The exception; or a Failure, if only its text is known. After a StoreError, or a NotSupported of
+                the program, the trial is interrupted: its configuration did not fail, and is offered again.
 
         Raises:
             InvalidInput: If `error` is not an exception.
@@ -689,7 +713,7 @@ class Port(Attempt):
             >>> study.trials[0].error
             'ValueError: the data is gone'
         """
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError | NotSupported):
             self.interrupt()
         else:
             self._end_as(Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))

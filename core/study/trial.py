@@ -214,11 +214,9 @@ class Trial(Port, KnowsAttributes):
             position = float(self.horizon)  # computed from batches, with a rounding error
         took, validated = timed(seconds, validation, lap)
         paid = None if cost is None else number("cost", cost, positive=None)
-        verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
         self._counts_updates()
-        if verdict.stops or self.epoch == self.horizon:
-            self._sign_weights()
-        return verdict
+        self._sign_weights(each=False)  # the program may save them now, and load them in another trial
+        return self.record(Report(value, position, took, validated, paid, metrics), judge)
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -377,7 +375,7 @@ class Trial(Port, KnowsAttributes):
         known = curves(self.metrics, self.goal.metric)
         if not known:
             return Fold(self, 0, count, best)
-        place = self.checkpoint if _is_between(self.checkpoint) else None
+        place = self.resumes_from if _is_between(self.resumes_from) else None
         last = Fold(self, known[-1].index, count, best)
         if place is None and not last._at_end:
             last._continues()
@@ -471,10 +469,20 @@ class Trial(Port, KnowsAttributes):
                 self._signals.__exit__(kind, error, None)
         return forgiven
 
-    def _begins_to_train(self, mark: str) -> None:
-        """Raise NotSupported before the first step of a torch optimizer whose weights another trial has trained."""
+    def _begins_to_train(self, optimizer: Any, marks: set[int]) -> None:
+        """Raise NotSupported before the first step of a torch optimizer that continues what another trial trained."""
         trial = self._fold or self
-        trial._need_own(None, trial.signer(mark))
+        signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
+        if trial.id in signers:
+            trial._loads = True
+        else:
+            trial._need_own(None, min(signers, key=str, default=None))
+        first = trial.trained_before(optimizer)
+        if first is not None and optimizer.state and trial.resumes_from is None:
+            raise NotSupported(
+                f"Trial {self.id} trains with the {type(optimizer).__name__} object of trial {first}, and would "
+                "continue with its momentum or averages. Make an optimizer for each trial, within the loop."
+            )
 
     def begins_loop(self, model: Any = None) -> bool:
         starts = super().begins_loop(model)
@@ -489,9 +497,9 @@ class Trial(Port, KnowsAttributes):
         if self._training is not None:
             self._training.counts()
 
-    def _sign_weights(self) -> None:
-        """State that torch's optimizers have trained their present weights in this trial."""
-        for mark in () if self._training is None else self._training.marks():
+    def _sign_weights(self, each: bool = True) -> None:
+        """State that torch's optimizers have trained their present weights in this trial. each: also each alone."""
+        for mark in () if self._training is None else self._training.marks(each):
             (self._fold or self).sign(mark)
 
     def _end(self, error: BaseException | None) -> bool:
@@ -588,7 +596,7 @@ class Fold(Trial):
         self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
         self.index, self.count, self._index = index, count, index
-        self._block, self._begins, self._training = t._block, t._begins, t._training
+        self._block, self._begins, self._training, self._loads = t._block, t._begins, t._training, t._loads
         self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)
@@ -616,6 +624,11 @@ class Fold(Trial):
         return self._best
 
     _folds_hint = ""  # it is one
+    _name = "fold"
+
+    @property
+    def _resumes(self) -> bool:
+        return self._first is None and self.epoch > 0 and self._trial._resumes
 
     @property
     def _broken(self) -> Failure | None:
@@ -636,14 +649,14 @@ class Fold(Trial):
     def _look(self) -> None:
         """Follow the trial: set its own position, verdict and checkpoint."""
         trial = self._trial
-        if _is_between(trial.checkpoint):  # this fold started afresh after it
+        if _is_between(trial.resumes_from):  # this fold started afresh after it
             trial.checkpoint = None
         folds = curves(trial.metrics, self.goal.metric)
         before = [float(np.max(curve.epochs)) for curve in folds if curve.index < self.index]
         self._done = math.fsum(before)  # epochs of the earlier folds
         e = max((float(np.max(curve.epochs)) for curve in folds if curve.index == self.index), default=0.0)
         self.epoch, self.attempt = epoch_number(e), trial.attempt
-        self.checkpoint = trial.checkpoint if e else None  # without a report it is a state of the fold before
+        self.checkpoint = trial.resumes_from if e else None  # without a report it is a state of the fold before
         self.pause_at = None if trial.pause_at is None else self._own(trial.pause_at)
         self.verdict, self.ended = trial.verdict, self._status or trial.ended
         if self._at_end and self.verdict is not None and self.verdict.action is Action.PAUSE:
@@ -744,6 +757,7 @@ class Fold(Trial):
         trial.patient = self.patient
         if self.goes_back(report.epoch):
             self.restart(advice="A training that resumes continues its count after fold.epoch.")
+        self._need_loaded()
         verdict = trial.record(self._of_trial(report), judge)
         self._first, self._left = self._first or report.epoch, None
         self._look()
@@ -841,7 +855,7 @@ class Fold(Trial):
         trial = self._trial
         if self._cut or (trial.verdict is not None and trial.verdict.action is Action.STOP):
             return
-        if this().alone and capture() == self._place and trial.checkpoint is None:  # ranks have different states
+        if this().alone and capture() == self._place and trial.resumes_from is None:  # ranks have different states
             return
         self._save_place()
 

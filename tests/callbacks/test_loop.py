@@ -276,6 +276,7 @@ def test_a_loop_by_steps_or_tokens_reports_when_it_validates_and_resumes_at_the_
     trained = []
     for trial in study:
         with trial:
+            assert (trial.checkpoint is None) == (trial.epoch == 0)
             loop = TrainingLoop(trial, save=lambda path: path.write_text("state"))
             for step in loop:
                 trained.append(step)

@@ -173,6 +173,39 @@ def test_a_model_object_that_another_fold_has_trained_is_refused(program):
     assert study.trials[0].epoch == 1  # fold 0 alone
 
 
+@pytest.mark.parametrize("shared", ["a part of the model", "the optimizer", "a file of an earlier epoch"])
+def test_what_trials_share_of_a_training_is_refused_before_an_update(shared, tmp_path):
+    study = pausing_study(at=(), epochs=3, trials=2, verbose=0)
+    base, file = torch.nn.Linear(3, 4), tmp_path / "best.pt"
+    start = copy.deepcopy(base.state_dict())
+    adam = torch.optim.Adam(base.parameters(), 0.1)
+
+    def train(trial):
+        if shared == "a file of an earlier epoch":
+            layers = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+        else:
+            layers = base, torch.nn.Linear(4, 1)
+        net = torch.nn.Sequential(*layers)
+        optimizer = torch.optim.SGD(net.parameters(), 0.01)
+        if shared == "the optimizer":
+            base.load_state_dict(start)
+            optimizer = adam
+        elif file.exists():
+            net.load_state_dict(torch.load(file))
+        for epoch in trial.epochs():
+            loss = step(net, optimizer)
+            if shared == "a file of an earlier epoch" and epoch == 2:
+                torch.save(net.state_dict(), file)
+            trial.report(loss)
+
+    with study.ask() as first:
+        train(first)
+    said = "with the Adam object of trial 0" if shared == "the optimizer" else "starts with the weights of trial 0"
+    with study.ask() as second, pytest.raises(NotSupported, match=said):
+        train(second)
+    assert [len(t.values) for t in study.trials] == [3, 0]
+
+
 def test_a_base_that_the_first_trial_prepares_is_every_trials_start():
     study = pausing_study(at=(), epochs=2, trials=3, verbose=0)
     base = None
@@ -235,3 +268,61 @@ def test_a_second_model_without_positions_starts_the_curve_again_once():
             except RuntimeError:
                 continue
     assert len(study.trials[0].values) == 3
+
+
+def test_a_refused_program_ends_the_search_and_its_trial_is_offered_again():
+    study, net = pausing_study(at=(), epochs=2, trials=3, verbose=0), Net()
+    with pytest.raises(NotSupported, match="starts with the weights of trial 0"):
+        study.optimize(lambda trial: plain(trial, net))
+    assert [t.status for t in study.trials] == ["completed", "interrupted"]
+    study.optimize(lambda trial: plain(trial, Net()))
+    assert [(t.status, len(t.values)) for t in study.trials] == [("completed", 2)] * 3
+
+
+@pytest.mark.parametrize("loop", ["epochs", "TrainingLoop", "folds"])
+def test_a_program_that_saves_but_does_not_load_is_refused_when_a_trial_resumes(loop, tmp_path):
+    def train(trial, loads):
+        for part in trial.folds(1) if loop == "folds" else (trial,):
+            net = Net()
+            sgd = torch.optim.SGD(net.parameters(), 0.1)
+            if loads and part.checkpoint is not None:
+                net.load_state_dict(torch.load(part.checkpoint))
+
+            def save(path, net=net):
+                torch.save(net.state_dict(), path)
+
+            if loop == "TrainingLoop":
+                for _ in (steps := TrainingLoop(part, save=save)):
+                    steps.report(step(net, sgd))
+            else:
+                for _ in part.epochs():
+                    if part.report(step(net, sgd)).stops:
+                        part.save(save)
+
+    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=1, verbose=0)
+    with pytest.raises(NotSupported, match=r"after epoch 2, but its program has not read (trial|fold)\.checkpoint"):
+        study.optimize(lambda trial: train(trial, loads=False))
+    assert study.trials[0].epochs.tolist() == [1, 2]
+    study.optimize(lambda trial: train(trial, loads=True))
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("own", ["kept in memory", "a file of its own"])
+def test_a_program_that_loads_its_state_from_elsewhere_resumes(own, tmp_path):
+    states = {}
+    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=1, verbose=0)
+    for trial in study:
+        with trial:
+            net = Net()
+            if trial.id in states:
+                net.load_state_dict(states[trial.id])
+            sgd = torch.optim.SGD(net.parameters(), 0.1)
+            for _ in trial.epochs():
+                if trial.report(step(net, sgd)).stops:
+                    states[trial.id] = copy.deepcopy(net.state_dict())
+                    if own == "kept in memory":
+                        trial.save(lambda path: path.write_text("in memory"))
+                    else:
+                        torch.save(states[trial.id], trial.folder / "own.pt")
+                        trial.checkpointed(str(trial.folder / "own.pt"))
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]

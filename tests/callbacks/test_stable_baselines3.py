@@ -13,7 +13,7 @@ from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Study, Trial
 from haltune.callbacks.stable_baselines3 import HaltuneCallback
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 from haltune.policies import RandomSearch
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -88,15 +88,15 @@ def test_a_policy_that_the_program_saved_of_another_trial_is_not_trained(kind: s
 
     algorithm, path = getattr(sb3, kind), tmp_path / "shared.zip"
     study = Study(SPACE, Maximize("mean_reward"), max_steps=128, policy=RandomSearch(), budget="2 trials", verbose=0)
-    for trial in study:
-        with trial:
-            if path.exists():
-                model = algorithm.load(path, env=gymnasium.make("CartPole-v1"), device="cpu")
-                model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=64))
-            else:
-                learnt(trial, kind).save(path)
-    assert [t.status for t in study.trials] == ["completed", "failed"]
-    assert "loaded a state of trial 0" in str(study.trials[1].error)
+    with pytest.raises(NotSupported, match="loaded a state of trial 0"):
+        for trial in study:
+            with trial:
+                if path.exists():
+                    model = algorithm.load(path, env=gymnasium.make("CartPole-v1"), device="cpu")
+                    model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=64))
+                else:
+                    learnt(trial, kind).save(path)
+    assert [t.status for t in study.trials] == ["completed", "interrupted"]
 
 
 def normalized(kind: str, trial: Any, seed: int, *others: Any) -> tuple[Any, Any]:

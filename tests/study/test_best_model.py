@@ -23,6 +23,8 @@ def train(study: Study, curves: tuple[list[float], ...]) -> dict[tuple[int, int]
                 written[trial.id, epoch] = written.get((trial.id, epoch), 0) + 1  # noqa: B023
                 path.write_text(f"{trial.id} {epoch}")  # noqa: B023
 
+            if trial.checkpoint is not None:
+                assert Path(trial.checkpoint).read_text() == f"{trial.id} {trial.epoch}"
             loop = TrainingLoop(trial, save=save)
             for epoch in loop:
                 loop.report(curves[trial.id][epoch - 1])

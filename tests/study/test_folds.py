@@ -268,6 +268,7 @@ def test_a_fold_that_ended_early_is_not_trained_again_after_a_pause() -> None:
         with trial:
             for fold in trial.folds(2):
                 starts.append((fold.index, fold.epoch))
+                assert (fold.checkpoint is None) == (fold.epoch == 0)
                 for epoch in fold.epochs():
                     if fold.report(1.0 + fold.index, epoch).stops:
                         fold.save(lambda path: path.write_text("state"))
@@ -392,6 +393,7 @@ def test_every_policy_searches_over_folds(name: str) -> None:
     for trial in s:
         with trial:
             for fold in trial.folds(2):
+                assert (fold.checkpoint is None) == (fold.epoch == 0)
                 for epoch in fold.epochs():
                     fold.report(value(trial.config, fold.index, epoch), seconds=1.0)
                     if fold.verdict and fold.verdict.stops:

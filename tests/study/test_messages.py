@@ -77,6 +77,7 @@ def test_a_trial_that_pauses_and_resumes_says_where_and_why_with_more_words(said
     study = pausing_study(metric="loss", verbose=2)
     for trial in study:
         with trial:
+            assert (trial.checkpoint is None) == (trial.epoch == 0)
             for epoch in trial.epochs():
                 if trial.report(1.0 / epoch).stops:
                     trial.save(lambda path: path.write_text("weights"))

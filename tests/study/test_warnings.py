@@ -31,6 +31,7 @@ def test_what_callbacks_warn_of_is_said_once_a_search(said):
     study = pausing_study(at=(2,), trials=4)
     for trial in study:
         reporter = Reporter(trial, resume_hint="Call fit(..., ckpt_path=trial.checkpoint)")
+        assert (trial.checkpoint is None) == (trial.epoch == 0)
         reporter.begin(planned=2)
         for epoch in (1, 2, 2) if trial.attempt == 1 else (3, 4):
             reporter.report(0.5, epoch)
