@@ -260,6 +260,12 @@ class Reporter:
         self._last = max(self._last, float(trial.epoch))
         self.ended = self.ended or trial.ended is not None
         horizon = trial.horizon
+        if self.ended and (other := trial.other_open()) is not None:
+            needed = "its next attempt" if other == trial.id else f"trial {other}"
+            raise NotSupported(
+                f"This fit has the callback of trial {trial.id}, which has ended ({trial.ended}), in place of one for "
+                f"{needed}. Within the loop, make a trainer and HaltuneCallback(trial) for each trial."
+            )
         if self.ended and self.verdict is None and model is not None and trial.trained_another(model):
             raise trains_another(trial)
         if self.ended and self.verdict is None:
@@ -774,7 +780,10 @@ def digest(parts: Iterable[Any]) -> str:
 
 def two_callbacks(where: str) -> InvalidInput:
     """Return the error for two HaltuneCallbacks in one fit."""
-    return InvalidInput(f"{where} holds two HaltuneCallbacks, and each would report every epoch. Delete one of them.")
+    return InvalidInput(
+        f"{where} holds two HaltuneCallbacks, and each would report every epoch. Delete one of them. If each has its "
+        f"own trial, make {where} within the loop, for each trial."
+    )
 
 
 def _named(value: Any) -> str:

@@ -52,7 +52,8 @@ __all__ = ["HaltuneCallback", "hyperparameter_search"]
 _EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if the Trainer does not evaluate by itself
 _LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
 _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
-_EVALUATE = "Evaluate, TrainingArguments(eval_strategy='epoch'), or judge the training loss, Minimize('train_loss')"
+_DATA = " and Trainer(eval_dataset=held_out)"
+_EVALUATE = f"Write TrainingArguments(eval_strategy='epoch'){_DATA}, or judge the training loss, Minimize('train_loss')"
 _RETRY = (
     "The Trainer trains the same model on, so its value is of both trainings. To avoid this, set "
     "per_device_train_batch_size= so that it fits, and auto_find_batch_size=False."
@@ -548,7 +549,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         of_transformers = type(trainer).__module__ == "transformers.trainer"
         unknown = of_transformers and not logged & {*self._in_training}
         if args.eval_strategy == "no" and (self.monitor.startswith("eval_") or unknown) and self._reporter.silent:
-            raise missing(self.monitor, sorted(logged), "because this training never evaluates", _EVALUATE, guess=False)
+            how = _EVALUATE if trainer.eval_dataset is None else _EVALUATE.replace(_DATA, "")
+            raise missing(self.monitor, sorted(logged), "because this training never evaluates", how, guess=False)
 
     @staticmethod
     def _plain(trainer: Any) -> bool:

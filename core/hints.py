@@ -17,6 +17,7 @@ from haltune.errors import UnknownArgument, documented
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_FEW = 12  # fields that a message lists
 Rows = tuple[tuple[str, str, str], ...]  # owners, words that do not exist, hint
 
 _GOAL = "the goal has the direction: Maximize('val_acc') or Minimize('val_loss')"
@@ -38,6 +39,7 @@ _WORKERS = (
 _N_TRIALS = "n_trials max_trials num_samples max_evals n_iter n_calls"
 _TIMEOUT = "timeout max_time time_budget_s duration minutes hours seconds"
 _FOLDS = f"in train(trial) loop over its folds: for fold in trial.folds(5); see {documented('howto/cross_validation')}"
+_RECORD = "study.trials[trial.id]"
 NO_TRIAL = (
     "study.ask() returns a Trial, a Wait while others train, or a Finish at the end of the search. Use for trial in "
     "study:, which yields only trials; or while isinstance(trial := study.ask(), Trial):"
@@ -101,42 +103,76 @@ ARGUMENTS: Rows = (
     ("Policy", "n_startup_trials n_initial_points random_starts", "initial="),
 )  # fmt: skip
 ATTRIBUTES: Rows = (
-    ("Trial", "suggest_float suggest_int suggest_categorical suggest_uniform suggest_loguniform", _SUGGEST),
+    (
+        "Trial",
+        "suggest_float suggest_int suggest_categorical suggest_uniform suggest_loguniform suggest_discrete_uniform "
+        "Float Int Choice Boolean Fixed",
+        _SUGGEST,
+    ),
     ("Trial", "should_prune", "trial.report(value) returns a verdict: if trial.report(value).stops: break"),
-    ("Trial TrialRecord Best", "params hyperparameters hp hparams", ".config"),
-    ("Trial TrialRecord", "number trial_id", ".id"),
+    ("Trial TrialRecord Best", "params parameters hyperparameters hp hparams get items keys", ".config"),
+    ("Trial TrialRecord", "number trial_id trial index", ".id"),
+    ("Trial TrialRecord Best", "ckpt_path ckpt checkpoint_path best_checkpoint get_best_checkpoint", ".checkpoint"),
     ("Trial", "cv fold kfold split splits n_splits cross_validate", _FOLDS),
-    ("Trial", "set_user_attr", "trial.report(value, metrics={'name': number}), or a file in trial.folder"),
+    ("Trial", "set_user_attr user_attrs", "trial.report(value, metrics={'name': number}), or a file in trial.folder"),
+    ("Trial", "value values score result losses", f"trial.report(value) records it; then {_RECORD}.values"),
+    ("Trial", "intermediate_values curve results", f"{_RECORD}.values"),
+    ("Trial", "state status", "trial.ended; None while it trains"),
+    ("Trial", "metric monitor", "trial.goal.metric"),
+    ("Trial", "path dirpath log_dir logdir directory", ".folder"),
+    ("Trial", "complete completed end close", "trial.finish()"),
     # frameworks look for these first in a list of callbacks
     ("Reporting", "on_batch_end on_exception on_init_end", _OTHER_FRAMEWORK),
     ("Trial Study", "on_batch_end on_exception on_init_end setup set_params", "callbacks=[HaltuneCallback(trial)]"),
-    ("Study", "best_config best_parameters get_best_hyperparameters", "study.best_params"),
-    ("Study", "best_score best_result", "study.best"),
+    ("Study", "best_config best_parameters best_hyperparameters best_hparams", "study.best_params"),
+    ("Study", "get_best_hyperparameters get_best_config", "study.best_params"),
+    ("Study", "get_best_trial get_best_trials", "study.best_trial"),
+    ("Study", "best_score best_result best_epoch best_metric best_id best_index get_best_result", "study.best"),
+    ("Study", "params config value score", "of the best trial: study.best.config, study.best.value"),
     ("Study", "best_trials", "study.pareto_front()"),
     ("Study", "get_trials", "study.trials"),
-    ("Study", "trials_dataframe get_dataframe to_dataframe dataframe df results", "study.frame(), one row per report"),
-    ("Study", "enqueue_trial add_trial", "study.enqueue(config)"),
-    ("Study", "direction directions", "study.problem.goals"),
+    (
+        "Study",
+        "trials_dataframe get_dataframe to_dataframe best_dataframe metrics_dataframe dataframe df results cv_results "
+        "get_history curves",
+        "study.frame(), one row per report",
+    ),
+    ("Study", "errors num_errors", "[trial.error for trial in study.trials]"),
+    ("Study", "state status finished done is_over", "study.outcome"),
+    ("Study", "enqueue_trial add_trial add_trials", "study.enqueue(config)"),
+    ("Study", "direction directions metric metric_names monitor goal objective", "study.problem.goals"),
+    ("Study", "search_space space search_space_summary", "study.problem.space"),
+    ("Study", "max_epochs", "study.problem.max_epochs"),
     ("Study", "study_name", "study.name"),
-    ("Study", "sampler pruner", "study.policy"),
+    ("Study", "sampler pruner oracle", "study.policy"),
     ("Study", "fit search run minimize", "study.optimize(train)"),
     ("Study", "results_summary summary print_summary", "haltune.report.summary(study)"),
     ("Study", "plot show", "study.report() writes a page; haltune.report has its figures"),
     ("Study", "save load", "Study(..., 'search.db') saves it, haltune.load_study('search.db') opens it"),
-    ("Study", "best_checkpoint checkpoint", "study.best.checkpoint"),
-    ("Study Best", "best_model model", "study.best.checkpoint is its file; for Keras, study.best.load_model()"),
+    ("Study", "best_checkpoint checkpoint get_best_checkpoint best_model_path", "study.best.checkpoint"),
+    (
+        "Study Best",
+        "best_model model best_estimator get_best_model get_best_models",
+        "study.best.checkpoint is its file; for Keras, study.best.load_model()",
+    ),
+    ("Study", "set_user_attr user_attrs", "haltune keeps what trials report; write your own notes to a file"),
     ("Study", "delete delete_study", "nothing recorded is lost; delete its file, or use another name="),
     ("Study", "delete_trial remove_trial", "nothing recorded is lost; a note '#hidden' hides a trial on the page"),
     ("Study", "stop close", "leave its loop with break; from outside, haltune stop search.db"),
     ("Study", "next_trial next create_trial suggest get_next_trial", "study.ask()"),
     ("Verdict", "stop stopped should_stop should_prune prune is_stop done", "verdict.stops"),
     ("Verdict", "pause paused pauses status", "verdict.action, such as Action.PAUSE"),
-    ("TrialRecord", "value", "record.values of its reports, or record.result(study.problem.goal), its value"),
+    ("TrialRecord", "value score", "record.values of its reports, or record.result(study.problem.goal), its value"),
     ("TrialRecord", "state", "record.status"),
-    ("TrialRecord", "intermediate_values", "record.values"),
+    ("TrialRecord", "intermediate_values curve losses", "record.values"),
     ("TrialRecord", "user_attrs", "record.metrics"),
-    ("Best", "number trial_id", "study.best.trial"),
-    ("Best", "score result", ".value"),
+    ("TrialRecord", "duration time", "record.seconds.sum()"),
+    ("Best", "id number trial_id index", "study.best.trial"),
+    ("Best", "score result values best_value", ".value"),
+    ("Best", "best_params best_config", ".config"),
+    ("Best", "best_epoch", ".epoch"),
+    ("Best", "status error metrics seconds epochs attempt", "study.best_trial has it"),
+    ("Best", "state curve history losses duration intermediate_values user_attrs", "study.best_trial is its record"),
     ("Best TrialRecord", "step token", ".epoch, in the study's unit"),
     ("Best", "checkpoint_step", ".checkpoint_epoch, in the study's unit"),
     ("haltune", "create_study Tuner tune minimize optimize fmin run search", f"Study(...).optimize(train); {_SPACE}"),
@@ -248,23 +284,35 @@ class KnowsAttributes:
             kind = type(self).__name__
             if name.startswith("__"):  # looked up while an instance is copied
                 raise AttributeError(name)
-            if name in getattr(self, "__dict__", {}).get("config", ()):
-                message = f"{kind!r} object has no attribute {name!r}: use .config[{name!r}]"
+            held = getattr(self, "__dict__", {})
+            if (place := next((p for p in ("config", "metrics") if name in held.get(p, ())), None)) is not None:
+                message = f"{kind!r} object has no attribute {name!r}: use .{place}[{name!r}]"
+            elif name == held.get("metric"):
+                message = f"{kind!r} object has no attribute {name!r}: use .value"
             else:
                 owners = [kind.__name__ for kind in type(self).__mro__]
-                message = missing_attribute(f"{kind!r} object", name, owners)
+                fields = tuple(getattr(self, "__dataclass_fields__", ()))
+                message = missing_attribute(f"{kind!r} object", name, owners, has=fields)
             raise AttributeError(message, name=name, obj=self)
 
 
-def missing_attribute(whose: str, name: str, owners: Sequence[str], known: Sequence[str] = ()) -> str:
-    """Return the message for a missing attribute. known: existing names, of which one may be meant."""
-    answer = next((hint for owner in owners if (hint := _ATTRIBUTES.get((owner, name.lower())))), None)
+def missing_attribute(
+    whose: str, name: str, owners: Sequence[str], known: Sequence[str] = (), has: Sequence[str] = ()
+) -> str:
+    """Return the message for a missing attribute.
+
+    known: existing names, of which one may be meant. has: the fields of the object, listed if they are few.
+    """
+    word = name.lower().rstrip("_")  # scikit-learn's best_params_
+    answer = next((hint for owner in owners if (hint := _ATTRIBUTES.get((owner, word)))), None)
     if answer is None and not name.startswith("_"):
         lower = {other.lower(): other for other in known}
         near = get_close_matches(name.lower(), lower, n=1, cutoff=0.8)
         answer = f"did you mean {lower[near[0]]!r}?" if near else None
     elif answer is not None and re.fullmatch(r"\.?\w[\w.]*(\(.*\))?", answer):
         answer = f"use {answer}"
+    if answer is None and not name.startswith("_") and 0 < len(has) <= _FEW:
+        answer = f"it has {', '.join(has)}"
     return f"{whose} has no attribute {name!r}" + (f": {answer}" if answer else "")
 
 

@@ -8,7 +8,7 @@ from haltune.display import duration, numeral, plural, settings, short, visible
 from haltune.log.folds import plus_minus
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
-from haltune.study.messages import lead_of, shared_error
+from haltune.study.messages import lead_of, shared_fault
 
 from .digest import Digest, KeptCheckpoints, Source, digest
 
@@ -47,7 +47,7 @@ def summary(study: Source) -> str:
     if facts.left is not None:
         lines.append(f"  {why_left(facts)}")
     lines.append(spending(facts))
-    if (error := shared_error(facts.history)) is not None:
+    if (error := shared_fault(facts.history)) is not None:
         lines.append(error)
     if facts.kept is not None:
         lines.append(kept(facts.kept))

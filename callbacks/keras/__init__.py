@@ -175,7 +175,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         surroundings.refuse_many_processes()
         listed = surroundings.calling_list(self)
         if any(isinstance(c, HaltuneCallback) and c is not self for c in listed):
-            raise two_callbacks("model.fit(callbacks=[...])")
+            raise two_callbacks("callbacks=[...]")
         if surroundings.moved_last(listed, self):
             return  # Keras calls it again, after the others
         reporter, params, model = self._reporter, self.params or {}, self.model

@@ -116,7 +116,7 @@ def lacks_validation(monitor: str, listed: list[Any]) -> str | None:
         return None
     given, epochs = fit.f_locals, fit.f_locals.get("epochs")
     if given.get("validation_data", ()) is None and not given.get("validation_split"):
-        return "Give model.fit validation_data= or validation_split="
+        return "Give model.fit validation_data=(x, y) or validation_split=0.2"
     rare = given.get("validation_freq", 1)
     if isinstance(rare, int) and isinstance(epochs, int) and rare > epochs:
         return f"validation_freq={rare} is above epochs={epochs}: lower it"

@@ -539,20 +539,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _foresee(self, trainer: Any) -> None:
         """Raise InvalidInput if the goal's metric comes from validations and none will run; warn if that is likely."""
-        why = checks.no_validation(trainer)
-        if why is None or not (self._validates or self.monitor.startswith("val")):
+        found = checks.no_validation(trainer, self.monitor)
+        if found is None or not (self._validates or self.monitor.startswith("val")):
             return
+        why, how = found
         if trainer.enable_validation and trainer.check_val_every_n_epoch is None and self.trial.horizon is not None:
             self._reporter.advise(
                 f"{why}. haltune validates at the end of each trial, so none is stopped or paused before.", "validation"
             )
             return
         sentence = f"The metric {self.monitor!r} is one of validations, but none will run in this fit: {why}."
-        own = checks.of_lightning(trainer.lightning_module.validation_step)
-        if self._validates or not (own or checks.logged_in_training(trainer, self.monitor)):
-            raise InvalidInput(
-                f"{sentence} Change that, or name a training metric, HaltuneCallback(trial, monitor=name)."
-            )
+        without = checks.of_lightning(trainer.lightning_module.validation_step) and checks.logs_in_training(trainer)
+        if self._validates or not (without or checks.logged_in_training(trainer, self.monitor)):
+            raise InvalidInput(f"{sentence} {how}; or name a training metric, HaltuneCallback(trial, monitor='name').")
         self._reporter.advise(sentence, "validation")
 
     def _position(self, trainer: Any) -> float | None:
@@ -697,9 +696,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             log = f"self.log({self.monitor!r}, ...)"
-            why = checks.no_validation(trainer) or "none ran"
-            data = "Give trainer.fit validation data" if why == checks.NO_DATA else "Let a validation run"
-            how = f"{data}, because {why}, or log it in training, {log}"
+            why, how = checks.no_validation(trainer, self.monitor) or ("none ran", "Let a validation run")
+            how = f"{how}, because {why}; or log it in training, {log}"
             raise missing(self.monitor, logged, when, f"Log it, {log}" if self._validations else how)
 
 

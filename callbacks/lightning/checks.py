@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 from haltune.display import amount, plural
@@ -17,7 +18,6 @@ from ..schedules import falls, of_torch
 from .internals import cluster_environment
 from .shards import cannot_save
 
-NO_DATA = "trainer.fit was given no validation data"
 _NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
 
 
@@ -264,42 +264,61 @@ def check_trainer(trainer: Any, trial: Trial) -> None:
         )
 
 
-def no_validation(trainer: Any) -> str | None:
-    """Return why no validation will run in this fit, a sentence that names the argument; None if one will."""
+def no_validation(trainer: Any, metric: str) -> tuple[str, str] | None:
+    """Return why no validation will run in this fit, and what to write; None if one will."""
     module, batches = trainer.lightning_module, trainer.num_training_batches
     epochs = -1 if trainer.max_epochs is None else trainer.max_epochs
     if not trainer.enable_validation:
         if trainer.limit_val_batches == 0:
-            return "Trainer(limit_val_batches=0) turns validation off"
+            return "Trainer(limit_val_batches=0) turns validation off", "Delete limit_val_batches=0"
+        lacks, write = [], []
         if of_lightning(module.validation_step):
-            return "the module has no validation_step"
-        return NO_DATA
+            lacks.append("the module has no validation_step")
+            write.append(f"define validation_step(self, batch, batch_idx), which calls self.log({metric!r}, value)")
+        if not trainer.fit_loop.epoch_loop.val_loop._data_source.is_defined():
+            module_of_data = getattr(trainer, "datamodule", None)
+            lacks.append("trainer.fit was given no validation data")
+            pass_it = "pass it, trainer.fit(model, train_loader, val_loader)"
+            write.append(
+                pass_it if module_of_data is None else f"define {type(module_of_data).__name__}.val_dataloader"
+            )
+        how = " and ".join(write)
+        return " and ".join(lacks), how[:1].upper() + how[1:]
     every, interval = trainer.check_val_every_n_epoch, trainer.val_check_batch
     if epochs == -1:
         return None
     if every is not None and epochs // every <= trainer.current_epoch // every:
-        return (
-            f"Trainer(check_val_every_n_epoch={every}) validates first after {every} epochs, and this fit has {epochs}"
-        )
+        first = f"Trainer(check_val_every_n_epoch={every}) validates first after {every} epochs"
+        return f"{first}, and this fit has {epochs}", "Reduce check_val_every_n_epoch"
     if every is None and isinstance(interval, (int, float)) and math.isfinite(batches) and epochs * batches < interval:
         total = plural(epochs * batches, "batch", "batches")
-        return (
-            f"Trainer(val_check_interval={interval}) validates first after {interval} batches, and this fit has {total}"
-        )
+        first = f"Trainer(val_check_interval={interval}) validates first after {interval} batches"
+        return f"{first}, and this fit has {total}", "Reduce val_check_interval"
     return None
 
 
 def logged_in_training(trainer: Any, name: str) -> bool:
     """Return whether a hook of the user's that is not one of validations has the name of a metric as a constant."""
-    hooks = [
-        method
-        for owner in (trainer.lightning_module, *trainer.callbacks)
-        for kind in type(owner).__mro__
-        if not of_lightning(kind) and kind.__module__.partition(".")[0] not in ("torch", "haltune")
-        for hook, method in vars(kind).items()
-        if "validation" not in hook and hasattr(method, "__code__")
-    ]
-    return any(name in hook.__code__.co_consts for hook in hooks)
+    return any(name in code.co_consts for code in _training_code(trainer))
+
+
+def logs_in_training(trainer: Any) -> bool:
+    """Return whether a hook of the user's that is not one of validations may log a metric, of any name."""
+    return any("log" in name for code in _training_code(trainer) for name in code.co_names)
+
+
+def _training_code(trainer: Any) -> Iterator[CodeType]:
+    """Yield the code of the user's methods, except those of validations, and of the functions in them."""
+    for owner in (trainer.lightning_module, *trainer.callbacks):
+        for kind in type(owner).__mro__:
+            if of_lightning(kind) or kind.__module__.partition(".")[0] in ("torch", "haltune"):
+                continue
+            found = [
+                m.__code__ for hook, m in vars(kind).items() if "validation" not in hook and hasattr(m, "__code__")
+            ]
+            while found:
+                yield (code := found.pop())
+                found += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
 
 
 def keeps_best_itself(trainer: Any, trial: Trial, monitor: str) -> str | None:

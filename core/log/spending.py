@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 
 from haltune.display import amount, plural, several_of
+from haltune.hints import KnowsAttributes
 
 from .events import Reported
 from .problem import Budget
@@ -20,7 +21,7 @@ _SET_BACK = 1.0  # seconds; clocks of two processes may differ by less
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(KnowsAttributes):
     over: bool
     reason: str
     held: bool = False  # temporarily: a user paused the search, and can continue it

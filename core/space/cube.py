@@ -913,9 +913,10 @@ def lacking(new: Layout, old: Layout) -> list[str]:
     for name, p in now.items():
         if name not in before:
             if not isinstance(p.domain, Constant) and not is_idle(name):
+                value = p.domain.options[0] if isinstance(p.domain, Choice) else p.domain.low
                 found.append(
-                    f"{name!r} is new, and its earlier value is unknown: open the study once with a constant of that "
-                    "value in its place, then with this space"
+                    f"{name!r} is new, and its value in earlier trials is unknown. Open the study once with that "
+                    f"value, such as Study(space | {{{name!r}: {value!r}}}, ...), and then with this space"
                 )
         elif not _contains(p.domain, before[name].domain) or not keeps_condition(name):
             found.append(f"{name!r} was {before[name].domain!r} and is {p.domain!r}")

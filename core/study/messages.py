@@ -31,6 +31,7 @@ from haltune.log.outcomes import OUTCOMES, Savings, outcome_of, trained_again
 from haltune.log.policy import Policy, called, in_words
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, TrialRecord
+from haltune.space.domains import Float
 
 from .attempt import Attempt
 
@@ -40,6 +41,7 @@ _BETWEEN_LINES = 10.0  # seconds between two lines on the state of the search
 _BETWEEN_TITLES = 1.0  # seconds between two titles of the terminal's window
 _BAR = 20  # characters
 _CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason, on a terminal
+_RATE = re.compile(r"(^|_)(lr|eta)($|_)|learning_?rate|step_?size", re.IGNORECASE)  # names of learning rates
 _STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # outcome -> style of its line
 _DOES = {Action.CONTINUE: "continues", Action.PAUSE: "pauses", Action.STOP: "stops", Action.UNJUDGED: "not judged"}
 
@@ -80,8 +82,8 @@ def lead_of(history: History) -> str | None:
     return f"front of {plural(len(front), 'trial')}: {', '.join(spans)}" if front else None
 
 
-def shared_error(history: History) -> str | None:
-    """Return the error of at least half of the trials, and at least 2, in words; None if there is none.
+def shared_fault(history: History) -> str | None:
+    """Return what is wrong in most trials: an error of at least half of them, and at least 2; or no finite value.
 
     Errors that differ only in digits count as the same.
     """
@@ -92,7 +94,29 @@ def shared_error(history: History) -> str | None:
         if count >= max(2, len(history) / 2):
             example = next(error for error in errors if re.sub(r"\d+", "", error) == kind)
             return f"{count} of {len(history)} trials failed with the same error: {clipped(example, 300)}"
-    return None
+    return none_finite(history, 2)
+
+
+def none_finite(history: History, least: int = 3) -> str | None:
+    """Return that no trial has a finite value, and what to do; None if one has, or if fewer than `least` reported."""
+    if len(history) < least or history.best() is not None:
+        return None
+    reported = sum(len(t.values) > 0 for t in history.trials)
+    if reported < least or any(np.isfinite(t.values).any() for t in history.trials):
+        return None
+    space = history.problem.space.parameters
+    rates = [name for name, p in space.items() if isinstance(p, Float) and _RATE.search(name)]
+    narrow = f"lower the upper bound of {rates[0]!r}, {space[rates[0]]!r}" if rates else "narrow the space"
+    return (
+        f"{history.problem.goal.metric} was NaN or infinite in all {reported} trials, so haltune cannot compare them. "
+        f"Check the data and the loss for NaN, clip the gradients, or {narrow}."
+    )
+
+
+def no_value(history: History) -> str:
+    """Return why there is no best trial, a sentence; the first letter is small."""
+    none = f"no trial has reported a finite {history.problem.goal.metric} yet"
+    return none_finite(history, 1) or f"{none} ({plural(len(history), 'trial')} started)."
 
 
 def standing_line(history: History, budget: Budget, over: bool = False) -> str:

@@ -372,6 +372,10 @@ class Port(Attempt):
         """Return whether a fit of this attempt in this process trained, and last another object than this model."""
         return self._model is not None and self._model() is not model
 
+    def other_open(self) -> int | None:
+        """Return the trial of this study that this thread trains now, if it is another one or another attempt."""
+        return self._session.other_open(self)
+
     def adopt(self) -> None:
         """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
         self._session.adopt(self)

@@ -26,6 +26,7 @@ from haltune.store.base import CLAIM, Conflict, Lease
 from haltune.store.studies import enqueued
 
 from .attempt import Attempt, Decides, Log, MonotonicClock
+from .messages import none_finite
 from .replica import PRICE, Replica
 
 WORTH = 0.05  # seconds; if the last decision took less, a claim costs more than to decide twice
@@ -209,6 +210,8 @@ def _harvest(history: History) -> str:
     failed = f", {lost} failed: {'each counts' if lost > 1 else 'it counts'} as one started" if lost else ""
     if history.problem.max_epochs is None:
         return f"{started}{_left(history)}{failed}"
+    if none_finite(history, 1) is not None:
+        return f"{started}, none with a finite {history.problem.goal.metric}{_left(history)}{failed}"
     others = f", {itself} {OUTCOMES['itself'][itself > 1]}" if itself else ""
     return f"{started}, {full or 'none'} trained in full{others}{_left(history)}{failed}"
 
@@ -291,10 +294,15 @@ def _float(number: float | None) -> float | None:
 
 def _offer_again(replica: Replica, id: int) -> Taken:
     r = replica.history.trial(id)
-    where = f"{replica.problem.at(r.checkpoint_epoch)}, its last checkpoint" if r.checkpoint else "the beginning"
+    if r.checkpoint:
+        how = f"continues from {replica.problem.at(r.checkpoint_epoch)}, its last checkpoint"
+    elif len(r.epochs):
+        how = f"starts from scratch, because no checkpoint was saved in its {replica.problem.amount(r.epoch)}"
+    else:
+        how = "starts from scratch, because it had reported nothing yet"
     wishes = {"aside": "was paused by you", "held": "was stopped for now with the search"}
     why = wishes.get(outcome_of(r, replica.problem).kind, "was interrupted")
-    reason = f"attempt {r.attempt} {why}: continues from {where}"
+    reason = f"attempt {r.attempt} {why}: {how}"
     return _resume(replica, Resume(id, r.pause_at, r.resource, r.tags, reason), 0.0, by_policy=False)
 
 

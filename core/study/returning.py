@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.checks import number
-from haltune.display import short
+from haltune.display import numeral, several_of, short
 from haltune.errors import InvalidInput
 
 from .trial import Trial
@@ -49,6 +49,14 @@ class ReportingFunction:
         if not isinstance(value, Mapping):
             value = number(f"the {trial.goal.metric} that train(trial) returns", value)
         trial.report(value, trial.horizon)
+        if trial.horizon is not None and trial.horizon > 1:
+            units = several_of(trial.unit)
+            trial.hint(
+                f"train(trial) returned a value without a report, so it counts as {numeral(trial.horizon)} {units} and "
+                f"no trial is stopped early. To save {units}, report each {trial.unit}: write "
+                "`if trial.report(value).stops: break` at its end.",
+                "returned only",
+            )
 
     def _doubt(self, trial: Trial, value: Any) -> None:
         """Warn once if a number is returned after reports and differs from the value with which the trial counts."""

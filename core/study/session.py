@@ -43,7 +43,7 @@ from haltune.store.open import open_store
 from haltune.store.studies import known
 
 from .attempt import A, Attempt, Failure, MonotonicClock, Settings, label
-from .messages import Logger, shared_error, unlimited
+from .messages import Logger, none_finite, shared_fault, unlimited
 from .proposing import Elsewhere, answer, enqueue, start_again
 from .replica import Copy, Heard, Replica
 
@@ -283,6 +283,12 @@ class Session:
         if _inside.get(place := self._place(loop)) is attempt:
             del _inside[place]
 
+    def other_open(self, attempt: Attempt) -> int | None:
+        """Return the trial that this thread trains now, if it is another one or another attempt."""
+        found = (_inside.get(self._place(loop)) for loop in (False, True))
+        own = attempt.id, attempt.attempt
+        return next((one.id for one in found if one and one.ended is None and (one.id, one.attempt) != own), None)
+
     def _place(self, loop: bool) -> Place:
         return os.getpid(), threading.get_ident(), str(id(self)) if loop else self.log.created.id
 
@@ -307,15 +313,20 @@ class Session:
             found = self.change(asked, "ask", read)
             if isinstance(found, Attempt):
                 self.logger.started(self.log.history, found, partial(unlimited, self.budget, self.log.policy))
+                self._warn_of_all(none_finite)
             elif isinstance(found, Finish):
                 self.logger.over(self.log.history, found, self.budget)
-                if (text := shared_error(self.log.history)) is not None:
-                    self.first(lambda: self.log.warn_once(text, about="the same error"))
+                self._warn_of_all(shared_fault)
             return found
         except BaseException:
             if started:
                 self.log.handed_out -= started  # it did not reach the caller: it is offered again at once
             raise
+
+    def _warn_of_all(self, fault: Callable[[History], str | None]) -> None:
+        """Warn once of a fault of most trials."""
+        if (text := fault(self.log.history)) is not None:
+            self.first(lambda: self.log.warn_once(text, about="the same fault"))
 
     def _trained(self, make: Callable[[Attempt], A], id: int) -> A:
         """Return a running trial, which this process trains from here on."""

@@ -37,6 +37,7 @@ from .arguments import (
     wrong_way,
 )
 from .attempt import Log, Settings
+from .messages import no_value
 from .returning import ReportingFunction
 from .session import Session
 from .trial import Trial
@@ -335,14 +336,10 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             trial.finish()
         return verdict
 
-    @with_hints
     def _without_best(self) -> None:
-        started = plural(len(self.history), "trial")
-        self.session.hint(
-            f"study.best is None: no trial has reported a finite {self.problem.goal.metric} yet ({started} started).",
-            "no best yet",
-        )
+        self.session.hint(f"study.best is None: {no_value(self.history)}", "no best yet")
 
+    @with_hints
     def enqueue(self, config: Mapping[str, Any], again: bool = False) -> bool:
         """Add a configuration of yours to the queue; it is trained before the policy's own proposals.
 

@@ -15,7 +15,7 @@ from haltune._utils.checks import python_number
 from haltune._utils.disk import StrPath, is_gone
 from haltune._utils.process import surely_gone
 from haltune.above import above
-from haltune.display import numeral, plural, settings, short, table
+from haltune.display import numeral, settings, short, table
 from haltune.errors import HaltuneError, InvalidInput, StoreError
 from haltune.log.decisions import Move, Resume
 from haltune.log.events import ADVICE, Created, Event, Status
@@ -31,7 +31,7 @@ from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
 from .attempt import Attempt, Log
-from .messages import standing_line
+from .messages import no_value, standing_line
 from .proposing import outcome
 
 if TYPE_CHECKING:
@@ -193,10 +193,7 @@ class StudyView(ABC):
     @property
     def _the_best(self) -> Best:
         if (best := self.best) is None:
-            raise InvalidInput(
-                f"No trial of {self.name!r} has a value yet ({plural(len(self.history), 'trial')} started). Until then "
-                "study.best is None."
-            )
+            raise InvalidInput(f"Study {self.name!r} has no best trial: {no_value(self.history)} study.best is None.")
         return best
 
     def recommend(self) -> Best | None:

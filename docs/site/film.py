@@ -8,7 +8,6 @@ The README's alternative text and its log are written with it, because they have
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -74,9 +73,8 @@ def searched(folder: str) -> tuple[RecordedStudy, list[str]]:
 
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     program = next(block for block in blocks if "load_digits" in block)
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}
     command = [sys.executable, "-W", "ignore", "-c", program]
-    ran = subprocess.run(command, cwd=folder, env=environment, check=True, stderr=subprocess.PIPE, text=True)
+    ran = subprocess.run(command, cwd=folder, check=True, stderr=subprocess.PIPE, text=True)
     return read_study(f"{folder}/first.db"), ran.stderr.splitlines()
 
 

@@ -25,7 +25,7 @@ from haltune.log.records import TrialRecord
 from haltune.policies.multifidelity.policy import MultiFidelity
 from haltune.study.explain import outlook as estimated
 from haltune.study.explain import short_explanation
-from haltune.study.messages import shared_error
+from haltune.study.messages import shared_fault
 
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
@@ -57,7 +57,7 @@ def head(facts: Digest) -> str:
     elif facts.idle:
         state = IDLE[0].upper() + IDLE[1:]
     outcome = f": {escaped(facts.outcome)}" if facts.over and facts.outcome else ""
-    error = shared_error(facts.history)
+    error = shared_fault(facts.history)
     return (
         f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
         f"<h1>{found} <small>{aim} {escaped(metrics)}{after}</small></h1>\n"

@@ -12,7 +12,7 @@ from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Minimize, Study
 from haltune.callbacks.reporter import Reporter, missing, nearest
-from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost
+from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost, NotSupported
 from haltune.log.decisions import stop
 from haltune.policies import RandomSearch
 
@@ -315,3 +315,22 @@ def test_no_name_is_advised_that_would_search_for_something_else(name, logged, m
     said = str(missing(name, logged, "in the first epoch", "Log it"))
     assert f"monitor={meant or 'name'!r}" in said
     assert ("If you mean" in said) == bool(meant)
+
+
+@pytest.mark.parametrize(
+    ("pauses", "named"), [((), "completed.* for trial 1"), ((2,), "paused.* for its next attempt")]
+)
+def test_a_callback_of_an_ended_trial_is_refused_while_another_is_to_be_trained(pauses, named):
+    reporter = None
+    for trial in pausing_study(at=pauses, trials=2):
+        if reporter is not None:
+            with pytest.raises(NotSupported, match=rf"callback of trial 0, which has ended \({named}") as caught:
+                reporter.begin(model=object())
+            assert "make a trainer and HaltuneCallback(trial) for each trial" in str(caught.value)
+            break
+        reporter = Reporter(trial)
+        reporter.begin(model=object())
+        for epoch in range(1, 5):
+            if not reporter.over:
+                reporter.report(0.5, epoch)
+        reporter.end_of_fit(lambda path: path.write_text("state"), ".txt")

@@ -50,6 +50,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Study(X, "acc", storage="a.db"), "store='search.db'"),  # type: ignore[call-overload]
     (lambda: Study(X, "acc", n_trials=20), "budget='20 trials'"),  # type: ignore[call-overload]
     (lambda: RandomSearch(seed=3), r"Study\(..., seed=0\)"),  # type: ignore[call-arg]
+    (lambda: ended().enqueue(params={"x": 0.5}), r"one dict: study\.enqueue\("),  # type: ignore[call-arg]
     (lambda: a_trial().report(val_acc=0.5), "with the goal's metric, other metrics by metrics="),  # type: ignore[call-arg]
     (
         lambda: haltune.load_study(study_name="a", storage="a.db"),
@@ -75,6 +76,15 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: C
         (lambda: ended().trials[0], "x", r"use \.config\['x'\]"),
         (lambda: ended().best, "params", r": use \.config$"),
         (lambda: ended().best, "model", r"study\.best\.checkpoint is its file"),
+        (lambda: ended().best, "id", r": use study\.best\.trial$"),
+        (lambda: ended().best, "acc", r": use \.value$"),
+        (lambda: ended().best, "curve", r"study\.best_trial is its record$"),
+        (lambda: ended().best, "nonsense", r": it has trial, config, value, epoch, checkpoint, "),
+        (lambda: ended().outcome, "status", r": it has over, reason, held$"),
+        (ended, "best_score_", r": use study\.best$"),
+        (ended, "get_best_config", r": use study\.best_params$"),
+        (lambda: ended().trials[0], "duration", r"record\.seconds\.sum\(\)"),
+        (a_trial, "value", r"trial\.report\(value\) records it"),
         (lambda: ended().best, "step", r"\.epoch, in the study's unit"),
         (lambda: haltune, "create_study", r"Study\(\.\.\.\)"),
         (lambda: policies, "ASHA", r"asynchronous=True"),

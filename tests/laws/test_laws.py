@@ -310,6 +310,7 @@ def test_what_is_not_finite_is_stored_and_never_the_incumbent(name: str, bad: fl
 
 
 @each_class
+@pytest.mark.filterwarnings("ignore:acc was NaN or infinite in all")
 def test_a_search_without_one_finite_value_still_ends(name: str) -> None:
     study = search(small_study(LAWFUL[name](), problem=problem(bounded=False)), lambda c, e: math.nan)
     assert study.best is None

@@ -162,7 +162,8 @@ def test_parameters_their_order_and_constraints_stay():
     assert Space({"a": Int(1, 9)}, same).lacking(space) == ["'b' is missing"]
     assert Space({"b": Int(1, 4), "a": Int(1, 9)}, same).lacking(space) == ["the order was a, b"]
     [said] = Space({**wide, "c": Int(1, 2)}, same).lacking(space)
-    assert "'c' is new, and its earlier value is unknown" in said
+    assert "'c' is new, and its value in earlier trials is unknown" in said
+    assert "such as Study(space | {'c': 1}, ...)" in said
 
 
 def test_what_is_new_is_a_constant_or_was_never_active():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -368,3 +370,21 @@ def test_a_best_that_is_asked_for_too_early_is_explained_once(caplog):
     assert study.best is None
     said = [record.getMessage() for record in caplog.records if "study.best" in record.getMessage()]
     assert said == ["study.best is None: no trial has reported a finite acc yet (0 trials started)."]
+
+
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+def test_a_search_in_which_every_value_is_nan_says_what_to_do_from_the_third_trial_on(caplog):
+    study = Study({"lr": Float(1e-4, 0.1, log=True)}, "val_loss", max_epochs=6, budget="5 trials", seed=1)
+    does = r"NaN or infinite in all {} trials.* Check the data and the loss .* lower the upper bound of 'lr'"
+    warned = []
+    for trial in study:
+        warned.append(bool(re.search(does.format(3), caplog.text)))
+        for _ in trial.epochs():
+            if trial.report(math.nan).stops:
+                break
+    assert warned == [False, False, False, True, True]
+    assert study.outcome.reason.endswith("5 trials started, none with a finite val_loss")
+    assert study.best is None
+    assert re.search(r"study\.best is None: val_loss was " + does.format(5), caplog.text)
+    with pytest.raises(InvalidInput, match=does.format(5)):
+        _ = study.best_value

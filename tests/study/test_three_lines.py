@@ -110,3 +110,12 @@ def test_tell_takes_a_trial_of_ask() -> None:
     assert [(t.epoch, t.values[-1], t.status) for t in study.trials] == [
         (3, 0.7, Status.COMPLETED), (3, 0.4, Status.COMPLETED),
     ]  # fmt: skip
+
+
+def test_a_train_that_only_returns_a_value_hears_once_how_trials_stop_early(caplog: pytest.LogCaptureFixture) -> None:
+    study = Study({"x": Float(0.0, 1.0)}, "val_loss", max_epochs=6, budget="3 trials")
+    study.optimize(lambda trial: trial.config["x"])
+    hints = [line for line in caplog.messages if "without a report" in line]
+    assert len(hints) == 1
+    assert "counts as 6 epochs" in hints[0]
+    assert "write `if trial.report(value).stops: break`" in hints[0]

@@ -81,6 +81,9 @@ class FakeTrial(Port):
     def trained_another(self, model):
         return False
 
+    def other_open(self):
+        return None
+
     def adopt(self):
         self.homes += 1
 

@@ -45,7 +45,7 @@ Design = Literal["random", "sobol", "lhs"]
 OUT = -math.inf  # the score of a trial that never continues
 Key = tuple[float, int]  # (-score, trial): sorts the best first, equal ones by number
 _NO_MORE = "no new trial may start, and those that continue are still training"
-_NOT_FINITE = "its value is not finite at a rung, so it never continues"
+_NOT_FINITE = "its value is not finite, so it never continues"
 
 
 # -- common to both modes ----------------------------------------------------------------------
@@ -309,7 +309,9 @@ class Synchronous(Halving):
                     many = f"all {self.opened} brackets are complete"
                     return Finish("the one bracket is complete" if self.opened == 1 else many)
                 first = self.open[0]
-                return Wait(f"rung {first.rung} of bracket {first.number} waits for trials that are still training")
+                return Wait(
+                    f"bracket {first.number} waits for trials that still train {self.amount(first.at.resource)}"
+                )
             bracket = self._bracket(self.opened, again)
         drawn = self.sampler.draw(history, bracket.number, bracket.bracket, len(bracket.members), self.unit)
         reason = f"{drawn.reason}; bracket {bracket.number}, {self.first_compared(bracket.bracket, 0, history)}"
@@ -334,17 +336,17 @@ class Synchronous(Halving):
                 return continue_(f"resumed after an interruption: continues to the {there} that it had before")
             last = self.plan(int(trial.tags["bracket"])).rungs[-1].resource
             full = {FULL: True} if self.ends and target >= last else {}
-            return stop("its rung is complete, and it is not among the trials that continue", **full)
+            return stop("its comparison is complete, and it is not among the trials that continue", **full)
         entry, resource = bracket.entry(trial.id), bracket.at.resource
         assert entry is not None
         had, score = self.had(entry, trial.epoch, float(trial.seconds[-1])), self.score(trial, history)
         if trial.id in bracket.past:  # the rung was completed while it trained on
             if score == OUT:
                 return stop("after an interruption its value is not finite any more, so it never continues")
-            reason = f"among the best of its rung; next rung after {self.amount(resource)}"
+            reason = f"among the best that continue; next comparison after {self.amount(resource)}"
             return Verdict(Action.CONTINUE, reason, {}, self.pause_at(resource))
         if not self.counted or had < resource:
-            return continue_(f"next rung after {self.amount(resource)}")
+            return continue_(f"next comparison after {self.amount(resource)}")
         full = {FULL: True} if bracket.last and self.ends else {}
         if not self.resumes:
             return stop(f"trained its {self.amount(resource)}", **full)
@@ -360,7 +362,7 @@ class Synchronous(Halving):
             "bracket": bracket.number, "rung": bracket.rung,
         }  # fmt: skip
         if bracket.last:
-            return stop(f"{ranked}, the last rung of its bracket", **evidence, **full)
+            return stop(f"{ranked}, the end of its bracket", **evidence, **full)
         those = plural(bracket.promotes, "continues", "continue")
         after = bracket.settled(arriving)
         if after is None or after.entry(trial.id) is None:
@@ -368,8 +370,8 @@ class Synchronous(Halving):
         if trial.id in after.members:  # the rung, or a later one that this report passed as well, is not complete
             return Verdict(Action.PAUSE, f"{ranked}; when {bracket.places} have arrived, {those}", evidence)
         following = after.at.resource
-        best = f"{ranked}, which completes the rung; among the best {bracket.promotes}"
-        reason = f"{best}; next rung after {self.amount(following)}"
+        best = f"{ranked}, which completes the comparison; among the best {bracket.promotes}"
+        reason = f"{best}; next comparison after {self.amount(following)}"
         return Verdict(Action.CONTINUE, reason, evidence, self.pause_at(following))
 
     def alive(self) -> frozenset[int]:
@@ -659,7 +661,7 @@ class Asynchronous(Halving):
             return continue_("this trial belongs to no schedule")
         had = self.had(entry, trial.epoch, float(trial.seconds[-1]))
         if had < (needed := entry.needed):
-            return continue_(f"next rung after {self.amount(needed)}")
+            return continue_(f"next comparison after {self.amount(needed)}")
         score = self.score(trial, history)
         if OUT in (score, entry.result):  # now, or when it arrived in an earlier attempt
             return stop(_NOT_FINITE)

@@ -156,7 +156,7 @@ def test_a_csv_logger_gets_the_verdict_wherever_it_stands(tmp_path, behind):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"validation": False}, r"validation_data= or validation_split="),
+        ({"validation": False}, r"validation_data=\(x, y\) or validation_split=0\.2"),
         ({"validation_freq": 4}, "validation_freq=4 is above epochs=3"),
     ],
 )

@@ -142,8 +142,12 @@ def test_a_metric_that_is_logged_every_other_epoch_is_waited_for():
 @pytest.mark.parametrize(
     ("validation", "options", "named"),
     [
-        (False, {}, r"trainer\.fit was given no validation data"),
-        (True, {"limit_val_batches": 0}, r"Trainer\(limit_val_batches=0\)"),
+        (
+            False,
+            {},
+            r"trainer\.fit was given no validation data\. Pass it, trainer\.fit\(model, train_loader, val_loader\)",
+        ),
+        (True, {"limit_val_batches": 0}, r"Trainer\(limit_val_batches=0\).* Delete limit_val_batches=0"),
         (
             True,
             {"check_val_every_n_epoch": 10},
@@ -156,6 +160,27 @@ def test_a_fit_in_which_no_validation_will_run_is_refused_before_its_first_epoch
     trainer = make_trainer(HaltuneCallback(trial), epochs=9, **options)
     with pytest.raises(InvalidInput, match=rf"'val_loss' is one of validations, but none will run.*{named}"):
         trainer.fit(net, shuffled(), shuffled() if validation else None)
+    assert trainer.global_step == 0
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_a_module_without_validation_step_that_logs_nothing_is_refused_before_its_first_epoch(data):
+    class Quiet(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, index):
+            return self.net(batch[0]).mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    trainer = make_trainer(HaltuneCallback(FakeTrial(max_epochs=2)), epochs=2)
+    lacks = "no validation_step" + " and trainer.fit was given no validation data" * (not data)
+    writes = r"Define validation_step\(.*self\.log\('val_loss', value\)" + r" and pass it, trainer\.fit\(" * (not data)
+    with pytest.raises(InvalidInput, match=rf"the module has {lacks}\. {writes}"):
+        trainer.fit(Quiet(), shuffled(), shuffled() if data else None)
     assert trainer.global_step == 0
 
 

@@ -112,11 +112,13 @@ def test_evaluate_alone_and_eval_on_start_say_nothing(tmp_path):
     assert trial.epochs == [1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["eval_loss", "accuracy", "mae"])
-def test_a_trainer_that_never_evaluates_is_refused_before_the_training(name, tmp_path):
+@pytest.mark.parametrize(("name", "data"), [("eval_loss", True), ("accuracy", True), ("mae", False)])
+def test_a_trainer_that_never_evaluates_is_refused_before_the_training(name, data, tmp_path):
     t = trainer(tmp_path, HaltuneCallback(FakeTrial(name)), eval_strategy="no")
+    t.eval_dataset = t.eval_dataset if data else None
+    also = "" if data else r" and Trainer\(eval_dataset=held_out\)"
     with pytest.raises(
-        InvalidInput, match=r"because this training never evaluates\..*Evaluate, TrainingArguments\(eval_strategy="
+        InvalidInput, match=rf"never evaluates\..* Write TrainingArguments\(eval_strategy='epoch'\){also}, or judge"
     ):
         t.train()
     assert t.state.global_step == 0

@@ -14,7 +14,7 @@ from halving_log import plan_of, recomputed
 from laboratory import Lab, problem, rising, rough
 
 from haltune import Budget, Checkpointing, Finish, Float, Minimize, Problem, Space, Study, Trial
-from haltune.errors import InvalidInput, StoreError
+from haltune.errors import HaltuneWarning, InvalidInput, StoreError
 from haltune.log.decisions import Action
 from haltune.log.events import Resumed, Started, Status
 from haltune.policies import Hyperband, InfiniteHyperband, SuccessiveHalving
@@ -109,7 +109,8 @@ def test_a_rung_with_fewer_survivors_promotes_what_is_left() -> None:
     lab = Lab(lambda: SuccessiveHalving(n=9), value, epochs=9).run()
     (filling,) = recomputed(lab.log, plan_of(SuccessiveHalving(n=9), 9)).values()
     assert filling.promoted == [[7, 2], [7], []]
-    nothing = Lab(lambda: SuccessiveHalving(n=9), lambda t, e: math.nan, epochs=9).run()
+    with pytest.warns(HaltuneWarning, match="acc was NaN or infinite in all 3 trials"):
+        nothing = Lab(lambda: SuccessiveHalving(n=9), lambda t, e: math.nan, epochs=9).run()
     assert nothing.study.best is None
     assert max(t.epoch for t in nothing.study.trials) == 1
 

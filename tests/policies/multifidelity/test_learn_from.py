@@ -92,6 +92,7 @@ def test_of_many_runs_the_best_the_furthest_and_a_spread_are_kept() -> None:
     ],
     ids=["empty", "all diverged"],
 )
+@pytest.mark.filterwarnings("ignore:acc was NaN or infinite in all")
 def test_a_study_that_found_nothing_teaches_nothing(study: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "haltune"):
         found = searched(learn_from=[study()], verbose=1)
