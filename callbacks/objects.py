@@ -28,6 +28,7 @@ import types
 from collections import deque
 from collections.abc import Container, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -153,12 +154,19 @@ def changes(
 
     Lost are large data and iterators that are under way. how: the options of `mark`.
     """
-    now = {name: mark(value, **how) for name, value in values.items()}
-    changed = [name for name in now if now[name] != marks.get(name)]
-    states = {name: data_of(values[name], **how) for name in changed if is_data(now[name])}
-    lost = [name for name in changed if is_large(now[name])]
-    lost += [name for name in now if not is_data(now[name]) and under_way(values[name])]
-    others = [name for name in changed if name not in {*states, *lost} and not callable(values[name])]
+    states: dict[str, Any] = {}
+    lost: list[str] = []
+    others: list[str] = []
+    for name, value in values.items():
+        now = mark(value, **how)
+        changed = now != marks.get(name)
+        if is_data(now):
+            if changed:
+                states[name] = data_of(value, **how)
+        elif (changed and is_large(now)) or under_way(value):
+            lost.append(name)
+        elif changed and not callable(value):
+            others.append(name)
     return states, lost, others
 
 
@@ -267,10 +275,13 @@ class _Large(NotSupported):
     pass
 
 
+@dataclass
 class _Reader:
-    def __init__(self, parts: tuple[type, ...], constant: tuple[type, ...], skip: Container[str]) -> None:
-        self._parts, self._constant, self._skip = parts, constant, skip
-        self._seen: dict[int, tuple[int, Any]] = {}  # id -> number and value; the value lives, so its id is not reused
+    _parts: tuple[type, ...]
+    _constant: tuple[type, ...]
+    _skip: Container[str]
+    # id -> number and value; the value lives, so its id is not reused
+    _seen: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
     def read(self, value: Any, name: str, part: bool = True) -> Any:
         """name: of the value, for errors. part: whether an object is allowed here."""

@@ -25,6 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from haltune._utils.checks import no_real_number
 from haltune._utils.interruption import Interruption
 from haltune._utils.signals import interrupts
@@ -196,7 +198,7 @@ class Reporter:
     @property
     def over(self) -> bool:
         """True if the loop should end for any reason."""
-        return self.stopping or self.leaving
+        return self.stopping or (self._leaves and not self.ended)
 
     @property
     def saves(self) -> bool:
@@ -771,10 +773,10 @@ def trains_another(trial: Port) -> NotSupported:
 
 
 def digest(parts: Iterable[Any]) -> str:
-    """Return the mark of a model for `Port.sign`, from its weights: arrays or bytes."""
+    """Return the mark of a model for `Port.sign`, from its weights: arrays, tensors on the CPU, or bytes."""
     mark = hashlib.sha256()
     for part in parts:
-        mark.update(part if isinstance(part, bytes) else part.tobytes())
+        mark.update(part if isinstance(part, bytes) else np.asarray(part).tobytes())
     return mark.hexdigest()
 
 

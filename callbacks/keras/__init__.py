@@ -299,7 +299,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """batches: of the present epoch that are not counted yet."""
         if self.trial.unit == "epoch":
             return self._reporter.position(epoch=epochs)
-        _sync(self.model)
+        optimizers.sync(self.model)
         return self._reporter.position(step=optimizers.steps_of(self.model, batches))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -321,7 +321,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._last_logs = list(named)
         if monitor in named:
             reporter.look_ahead(trained)
-            reporter.report(named[monitor], trained, scalars(named), updates=self._updates_made())
+            reporter.report(named[monitor], trained, scalars(named), updates=self._updates_made(model))
         elif reporter.silent and (self._validated or not monitor.startswith("val_")):
             # with validation_freq > 1, val_ names are absent in some epochs; other absent names are misspelt
             raise self._missing("in the first epoch that should log it")
@@ -345,18 +345,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._reporter.keeps:
             self._keep(self._reporter.save)
 
-    def _updates_made(self) -> int | None:
+    def _updates_made(self, model: Any) -> int | None:
         """Return the updates of this fit, if the model's optimizers count them."""
-        made = optimizers.updates_of(self.model)
-        counted = made is not None and self._updates is not None and not self._compiled_again
+        made = optimizers.updates_of(model)
+        counted = made is not None and self._updates is not None and not _compiled_again(self.trial, model)
         return (made or 0) - (self._updates or 0) or None if counted else None
-
-    @property
-    def _compiled_again(self) -> bool:
-        """True if the model was compiled in this attempt after an epoch had trained."""
-        trial = self.trial
-        attempt, optimizer = _OPTIMIZERS.get(trial, (-1, None))
-        return attempt == trial.attempt and optimizer() is not getattr(self.model, "optimizer", None)
 
     def _end_of_fit(self) -> tuple[Any, Any, list[bool]]:
         model = self.model
@@ -402,7 +395,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         model, trial, reporter = self.model, self.trial, self._reporter
 
         def write(path: Path) -> None:
-            if self._compiled_again:
+            if _compiled_again(trial, model):
                 raise NotSupported(
                     "its program compiles the model again after it has trained, and would do so in a resumed fit, "
                     "which loses the optimizer's state"
@@ -437,6 +430,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return missing(self.monitor, names, when, how, guess=not (unvalidated or numbered))
 
 
+def _compiled_again(trial: Trial, model: Any) -> bool:
+    """Return whether a model was compiled in this attempt after an epoch had trained."""
+    attempt, optimizer = _OPTIMIZERS.get(trial, (-1, None))
+    return attempt == trial.attempt and optimizer() is not getattr(model, "optimizer", None)
+
+
 def _fresh(model: Any) -> bool:
     """Return whether no optimizer of a model has made a step."""
     return optimizers.updates_of(model) == 0
@@ -452,13 +451,8 @@ def _mark(model: Any) -> str:
     """Return a mark of the trained weights, from the first numbers of each."""
     from keras import ops
 
-    _sync(model)
-    return digest(ops.convert_to_numpy(ops.reshape(w, (-1,))[:_MARKED]) for w in model.trainable_weights)
-
-
-def _sync(model: Any) -> None:
-    """Write the state that JAX has trained so far into the model."""
-    getattr(model, "jax_state_sync", lambda: None)()
+    optimizers.sync(model)
+    return digest([ops.convert_to_numpy(ops.reshape(w, (-1,))[:_MARKED]) for w in model.trainable_weights])
 
 
 def _no_end() -> int:
@@ -472,7 +466,7 @@ def evaluated(model: Any, validation: Any, averagers: list[Any]) -> dict[str, fl
     """
     from keras import ops
 
-    _sync(model)
+    optimizers.sync(model)
     kept = [(v, ops.convert_to_numpy(v)) for metric in model.metrics for v in metric.variables]
     drawn = saving.capture_randomness(model)
     given = validation if isinstance(validation, tuple) else (validation,)

@@ -11,9 +11,9 @@ training. In tf.data, a shuffle from a seed cannot return to a pass, so such tri
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -112,13 +112,15 @@ def _parts_of_keras() -> tuple[type, ...]:
     return (*kinds, Port, Study)
 
 
-def _places(owners: Mapping[str, Any]) -> Iterator[Place]:
+def _places(owners: Mapping[str, Any]) -> list[Place]:
+    found: list[Place] = []
     for name, owner in owners.items():
-        yield from _slots(name, owner, {id(owner)})
+        found += _slots(name, owner, {id(owner)})
+    return found
 
 
-def _slots(name: str, owner: Any, seen: set[int]) -> Iterator[Place]:
-    """Yield the attributes of an object, or the variables of a function, and those of its functions."""
+def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
+    """Return the attributes of an object, or the variables of a function, and those of its functions."""
     if isinstance(owner, types.MethodType):
         slots: list[Place] = []
         if id(owner.__self__) not in seen and objects.of_program(type(owner.__self__)):
@@ -128,19 +130,21 @@ def _slots(name: str, owner: Any, seen: set[int]) -> Iterator[Place]:
         full = [(variable, cell) for variable, cell in cells if cell != types.CellType()]
         slots = [(f"{name}/{v}", cell.cell_contents, partial(setattr, cell, "cell_contents")) for v, cell in full]
     else:
-        hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set()) | _hidden(owner)
-        start = "_" if _is_layer(owner) else None  # of names that are Keras' own
+        layer = _is_layer(owner)  # names that start with "_" are Keras' own there
+        hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set()) | (_of_layers() if layer else set())
         slots = [
             (f"{name}/{key}", value, partial(setattr, owner, key))
             for key, value in vars(owner).items()
-            if key not in hidden and not (start and key.startswith(start))
+            if key not in hidden and not (layer and key.startswith("_"))
         ]
+    found: list[Place] = []
     for path, value, put in slots:
         if not isinstance(value, (types.FunctionType, types.MethodType)):
-            yield path, value, put
+            found.append((path, value, put))
         elif id(value) not in seen:
             seen.add(id(value))
-            yield from _slots(path, value, seen)
+            found += _slots(path, value, seen)
+    return found
 
 
 def _is_layer(owner: Any) -> bool:
@@ -149,13 +153,13 @@ def _is_layer(owner: Any) -> bool:
     return isinstance(owner, keras.Layer)
 
 
-def _hidden(owner: Any) -> set[str]:
+@cache
+def _of_layers() -> set[str]:
     """Return the attributes that Keras itself sets on a model or a layer."""
     import keras
 
-    if not _is_layer(owner):
-        return set()
-    return {*vars(keras.Sequential()), "optimizer", "history", "stop_training", "trainable", "built", "autocast"}
+    more = {"optimizer", "history", "stop_training", "trainable", "built", "autocast"}
+    return more | vars(keras.Sequential()).keys()
 
 
 def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:

@@ -45,9 +45,15 @@ def _inner_layers(model: Any) -> list[Any]:
     return [] if layers is None else list(layers(include_self=False))
 
 
+def sync(model: Any) -> None:
+    """Write the state that JAX has trained so far into the model."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
 def updates_of(model: Any) -> int | None:
     """Return the sum of the steps of a model's optimizers; None without an optimizer."""
-    getattr(model, "jax_state_sync", lambda: None)()
+    sync(model)
     made = [_number(one.iterations) for one in optimizers_of(model).values()]
     return sum(made) if made else None
 

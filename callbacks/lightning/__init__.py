@@ -72,10 +72,8 @@ class FreshMetrics:
 
     def take(self, phase: str, logged: Mapping[str, Any]) -> Any:
         """Return the phase's new value of the goal's metric; None if there is none, or if it is not the source."""
-        value = self.all(phase, logged).get(self.name)
-        if value is None or self.source not in (None, phase):
-            return None
-        self.source = phase
+        value = self.all(phase, logged).get(self.name) if self.source in (None, phase) else None
+        self.source = self.source if value is None else phase
         return value
 
     def all(self, phase: str, logged: Mapping[str, Any]) -> dict[str, Any]:
@@ -555,13 +553,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._reporter.advise(sentence, "validation")
 
     def _position(self, trainer: Any) -> float | None:
-        """Return the position in the study's unit; see `checks.position`."""
-        if self.trial.unit == "token":
-            return float(self._tokens)
-        where = checks.position(trainer, self.trial.unit)
-        return (
-            where if where is None or self._planned is None or self.trial.unit != "epoch" else min(where, self._planned)
-        )
+        """Return the position in the study's unit; see `checks.epochs_done`."""
+        unit = self.trial.unit
+        if unit != "epoch":
+            return float(trainer.global_step if unit == "step" else self._tokens)
+        where = checks.epochs_done(trainer)
+        return where if where is None or self._planned is None else min(where, self._planned)
 
     def _logs(self, trainer: Any) -> bool | None:
         """Return whether to report this step: Lightning logs its training metric, or it is the last step of the study.
@@ -632,10 +629,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if trainer.should_stop and not self._ends:
                 reporter.ends_by_itself()
             if not within and (self._validations or not trainer.enable_validation):
-                misspelt = reporter.silent and nearest(self.monitor, logged, 0.9) is not None
-                patience = 1 if misspelt else _EPOCHS_WITHOUT_VALUE
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
-                self._need_a_value(trainer, logged, f"in {epochs}", patience)
+                self._need_a_value(trainer, logged, f"in {epochs}", _EPOCHS_WITHOUT_VALUE)
             if reporter.pausing and why_not() is not None:
                 reporter.advise(
                     f"This fit cannot resume exactly from here: {why_not()}. Trials pause at the next possible point, "
@@ -664,7 +659,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _sign(self, trainer: Any) -> None:
         """State whose the weights are, which the program may keep: as an object, or in a file."""
-        if trainer.is_global_zero and not silent(trainer) and not shards.sharded(trainer):
+        if trainer.is_global_zero and not shards.sharded(trainer):
             self.trial.sign(resuming.mark(trainer.lightning_module))
 
     def _need(self, trainer: Any) -> int:
@@ -692,7 +687,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         rank_by, validated = self.trial.goal.rank_by, self._validations or not trainer.enable_validation
         if rank_by is not None and validated and self._reporter.verdict is None and rank_by not in logged:
             raise unranked(rank_by, logged, when, f"Log it, self.log({rank_by!r}, ...)")
-        if self._epochs >= patience and self._reporter.silent and not self._by_step:
+        if not self._reporter.silent or self._by_step:
+            return
+        if self._epochs >= patience or (self._epochs and nearest(self.monitor, logged, 0.9) is not None):
             if self.monitor in logged:
                 raise InvalidInput(f"{self.monitor!r} was logged but never reported: {_NO_LENGTH}")
             log = f"self.log({self.monitor!r}, ...)"

@@ -89,11 +89,6 @@ def first_epoch(trainer: Any) -> float:
     return (epochs_done(trainer) if within else None) or float(trainer.current_epoch)
 
 
-def position(trainer: Any, unit: str) -> float | None:
-    """Return the position in the study's unit: epochs (see `epochs_done`) or optimizer steps."""
-    return float(trainer.global_step) if unit == "step" else epochs_done(trainer)
-
-
 def of_all_ranks(trainer: Any, count: int) -> int:
     """Return the sum of a count over the processes; every process calls this."""
     if trainer.world_size == 1:

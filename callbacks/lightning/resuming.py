@@ -194,18 +194,20 @@ def sample(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Return the first elements of each tensor: whether weights are others can be seen without a copy of all."""
     import torch
 
-    parts = {n: t.detach().flatten()[:_SAMPLED] for n, t in tensors.items() if t.is_floating_point() and t.numel()}
+    parts: dict[Any, dict[str, Any]] = {}  # device -> parts there
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.numel():
+            parts.setdefault(tensor.device, {})[name] = tensor.detach().flatten()[:_SAMPLED].float()
     found: dict[str, Any] = {}
-    for device in {part.device for part in parts.values()}:  # one copy from each device
-        here = {n: part for n, part in parts.items() if part.device == device}
-        whole = torch.cat([part.float() for part in here.values()]).cpu()
-        found |= zip(here, whole.split([len(part) for part in here.values()]), strict=True)
+    for here in parts.values():  # one copy from each device
+        whole = torch.cat([*here.values()]).cpu()
+        found |= zip(here, whole.split([*map(len, here.values())]), strict=True)
     return found
 
 
 def mark(module: Any) -> str:
     """Return the mark of a module's weights, by a sample of each."""
-    return digest(part.numpy() for part in sample(dict(module.named_parameters())).values())
+    return digest(sample(dict(module.named_parameters())).values())
 
 
 def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -18,12 +18,12 @@ from ..objects import local
 from ..reporter import ordinary_errors
 from ..sharded import DIFFER, OF_LIGHTNING, check_parts, differing
 
-_STRATEGIES = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
+_STRATEGIES = {"FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy"}
 
 
 def sharded(trainer: Any) -> bool:
     """Return whether no process has the whole state."""
-    return any(kind.__name__ in _STRATEGIES for kind in type(trainer.strategy).__mro__)
+    return not _STRATEGIES.isdisjoint([kind.__name__ for kind in type(trainer.strategy).__mro__])
 
 
 def cannot_save(trainer: Any) -> NotSupported | None:

@@ -19,6 +19,7 @@ from . import events as ev
 from .decisions import Finish, Move, Verdict, Wait
 from .history import History
 from .problem import MOST_EPOCHS, Grid, Problem
+from .records import TrialRecord
 
 
 def at_point(grid: Grid, position: float, last: float) -> float:
@@ -96,7 +97,7 @@ def move_in_unit(move: Move, grid: Grid) -> Move:
     return replace(move, pause_at=grid.position(move.pause_at), resource=resource)
 
 
-def spacing(history: History, trial: int, position: float) -> float | None:
+def spacing(history: History, trial: TrialRecord, position: float) -> float | None:
     """Return the distance of points measured from the first reports of a study; None if it does not change.
 
     The first report of a study gives the distance, and the second report of the same trial corrects it if it comes
@@ -104,15 +105,15 @@ def spacing(history: History, trial: int, position: float) -> float | None:
     positions differ by a rounding error. A study in epochs has one point per epoch unless a report comes within an
     epoch.
     """
-    problem, curve = history.problem, history.curve(trial)
-    if problem.judge_every is not None or len(curve) > 1 or (reports := history.reports) > max(1, len(history)):
+    problem, count = history.problem, len(trial.epochs)
+    if problem.judge_every is not None or count > 1 or (reports := history.reports) > max(1, len(history)):
         return None
     now = problem.spacing or 1.0
     if reports == 0:
         whole = problem.unit == "epoch" and position == math.floor(position)
         found = now if whole else position
     else:
-        found = position - curve[-1] if len(curve) == 1 else now
+        found = position - trial.epoch if count else now
         found = min(found, 1.0) if problem.unit == "epoch" else found
     found = found if problem.max_epochs is None else min(found, float(problem.max_epochs))
     if (problem.max_epochs or 1) / MOST_EPOCHS > found:

@@ -417,7 +417,7 @@ class Port(Attempt):
         about = f"{self._label} reports {self.unit} {report.epoch:.12g}"
         with self._signals.whole():
             try:
-                verdict = session.change(work, about, lambda _: answered(self, report), self, self.patient)
+                verdict = session.change(work, about, partial(answered, self, report), self, self.patient)
             except StoreError:
                 self._unheard = report.epoch, report.value, True
                 raise

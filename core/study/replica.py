@@ -407,8 +407,8 @@ class Replica(Copy):
         """Log lost workers; return whether there was one. Raises Conflict if the log has grown."""
         now, lost = self.now(), False
         for lease in self.store.leases(self.name):
-            if lease.trial >= len(self.history):
-                position = self.history.position
+            if lease.trial >= len(self.fold.history):
+                position = self.fold.history.position
                 if self.sync().position != position:  # started since the last sync
                     raise Conflict
                 self.warn_once(
@@ -462,16 +462,17 @@ class Replica(Copy):
 
     def rescale(self) -> bool:
         """Log a new learnt scale if the old one no longer fits; return whether it did."""
-        if (found := self.history.outgrown(self.now)) is None:
+        if (found := self.fold.history.outgrown(self.now)) is None:
             return False
         self.append(found, None)
         return True
 
     def budget(self, budget: Budget) -> None:
         """Log the budget if the policy plans with it, or it is not recorded yet. Raises Conflict."""
-        plans = self.policy.plans and self.history.has_new_budget(budget, self.logged_budget)
-        known = self.logged_budget == budget or budget.to_json() == (self.history.recorded or Budget()).to_json()
-        if plans or not (known or self.history.finished):
+        history = self.fold.history
+        plans = self.policy.plans and history.has_new_budget(budget, self.logged_budget)
+        known = self.logged_budget == budget or budget.to_json() == (history.recorded or Budget()).to_json()
+        if plans or not (known or history.finished):
             told = plain(budget.to_json())
             self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
         self.logged_budget = budget  # once: otherwise workers with different budgets would log in turn for ever
