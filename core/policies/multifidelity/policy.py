@@ -202,7 +202,7 @@ class MultiFidelity(Policy[LadderState]):
         """CONTINUE to the first rung; from there on PAUSE unless the trial is promoted."""
 
         def promotion() -> Promotion:
-            return _promotion(state, state.model.kernel(history, state.rows.table), self._cuts(history))
+            return self._promotion(state, history, state.model.kernel(history, state.rows.table))
 
         verdict = state.ladder.judge(history, trial, promotion)
         if "rung" not in verdict.evidence:
@@ -233,8 +233,7 @@ class MultiFidelity(Policy[LadderState]):
         if (first := first_in_full(state, history)) is not None:
             return first
         kernel = state.model.kernel(history, state.rows.table)
-        cuts = self._cuts(history)
-        promotion = _promotion(state, kernel, cuts)
+        promotion = self._promotion(state, history, kernel)
         move = state.ladder.propose(history, promotion)
         if (last := instead(move, state, kernel, history)) is not None:
             return last
@@ -252,7 +251,7 @@ class MultiFidelity(Policy[LadderState]):
         # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
         started = len(history)
         chosen_early = state.prior_values is not None and started >= _RANDOM_TRIALS and started % 2
-        if started < cuts.initial and not chosen_early:
+        if started < self._cuts(history).initial and not chosen_early:
             compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
             return replace(move, reason=f"drawn at random; {compared}")
         if (second := second_look(state, kernel, history)) is not None:
@@ -263,6 +262,19 @@ class MultiFidelity(Policy[LadderState]):
         return Cuts(self.initial, self.eta, self.first_cut, self.min_trials_per_rung).within(
             history.budget, len(history)
         )
+
+    def _promotion(self, state: LadderState, history: History, kernel: StageKernel | None) -> Promotion:
+        """Return the share that is promoted, and from which rung on.
+
+        Before the model is fitted that is the second rung if eight trials to there cost no more than a full training,
+        else the first.
+        """
+        cuts, horizon, epochs = self._cuts(history), state.ladder.horizon or 1, state.model.stages.epochs
+        second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
+        base = int(second) if kernel is None else first_rung(kernel.correlations, epochs)
+        stops_from = state.pauses.stops_from(horizon)
+        fewest = 1 if epochs[base] >= stops_from else cuts.waiting(horizon, epochs[base])
+        return Promotion(exact(cuts.eta), exact(cuts.first), stops_from, fewest, base)
 
     def _chosen(
         self, move: Start, base: int, kernel: StageKernel, state: LadderState, history: History, rng: Generator
@@ -340,20 +352,6 @@ def trials_alone(budget: Budget | None) -> int | None:
     if budget is None or set({**vars(budget), "trials": None}.values()) != {None}:
         return None
     return budget.trials
-
-
-def _promotion(state: LadderState, kernel: StageKernel | None, cuts: Cuts) -> Promotion:
-    """Return the share that is promoted, and from which rung on.
-
-    Before the model is fitted that is the second rung if eight trials to there cost no more than a full training,
-    else the first.
-    """
-    horizon, epochs = state.ladder.horizon or 1, state.model.stages.epochs
-    second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
-    base = int(second) if kernel is None else first_rung(kernel.correlations, epochs)
-    stops_from = state.pauses.stops_from(horizon)
-    fewest = 1 if epochs[base] >= stops_from else cuts.waiting(horizon, epochs[base])
-    return Promotion(exact(cuts.eta), exact(cuts.first), stops_from, fewest, base)
 
 
 _TRAININGS = 8  # full trainings: the price for which rungs are compared
