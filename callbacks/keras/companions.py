@@ -158,8 +158,8 @@ def _of_layers() -> set[str]:
     """Return the attributes that Keras itself sets on a model or a layer."""
     import keras
 
-    more = {"optimizer", "history", "stop_training", "trainable", "built", "autocast"}
-    return more | vars(keras.Sequential()).keys()
+    own = vars(keras.Sequential())
+    return {*own, "optimizer", "history", "stop_training", "trainable", "built", "autocast"}
 
 
 def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:
