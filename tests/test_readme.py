@@ -39,6 +39,7 @@ def test_the_lines_shown_are_such_as_a_search_says(caplog):
     space = {"lr": haltune.Float(1e-4, 1e-1, log=True), "width": haltune.Int(8, 128, log=True)}
     study = haltune.Study(space, "val_acc", max_epochs=30, budget="20 trials", seed=0)
     for trial in study:
+        assert trial.checkpoint is None or trial.epoch > 0
         loop = TrainingLoop(trial, save=lambda path: path.write_text("weights"))
         for epoch in loop:
             loop.report(0.9 - 0.1 * abs(math.log10(trial.config["lr"]) + 2) - 0.5 / (epoch + 1))

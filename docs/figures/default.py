@@ -28,6 +28,7 @@ def search(curve):
     """Run a search; return it and the final state of its policy."""
 
     def train(trial):
+        assert trial.checkpoint is None or trial.epoch > 0  # there is no state to load
         loop = TrainingLoop(trial, save=lambda path: path.write_text(""))
         for epoch in loop:
             loop.report(curve(trial.config, epoch))

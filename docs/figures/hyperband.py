@@ -16,6 +16,7 @@ EPOCHS = 81
 
 def train(trial):
     """Some curves rise late: what leads at first does not always win."""
+    assert trial.checkpoint is None or trial.epoch > 0  # there is no state to load
     loop = TrainingLoop(trial, save=lambda path: path.write_text(""))
     for epoch in loop:
         best, slow = 0.9 - 0.25 * (trial.config["a"] - 0.7) ** 2 / 0.49, 1 + 9 * trial.config["a"]

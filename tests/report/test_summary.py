@@ -26,6 +26,7 @@ def climbed(trials=4, saves=False, **options):
     study = Study(PROBLEM, Ladder(min_trials_per_rung=2), seed=0, budget=Budget(trials=trials), verbose=0, **options)
     for trial in study:
         with trial:
+            assert trial.checkpoint is None or trial.epoch > 0
             for epoch in trial.epochs():
                 if trial.report(trial.config["lr"] * epoch / 9, seconds=1.0).stops:
                     if saves:
@@ -76,6 +77,7 @@ def test_epochs_that_were_not_saved_and_trained_again_are_counted_separately():
     study = pausing_study(at=(2,), trials=3, budget=Budget(trials=3), verbose=0)
     for trial in study:
         with trial:
+            assert trial.checkpoint is None or trial.epoch > 0
             for epoch in trial.epochs():
                 if trial.report(1.0 / epoch).stops:
                     if (trial.id, trial.attempt) != (1, 1):  # of which nothing is saved

@@ -335,6 +335,7 @@ def test_who_wakes_late_supersedes_no_checkpoint_of_a_later_attempt(
         monkeypatch.setattr(Checkpoints, "supersede", supersede)
         world.clock.now += 601
         other = world.ask(world.another())
+        assert other.checkpoint is None or other.epoch > 0
         other.report(0.6)
         newer.append(other.save(write("newer")))
         supersede(kept, latest, counted)

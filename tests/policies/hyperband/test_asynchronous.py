@@ -126,6 +126,7 @@ def test_a_report_that_passes_several_rungs_is_compared_once_at_the_highest_of_t
     study = Study(asked, policy, seed=0, budget=Budget(trials=12), verbose=0)
     for trial in study:
         with trial:
+            assert trial.checkpoint is None or trial.epoch > 0
             for epoch in range(int(trial.epoch) + 5, 28, 5):  # validated at 5, 10, ..., 25
                 if trial.report(trial.config["x"] * epoch / 27, epoch=epoch).stops:
                     trial.save(lambda path: path.write_text("state"))

@@ -177,6 +177,7 @@ def test_checkpoints_of_trials_that_lost_their_rung_are_deleted(tmp_path: Any, a
     seen = []
     for trial in study:
         with trial:
+            assert trial.checkpoint is None or trial.epoch > 0
             for epoch in trial.epochs():
                 trial.report(rising(trial.id, epoch))
             if trial.verdict is not None and trial.verdict.action is Action.PAUSE:

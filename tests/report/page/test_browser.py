@@ -272,6 +272,7 @@ def test_on_a_phone_nothing_is_off_the_screen(opened, tmp_path):
     study = Study(problem, Ladder(), seed=0, budget=Budget(trials=4), checkpoints=folder, verbose=0)
     for trial in study:
         with trial:
+            assert trial.checkpoint is None or trial.epoch > 0
             for epoch in trial.epochs():
                 if trial.report(trial.config["lr"] * epoch / 9).stops:
                     trial.save(lambda path: path.write_text("12345"))

@@ -24,6 +24,7 @@ def searched(policy, trials=9, epochs=9, end=None, every=1):
     study = Study(problem, policy, seed=1, budget=Budget(trials=trials), verbose=0)
     for count, trial in enumerate(study):
         with trial:
+            assert trial.checkpoint is None or trial.epoch > 0
             for epoch in range(int(trial.epoch) + 1, epochs + 1):
                 verdict = None
                 if epoch % every == 0:
