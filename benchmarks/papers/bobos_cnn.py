@@ -99,7 +99,7 @@ def training(seed: int, file: Path) -> Training:
 
 
 EXPERIMENT = Experiment(
-    "bobos_cnn", "Best-found validation error of a small convolutional network by run time, for five methods.",
+    "bobos_cnn", "Best-found validation error of a small convolutional network by run time, for each method.",
     "A CNN on digits", (0, 50), "mnist_10k.npz", ("torch", "torch"), METHODS, HORIZON, training,
 )  # fmt: skip
 

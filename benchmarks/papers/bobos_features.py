@@ -102,7 +102,7 @@ def selection(error: Callable[[list[int]], float], features: int, before: float)
 
 
 EXPERIMENT = Experiment(
-    "bobos_features", "Best-found validation error of XGBoost on Spambase by run time, for five methods.",
+    "bobos_features", "Best-found validation error of XGBoost on Spambase by run time, for each method.",
     "XGBoost with forward selection on Spambase", (4, 12), "spambase.csv", ("xgboost", "xgboost-cpu"), METHODS, HORIZON,
     training,
 )  # fmt: skip

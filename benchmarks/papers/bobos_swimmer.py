@@ -158,7 +158,7 @@ def draw(runs: dict[str, list[Run]], trainings: int) -> None:
     at = np.linspace(0, total, 100)[1:]
     curves = {n: along([run.steps for run in of], [run.best for run in of], at) for n, of in runs.items()}
     top = 20.0 * np.ceil(1.05 * max(mean(values)[0][-1] for values in curves.values()) / 20)
-    told = "Best-found return of the swimmer by steps in the environment, for nine methods."
+    told = "Best-found return of the swimmer by steps in the environment, for each method."
     sheet = Sheet("bobos_swimmer", told, height=420)
     made = panel(sheet, 56, 680, (0, total / 1000), (0, top), rows=3)
     title = f"Swimmer with a linear policy, {counted(len(next(iter(runs.values()))))}"

@@ -14,7 +14,8 @@ the curve: the part of it that the running mean does not predict (by a regressio
 Both are observed up to the epoch of solving and simulated after it. Each epoch has its own grid over the range of its
 paths; on one grid over [0, 1] all paths of a late epoch would share a few cells.
 
-The mode `faithful` is the paper's: paths from the exponential-decay GP, solved once after the first 8 of 51 epochs.
+The mode `faithful` is the paper's: paths from the exponential-decay GP, solved once after the first 8 of 51 epochs, and
+again only for a curve that leaves the range of its paths, where the paper's table has no decision.
 `robust`, the default, draws paths from a Bayesian power law and from reference curves, joins their probabilities with
 that of a model of configurations (`models.win_model`), and solves again as the curve grows; between two solutions the
 last table decides. Nothing here depends on trials or logs: equal errors and rng states give equal decisions, bit for
@@ -384,7 +385,7 @@ class OptimalStopping(KnowsAttributes):
 
     Args:
         mode: "robust" solves again during the trial, over power-law curves. "faithful" solves once, as BO-BOS does,
-            over curves of an exponential-decay process. Default: "robust".
+            over curves of an exponential-decay process, and again where the curve leaves them. Default: "robust".
         first: epochs, out of 51, before the first decision (N0 in BO-BOS); scaled to the horizon. Default: 8; with
             curves of other trials the second epoch, and with their configurations 2 of 51.
         resolve_at: further epochs, out of 51, at which to solve. Default: None, which is (12, 16, 24, 32, 40), more

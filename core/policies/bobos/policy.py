@@ -482,10 +482,10 @@ class BOBOS(Policy[BOBOSState]):
 
     GP-UCB over configurations and epochs chooses configurations; Bayesian optimal stopping stops trials. The mode
     "robust" is recommended: it solves the stopping problem again during the trial, over power-law curves. "faithful"
-    solves it once, as in the paper, and its surrogate also uses every first epoch; the initial trials train in full,
-    and K1 grows from the first trial after them. Its curves decay towards error 0 of the score scale: give the goal
-    bounds that the best trials come close to, or none. Within (0, 1) it hardly ever stops a curve that settles at an
-    error of 0.1.
+    solves it once, as in the paper, and again where the curve leaves the simulated ones; its surrogate also uses every
+    first epoch; the initial trials train in full, and K1 grows from the first trial after them. Its curves decay
+    towards error 0 of the score scale: give the goal bounds that the best trials come close to, or none. Within (0, 1)
+    it hardly ever stops a curve that settles at an error of 0.1.
 
     Args:
         mode: "robust" or "faithful". Default: "robust".
