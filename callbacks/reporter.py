@@ -369,7 +369,7 @@ class Reporter:
         trial, end = self.trial, self.trial.horizon
         if self.reports or trial.epoch or trial.attempt > 1 or trial.unit != "epoch" or end is None:
             return
-        if 2 <= first < end and end % first:
+        if first == int(first) and 2 <= first < end and end % first:
             self.advise(
                 f"Trial {trial.id} reports first at epoch {first:g}. If it continues so, it reports last at epoch "
                 f"{end - end % first:g} of {end}: what it trains after that does not count, and the model at its end "

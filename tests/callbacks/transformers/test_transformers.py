@@ -148,7 +148,7 @@ def test_a_callback_of_the_users_may_decide_when_to_evaluate(tmp_path):
     t = trainer(
         tmp_path, HaltuneCallback(FakeTrial("eval_loss", max_epochs=9)), Asks(False), epochs=9, eval_strategy="no"
     )
-    with pytest.raises(InvalidInput, match=r"in this fit\..*Evaluate, TrainingArguments\(eval_strategy="):
+    with pytest.raises(InvalidInput, match=r"in this fit\..*Write TrainingArguments\(eval_strategy="):
         t.train()
     assert t.state.epoch == 2.0
 
