@@ -488,6 +488,7 @@ class Trial(Port, KnowsAttributes):
         if self._fold is None:
             super()._need_loaded()
         else:
+            self._fold._loads |= self._loads
             self._fold._need_loaded()
 
     def begins_loop(self, model: Any = None) -> bool:
@@ -602,7 +603,7 @@ class Fold(Trial):
         self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
         self.index, self.count, self._index = index, count, index
-        self._block, self._begins, self._training, self._loads = t._block, t._begins, t._training, t._loads
+        self._block, self._begins, self._training = t._block, t._begins, t._training
         self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)

@@ -279,14 +279,15 @@ def test_a_refused_program_ends_the_search_and_its_trial_is_offered_again():
     assert [(t.status, len(t.values)) for t in study.trials] == [("completed", 2)] * 3
 
 
-@pytest.mark.parametrize("loop", ["epochs", "TrainingLoop", "folds"])
+@pytest.mark.parametrize("loop", ["epochs", "TrainingLoop", "folds", "folds by trial"])
 def test_a_program_that_saves_but_does_not_load_is_refused_when_a_trial_resumes(loop, tmp_path):
     def train(trial, loads):
-        for part in trial.folds(1) if loop == "folds" else (trial,):
+        for part in trial.folds(1) if "folds" in loop else (trial,):
             net = Net()
             sgd = torch.optim.SGD(net.parameters(), 0.1)
-            if loads and part.checkpoint is not None:
-                net.load_state_dict(torch.load(part.checkpoint))
+            at = trial if loop == "folds by trial" else part
+            if loads and at.checkpoint is not None:
+                net.load_state_dict(torch.load(at.checkpoint))
 
             def save(path, net=net):
                 torch.save(net.state_dict(), path)
