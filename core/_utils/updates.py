@@ -71,7 +71,7 @@ def _digest(sample: object) -> int:
 
 @dataclass(eq=False)
 class _Weights:
-    """The weights of one or several optimizers."""
+    """Weights that the same optimizers update."""
 
     references: list[Any]  # weak ones
     start: Marks  # before the first step; before the first since `Training.counts`, if there was one
@@ -95,13 +95,12 @@ class Training:
 
     A trial may have prepared a common base before its own training, so only what is updated after `counts` is its own.
 
-    begins: is called with an optimizer before its first step, and the marks of its weights; none if they continue this
-        trial's own training.
+    begins: is called with an optimizer before its first step, and the marks of those of its weights that are new.
     """
 
     def __init__(self, begins: Callable[[Any, set[int]], None]) -> None:
         self._begins, self._counts = begins, False
-        self._of: WeakKeyDictionary[Any, _Weights] = WeakKeyDictionary()  # of optimizers
+        self._of: WeakKeyDictionary[Any, list[_Weights]] = WeakKeyDictionary()  # of optimizers
         self._all: list[_Weights] = []
         self._over, self._outer = False, _training.get()  # of a trial around this one
         _training.set(self)
@@ -113,22 +112,28 @@ class Training:
 
     def steps(self, optimizer: Any) -> None:
         """Note an optimizer that is about to make a step."""
-        if (of := self._of.get(optimizer)) is None:
-            of = self._of[optimizer] = self._noted(optimizer)
-        if self._counts and not of.own:
-            of.own, of.start = True, Marks.of(of.now)
+        if (held := self._of.get(optimizer)) is None:
+            held = self._of[optimizer] = self._noted(optimizer)
+        if self._counts:
+            for of in held:
+                if not of.own:
+                    of.own, of.start = True, Marks.of(of.now)
 
-    def _noted(self, optimizer: Any) -> _Weights:
-        """Return what is noted of the weights of an optimizer, and note those that are new."""
+    def looks_again(self) -> None:
+        """Look at all optimizers once more at their next step: a program may thaw weights, or add some."""
+        self._of.clear()
+
+    def _noted(self, optimizer: Any) -> list[_Weights]:
+        """Return what is noted of the weights of an optimizer, after those that are new."""
         self._all = [of for of in self._all if any(w is not None for w in of.now)]
+        known = {id(w): of for of in self._all for w in of.now if w is not None}
         weights = _weights_of(optimizer)
-        noted, ids = [(of, [*map(id, of.now)]) for of in self._all], [*map(id, weights)]
-        if (of := next((of for of, known in noted if known == ids), None)) is None:
-            of = _Weights([*map(ref, weights)], Marks.of(weights), self._counts)
-            self._all.append(of)
-        known = any({*ids} & {*known} for _, known in noted)
-        self._begins(optimizer, set() if known else {of.start.together, *of.start.each} - {0})
-        return of
+        held = {id(of): of for w in weights if (of := known.get(id(w))) is not None}
+        new = [w for w in weights if id(w) not in known]
+        of = _Weights([*map(ref, new)], Marks.of(new), self._counts)
+        self._begins(optimizer, {of.start.together, *of.start.each} - {0})
+        self._all += [of] if new else []
+        return [*held.values(), *([of] if new else [])]
 
     def marks(self, each: bool) -> set[int]:
         """Return the marks of all weights that have changed. each: also that of each of them."""
@@ -153,7 +158,14 @@ class Training:
 
 
 def _weights_of(optimizer: Any) -> list[Any]:
-    return [w for group in optimizer.param_groups for w in group["params"]]
+    """Return those that it updates."""
+    return [w for group in optimizer.param_groups for w in group["params"] if w.requires_grad]
+
+
+def has_moments(optimizer: Any) -> bool:
+    """Return whether an optimizer holds anything but zeros of steps that it has made, next to their number."""
+    held = (v for state in optimizer.state.values() for name, v in state.items() if name != "step" and v is not None)
+    return any(bool((v != 0).any()) if hasattr(v, "any") else bool(v) for v in held)
 
 
 def watch() -> None:

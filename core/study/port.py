@@ -45,6 +45,7 @@ from .session import Session
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
+_REFUSED: WeakKeyDictionary[Session, set[int]] = WeakKeyDictionary()  # study -> trials in which NotSupported was raised
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
 # mark of a model -> trials and their folds, which have trained it; none: of the weights with which trials start
@@ -405,7 +406,8 @@ class Port(Attempt):
         for name in sorted(report.metrics, key=str):
             scalars[str(name)] = number(f"metric {name!r}", report.metrics[name])
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
-        if self.goes_back(report.epoch):
+        again = report.epoch == self.epoch and self._resumes and not self._loads
+        if again or self.goes_back(report.epoch):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
         self._unheard = report.epoch, report.value, False
         session = self._session
@@ -437,7 +439,8 @@ class Port(Attempt):
             raise NotSupported(
                 f"Trial {self.id} resumes after {self.unit} {self.epoch:g}, but its program has not read "
                 f"{self._name}.checkpoint, so it would continue with other weights. Load the state before the loop, as "
-                f"you have saved it, such as if {self._name}.checkpoint: net.load_state_dict(torch.load(...))."
+                f"you have saved it, such as if {self._name}.checkpoint: net.load_state_dict(torch.load(...)). If it "
+                f"has loaded it by another path, read {self._name}.checkpoint once."
             )
 
     @property
@@ -702,7 +705,8 @@ class Port(Attempt):
 
         Args:
             error: The exception; or a Failure, if only its text is known. After a StoreError, or a NotSupported of
-                the program, the trial is interrupted: its configuration did not fail, and is offered again.
+                the program, the trial is interrupted: its configuration did not fail, and is offered again. It fails
+                if the program is refused in it a second time.
 
         Raises:
             InvalidInput: If `error` is not an exception.
@@ -714,7 +718,9 @@ class Port(Attempt):
             >>> study.trials[0].error
             'ValueError: the data is gone'
         """
-        if isinstance(error, StoreError | NotSupported):
+        refused = _REFUSED.setdefault(self._session, set())
+        if isinstance(error, StoreError) or (isinstance(error, NotSupported) and self.id not in refused):
+            refused.update({self.id} if isinstance(error, NotSupported) else ())
             self.interrupt()
         else:
             self._end_as(Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))

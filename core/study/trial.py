@@ -79,6 +79,7 @@ class Trial(Port, KnowsAttributes):
     """
 
     _fold: Fold | None = None  # the one that trains now
+    _refusal: NotSupported | None = None  # of what its optimizer was about to train
     _training: updates.Training | None = None  # what torch's optimizers train in the block of the trial
     _trains: _Model | None = None  # the model of the last report, if its loop is a plain one and that is known
     _folds_over = False  # all folds that this process is to train have ended
@@ -138,6 +139,7 @@ class Trial(Port, KnowsAttributes):
             >>> [path.name for path in trial.folder.iterdir()]
             ['confusion.csv']
         """
+        self._loads = True  # a state of the program's own may be there
         folder = self._session.checkpoints.files_of(self.id)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -201,7 +203,7 @@ class Trial(Port, KnowsAttributes):
         if (known := self._recalled(value, position)) is not None:
             return known
         lap = self._session.monotonic() - self._lap
-        made = self._reports_of_new_model(position)
+        made = self._reports_of_new_model(self._left if position is None else position)
         if position is None:
             position = self._next() + max(0, made - 1) if self.unit == "epoch" else self._next()
         if self.horizon is not None and position > self.horizon:
@@ -214,8 +216,12 @@ class Trial(Port, KnowsAttributes):
             position = float(self.horizon)  # computed from batches, with a rounding error
         took, validated = timed(seconds, validation, lap)
         paid = None if cost is None else number("cost", cost, positive=None)
+        if self._refusal is not None:
+            raise self._refusal
         self._counts_updates()
         self._sign_weights(each=False)  # the program may save them now, and load them in another trial
+        if self._training is not None:
+            self._training.looks_again()
         return self.record(Report(value, position, took, validated, paid, metrics), judge)
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
@@ -470,19 +476,42 @@ class Trial(Port, KnowsAttributes):
         return forgiven
 
     def _begins_to_train(self, optimizer: Any, marks: set[int]) -> None:
-        """Raise NotSupported before the first step of a torch optimizer that continues what another trial trained."""
+        """Raise NotSupported before the first step of a torch optimizer that continues what another trial trained.
+
+        A program that handles the exception gets it again at its report, unless another model has begun to train.
+        """
+        self._refusal = None
+        try:
+            self._need_own_weights(optimizer, marks)
+        except NotSupported as refusal:
+            self._refusal = refusal
+            raise
+
+    def _need_own_weights(self, optimizer: Any, marks: set[int]) -> None:
         trial = self._fold or self
+        if trial.ended is not None or (trial.verdict and trial.verdict.stops) or trial.epoch == trial.horizon:
+            return  # what it trains after its own training is not counted
         signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
         if trial.id in signers:
+            if self.attempt > 1 and not self.epoch and trial is self:
+                raise NotSupported(
+                    f"Trial {self.id} starts from its beginning, because it has saved no state, but this fit continues "
+                    "with weights that it has trained. Build a model for each attempt, and save a state to resume from."
+                )
             trial._loads = True
         else:
             trial._need_own(None, min(signers, key=str, default=None))
-        first = trial.trained_before(optimizer)
-        if first is not None and optimizer.state and trial.resumes_from is None:
+        first = trial._first_with(optimizer)
+        if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
             raise NotSupported(
-                f"Trial {self.id} trains with the {type(optimizer).__name__} object of trial {first}, and would "
-                "continue with its momentum or averages. Make an optimizer for each trial, within the loop."
+                f"Trial {self.id} trains with the {type(optimizer).__name__} object of {first}, and would continue "
+                "with its momentum or averages. Make an optimizer for each training, within the loop."
             )
+
+    def _first_with(self, optimizer: Any) -> str | None:
+        """Return the other trial that has trained with an optimizer before, in words; None if there is none."""
+        first = self.trained_before(optimizer)
+        return None if first is None else f"trial {first}"
 
     def _need_loaded(self) -> None:
         if self._fold is None:
@@ -749,6 +778,10 @@ class Fold(Trial):
         self._broken = None
         self._look()
         self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice)
+
+    def _first_with(self, optimizer: Any) -> str | None:
+        first = self._trained_by(optimizer)
+        return super()._first_with(optimizer) if first is None else f"fold {first}"
 
     def _trained_by(self, model: Any) -> int | None:
         """Return the other fold of this trial that trained this model object before, or None."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+from contextlib import suppress
 
 import pytest
 
@@ -327,3 +328,72 @@ def test_a_program_that_loads_its_state_from_elsewhere_resumes(own, tmp_path):
                         torch.save(states[trial.id], trial.folder / "own.pt")
                         trial.checkpointed(str(trial.folder / "own.pt"))
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
+
+
+def test_a_thawed_body_of_another_trial_is_refused_and_a_frozen_teacher_is_not():
+    def search(thaws):
+        study = pausing_study(at=(), epochs=2, trials=2, verbose=0)
+        body = torch.nn.Linear(3, 4)
+        for trial in study:
+            with trial:
+                body.requires_grad_(trial.id == 0)
+                net = torch.nn.Sequential(body, torch.nn.Linear(4, 1))
+                sgd = torch.optim.SGD(net.parameters(), 0.01)
+                for epoch in trial.epochs():
+                    if epoch == 2 and thaws:
+                        body.requires_grad_(True)
+                    trial.report(step(net, sgd))
+        return study
+
+    assert [len(t.values) for t in search(thaws=False).trials] == [2, 2]
+    with pytest.raises(NotSupported, match="starts with the weights of trial 0"):
+        search(thaws=True)
+
+
+def test_networks_that_take_turns_are_one_training():
+    study = pausing_study(at=(), epochs=6, trials=1, verbose=0)
+    for trial in study:
+        with trial:
+            nets = [(net, torch.optim.SGD(net.parameters(), 0.1)) for net in (Net(), Net())]
+            said = []
+            for epoch in trial.epochs():
+                said.append(step(*nets[epoch > 3]))
+                trial.report(said[-1])
+    assert study.trials[0].values.tolist() == said
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_optimizer_of_another_fold_is_refused():
+    study = pausing_study(at=(), epochs=2, trials=1, verbose=0)
+    net = Net()
+    start, adam = copy.deepcopy(net.state_dict()), torch.optim.Adam(net.parameters(), 0.1)
+    trial = study.ask()
+    with trial, pytest.raises(NotSupported, match="with the Adam object of fold 0"):
+        for fold in trial.folds(2):
+            net.load_state_dict(start)
+            for _ in fold.epochs():
+                fold.report(step(net, adam))
+
+
+def test_a_model_that_continues_where_its_trial_starts_again_is_refused():
+    study = pausing_study(at=(2,), epochs=4, trials=1, verbose=0)
+    net = Net()
+    with pytest.raises(NotSupported, match="saved no state, but this fit continues with weights that it has trained"):
+        study.optimize(lambda trial: plain(trial, net))
+
+
+@pytest.mark.filterwarnings("ignore:8 of 9 trials failed:haltune.errors.HaltuneWarning")
+def test_a_program_that_handles_a_refusal_reports_nothing_and_does_not_search_for_ever():
+    study, net = pausing_study(at=(), epochs=2, trials=9, verbose=0), Net()
+    tried = []
+    with suppress(NotSupported):
+        for trial in study:
+            with suppress(NotSupported), trial:
+                tried.append(trial.id)
+                sgd = torch.optim.SGD(net.parameters(), 0.1)
+                for _ in trial.epochs():
+                    with suppress(NotSupported):
+                        step(net, sgd)
+                    trial.report(0.5)
+    assert tried[:4] == [0, 1, 1, 2]
+    assert [(t.status, len(t.values)) for t in study.trials[:2]] == [("completed", 2), ("failed", 0)]
