@@ -92,6 +92,7 @@ def search(study: Study) -> dict[str, dict[str, str]]:
         here = f"trial {trial.id}, attempt {trial.attempt}"
         seen[f"{here} begins"] = answers(study)
         with trial:
+            assert trial.checkpoint is None or trial.epoch > 0
             for epoch in trial.epochs():
                 trial.report(accuracy(trial.config, epoch) if RANK == 0 else 0.0, seconds=1.0)
             if trial.verdict and trial.verdict.action is Action.PAUSE:
