@@ -17,18 +17,17 @@ of="best" those up to its best.
 
 from __future__ import annotations
 
-from collections import UserDict
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakSet
 
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
-from .base import Reporting, class_given
+from .base import Reporting
 from .boosting import (
     CANNOT_FOLD,
     FORGETS,
@@ -54,25 +53,7 @@ _SETS = (
 )
 
 
-class _Called(type):
-    """Class that says what to do in place of a callback. LightGBM first calls `callback.__dict__.setdefault`."""
-
-    @property  # type: ignore[misc]
-    def __dict__(cls) -> Any:  # type: ignore[override]
-        return _Attributes(cls)
-
-
-class _Attributes(UserDict[str, Any]):
-    """Copy of a class's attributes."""
-
-    def __init__(self, cls: type) -> None:
-        self.data, self._cls = {**type.__dict__["__dict__"].__get__(cls)}, cls
-
-    def setdefault(self, *_: Any) -> NoReturn:
-        raise class_given(self._cls)
-
-
-class HaltuneCallback(Reporting, metaclass=_Called):
+class HaltuneCallback(Reporting):
     """Callback that reports the goal's metric after boosting rounds, and stops when the policy decides so.
 
     Args:
