@@ -305,6 +305,7 @@ def test_exact_values_equal_to_the_threshold_stay_undecided(make):
     assert "of the threshold" in study.ask().reason
 
 
+@pytest.mark.filterwarnings("ignore:value was NaN or infinite in all 3 trials:haltune.errors.HaltuneWarning")
 @pytest.mark.parametrize(("kernel", "threshold"), [(KERNEL, 0.4), ("matern52", -60.0), ("matern52", 60.0)])
 def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
     noise = 1e-4 if isinstance(kernel, Kernel) else None
