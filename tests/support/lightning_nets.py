@@ -369,10 +369,6 @@ CASES = {
     "within, changes outside the checkpoint": within(0.4, 1.6, net=Changing),
     "within, a user's callback without a state": within(0.4, 1.6, others=lambda: [Waits()]),
     "within, gradients accumulated by hand": within(0.5, 1.5, net=Accumulating, val_check_interval=5),
-    "within, a sampler's own generators": replace(  # pauses at the ends of these epochs
-        within(0.4, 1.6, train=lambda: DataLoader(FORTY, 4, sampler=Drawing())),
-        marks=(pytest.mark.filterwarnings("ignore:This fit cannot resume exactly"),),
-    ),
     "within, ReduceLROnPlateau by epochs": within(
         0.4, 1.6, net=lambda: Slow(lambda net: plateau(SGD(net.parameters(), 0.02))), length=3
     ),
@@ -430,7 +426,6 @@ CASES = slowly(
     "within, early stopping",
     "within, a user's callback without a state",
     "within, gradients accumulated by hand",
-    "within, a sampler's own generators",
     "within, ReduceLROnPlateau by epochs",
     "within, loaders made anew each epoch",
     *(f"loss of training, {name}" for name in JUDGED if name not in ("by steps", "at the end of an epoch")),
