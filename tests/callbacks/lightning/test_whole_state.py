@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
-from lightning_nets import FORTY, Net, Slow, make_trainer, scheduled, shuffled, ten_batches  # noqa: E402
+from lightning_nets import FORTY, Drawing, Net, Slow, make_trainer, scheduled, shuffled, ten_batches  # noqa: E402
 from torch.optim import SGD  # noqa: E402
 from torch.optim import lr_scheduler as lr  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
@@ -97,8 +97,9 @@ def mean_of_training():
         (Slow, ten_batches, lambda: [EarlyStopping("train_loss", patience=99)], "'train_loss', which .* EarlyStopping"),
         (Slow, lambda: DataLoader(Shuffles(), batch_size=4), list, r"draw random numbers.*num_workers=1"),
         (Slow, lambda: [ten_batches(), shuffled()], list, "loaders have different lengths"),
+        (Slow, lambda: DataLoader(FORTY, 4, sampler=Drawing()), list, "samplers change while they are read"),
     ],
-    ids=["a callback's epoch", "a module's epoch", "a mean of the epoch", "a shuffle buffer", "several loaders"],
+    ids=["a callback's epoch", "a module's epoch", "a mean of the epoch", "a buffer", "several loaders", "a sampler"],
 )
 def test_a_pause_within_an_epoch_that_would_not_resume_exactly_waits_for_its_end(net, train, others, why):
     class Whole(net):
