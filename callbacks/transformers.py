@@ -53,7 +53,7 @@ _EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if the Train
 _LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
 _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
 _DATA = " and Trainer(eval_dataset=held_out)"
-_EVALUATE = f"Write TrainingArguments(eval_strategy='epoch'){_DATA}, or judge the training loss, Minimize('train_loss')"
+_EVALUATE = "Write TrainingArguments(eval_strategy='epoch'){}, or judge the training loss, Minimize('train_loss')"
 _RETRY = (
     "The Trainer trains the same model on, so its value is of both trainings. To avoid this, set "
     "per_device_train_batch_size= so that it fits, and auto_find_batch_size=False."
@@ -549,7 +549,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         of_transformers = type(trainer).__module__ == "transformers.trainer"
         unknown = of_transformers and not logged & {*self._in_training}
         if args.eval_strategy == "no" and (self.monitor.startswith("eval_") or unknown) and self._reporter.silent:
-            how = _EVALUATE if trainer.eval_dataset is None else _EVALUATE.replace(_DATA, "")
+            how = _EVALUATE.format(_DATA if trainer.eval_dataset is None else "")
             raise missing(self.monitor, sorted(logged), "because this training never evaluates", how, guess=False)
 
     @staticmethod
@@ -610,7 +610,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 if goal.rank_by is None and (by := next((n for n in alike if n.startswith("eval_")), None)):
                     how += f", or judge its values in training, {replace(goal, rank_by=by)!r}"
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
-        raise missing(self.monitor, self._logged, "in this fit", _EVALUATE, guess=False)  # never the training loss
+        how = _EVALUATE.format(_DATA)
+        raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # never the training loss
 
 
 def _diverged() -> bool:

@@ -363,10 +363,9 @@ def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
 def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
     from keras import ops
 
-    variables = [*model.weights]
-    for one in optimizers_of(model).values():
-        variables += one.variables
-    return [(array.shape, array.tobytes()) for array in map(ops.convert_to_numpy, variables)]
+    variables = [*model.weights, *(v for one in optimizers_of(model).values() for v in one.variables)]
+    arrays = [ops.convert_to_numpy(variable) for variable in variables]
+    return [(array.shape, array.tobytes()) for array in arrays]
 
 
 # The random state, from which dropout and shuffling draw. In addition to Python, NumPy and torch it has the seed

@@ -34,7 +34,7 @@ def calling_list(callback: Any) -> list[Any]:
     for _ in range(_DEPTH):
         owner = frame.f_locals.get("self")
         listed = None if owner is callback else getattr(owner, "callbacks", None)
-        if isinstance(listed, list) and id(callback) in map(id, listed):
+        if isinstance(listed, list) and any(c is callback for c in listed):
             return listed
         if frame.f_back is None:
             break

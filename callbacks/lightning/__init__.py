@@ -72,8 +72,11 @@ class FreshMetrics:
 
     def take(self, phase: str, logged: Mapping[str, Any]) -> Any:
         """Return the phase's new value of the goal's metric; None if there is none, or if it is not the source."""
-        value = self.all(phase, logged).get(self.name) if self.source in (None, phase) else None
-        self.source = self.source if value is None else phase
+        if self.source not in (None, phase):
+            return None
+        value = self.all(phase, logged).get(self.name)
+        if value is not None:
+            self.source = phase
         return value
 
     def all(self, phase: str, logged: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,11 +71,8 @@ def length(path: Path) -> int | None:
 
 def force(path: Path) -> None:
     """Flush a file, or a folder with its contents, to the disk. Raises OSError."""
-    if not is_folder(path):
-        return _fsync(path)
-    for part in listed(path):
-        force(part)
-    return force_folder(path)
+    for part in _below(path):
+        force_folder(part) if is_folder(part) else _fsync(part)
 
 
 def force_folder(path: Path) -> None:

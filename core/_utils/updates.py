@@ -132,8 +132,9 @@ class Training:
         new = [w for w in weights if id(w) not in known]
         of = _Weights([*map(ref, new)], Marks.of(new), self._counts)
         self._begins(optimizer, {of.start.together, *of.start.each} - {0})
-        self._all += [of] if new else []
-        return [*held.values(), *([of] if new else [])]
+        added = [of] if new else []
+        self._all += added
+        return [*held.values(), *added]
 
     def marks(self, each: bool) -> set[int]:
         """Return the marks of all weights that have changed. each: also that of each of them."""

@@ -70,7 +70,7 @@ def record(
         raise broken
 
 
-def answered(attempt: Attempt, report: Report, _: None = None) -> Verdict:
+def answered(attempt: Attempt, report: Report) -> Verdict:
     """Return the verdict on a report, the same on all ranks, after the attempt has followed its events."""
     if attempt._over:
         lost = "the lease on this trial was lost: another worker may train it now"
@@ -121,7 +121,7 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
         return continue_(f"{problem.at(epoch)} of at least {problem.amount(problem.min_epochs)}: min_epochs")
     for goal in problem.goals:
         column = trial.column(goal.metric, problem.goal)
-        if not math.isfinite(column[-1]) and (why := _diverged(problem, goal.metric, trial, column)) is not None:
+        if (why := _diverged(problem, goal.metric, trial, column)) is not None:
             return stop(why)
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
     with undisturbed, one_thread, undisturbed.heard:

@@ -419,7 +419,7 @@ class Port(Attempt):
         about = f"{self._label} reports {self.unit} {report.epoch:.12g}"
         with self._signals.whole():
             try:
-                verdict = session.change(work, about, partial(answered, self, report), self, self.patient)
+                verdict = session.change(work, about, lambda _: answered(self, report), self, self.patient)
             except StoreError:
                 self._unheard = report.epoch, report.value, True
                 raise
@@ -719,8 +719,10 @@ class Port(Attempt):
             'ValueError: the data is gone'
         """
         refused = _REFUSED.setdefault(self._session, set())
-        if isinstance(error, StoreError) or (isinstance(error, NotSupported) and self.id not in refused):
-            refused.update({self.id} if isinstance(error, NotSupported) else ())
+        first = isinstance(error, NotSupported) and self.id not in refused
+        if first:
+            refused.add(self.id)
+        if first or isinstance(error, StoreError):
             self.interrupt()
         else:
             self._end_as(Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))

@@ -70,9 +70,12 @@ class LadderState:
     model: SearchModel = field(repr=False, compare=False)
     prior_values: PriorValues | None  # of prior studies; None: there are none
     pauses: Pauses
-    horizon: float  # epochs of a full training
     baseline: int | None = None  # the first trial that the user enqueued
     first: int | None = None  # the trial that continued to its end, as the first, without a pause
+
+    @property
+    def horizon(self) -> float:
+        return float(self.ladder.horizon or 1)
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class MultiFidelity(Policy[LadderState]):
         # an early value may exceed the last one, which counts
         end = 0 if problem.goal.of == "best" else problem.max_epochs
         rows = CurveRows(problem.goal, self.rungs(problem.max_epochs)[0], end, problem.max_epochs)
-        return LadderState(ladder, rows, model, prior_values or None, Pauses(), float(problem.max_epochs))
+        return LadderState(ladder, rows, model, prior_values or None, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
         state.pauses.take(state.rows, event)
