@@ -223,9 +223,15 @@ class HaltuneCallback(Reporting):
             do = ". Make the goal the metric of eval_metric=, or pass use_best_model=False"
             do = do if self.trial.goal.of == "best" else ""  # otherwise it was advised at the start
             raise NotSupported(f"CatBoost kept its best round {there}, but the trial counts with {rounds}{do}")
-        cut = model.copy()
-        cut.shrink(self._given + rounds)
-        cut.save_model(str(path))
+        if rounds < self._round and model.get_all_params().get("model_shrink_rate"):
+            raise NotSupported(
+                f"CatBoost's later rounds have shrunk the leaves of round {rounds} (model_shrink_rate, langevin), with "
+                "which the trial counts. Pass use_best_model=False, and count the last round by the goal's of='last'"
+            )
+        if rounds < there:  # only symmetric trees can be cut
+            model = model.copy()
+            model.shrink(self._given + rounds)
+        model.save_model(str(path))
 
     def _write(self, path: Path) -> None:
         if self._file is None or not self._file.exists():

@@ -131,7 +131,7 @@ class HaltuneCallback(Reporting):
         over = self._reporter.over
         if over or last:
             self._end(env)
-        if over:
+        if over and not last:  # after the last round LightGBM's early stopping chooses the best one
             from lightgbm.callback import EarlyStopException
 
             raise EarlyStopException(env.iteration, env.evaluation_result_list)
@@ -287,6 +287,8 @@ def _inexact(env: Any) -> str | None:
         return (
             f"LightGBM does not save the random numbers of {' and '.join(drawing)}, so a resumed training would differ"
         )
+    if env.model.train_set.get_init_score() is not None and not env.begin_iteration:
+        return "LightGBM forgets the init_score of the Dataset in a training with init_model"
     lossy = [name for name in ("linear_tree", "cegb_penalty_feature_coupled", "cegb_penalty_feature_lazy")
              if given.get(name) not in (None, "", "0")]  # fmt: skip
     return f"LightGBM does not continue {lossy[0]} exactly" if lossy else None

@@ -1,8 +1,9 @@
 """The callback for XGBoost: `xgb.train`, `xgb.cv` and its estimators with scikit-learn's interface.
 
-A boosting round is an epoch. Put this callback first: if a callback stops the training, XGBoost does not call later
-callbacks in that round. After an exception it calls none, so keep the training inside `with trial:`. `xgb.cv` cannot
-continue boosters, so its trials do not pause, and Ctrl-C ends them at once.
+A boosting round is an epoch. In the round in which a callback stops the training, XGBoost does not call later ones. So
+this callback makes itself the first, and calls the others when it stops. After an exception XGBoost calls none, so keep
+the training inside `with trial:`. `xgb.cv` cannot continue boosters, so its trials do not pause, and Ctrl-C ends them
+at once.
 
 A pause saves the booster (.ubj). XGBoost does not save its random generators. So a training that draws from them
 (subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, and a warning says so.
@@ -127,8 +128,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter.begin(model=model, position=self._before, of=owner)
         if not _folds(model):
             model.set_attr(**{_OWNER: str(self.trial.id)})
-        carried.need_own_state(carried.who(self.trial), _callbacks("before_training"), self._before == 0)
-        stoppers = [c for c in _callbacks("before_training") if isinstance(c, EarlyStopping)]
+        callbacks = _callbacks("before_training")
+        if self in callbacks:
+            callbacks.remove(self)
+            callbacks.insert(0, self)
+        carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
+        stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
         self._stops_early = bool(stoppers)
         self._forgets = self._stops_early and self._before > 0
         if stoppers:
@@ -143,8 +148,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         rows = ((data, metric, v[-1]) for data, columns in evals_log.items() for metric, v in columns.items())
         metrics = named((data, metric, *(v if isinstance(v, tuple) else (v, None))) for data, metric, v in rows)
         name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
-        if self._forgets and self._remind(model, name, evals_log):
-            return True  # XGBoost would have called no later callback in this round
+        if self._forgets:
+            self._remind(model, name, evals_log)
         updates = None if _folds(model) else model.num_boosted_rounds() - self._given - self._before
         self._reporter.report(metrics[name], self._before + epoch + 1, metrics, updates=updates)
         self._reporter.heed(self._before + epoch + 1)
@@ -156,10 +161,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.ends_by_itself()
         elif self._reporter.saves:
             self._reporter.save(lambda path: _write(model, path, owned=True), ".ubj")
-        if self._reporter.stopping and _folds(model) and model.attr("best_iteration") is None:
+        if not self._reporter.over or _is_last(model, epoch):
+            return False
+        for other in _callbacks("after_iteration"):
+            if other is not self:
+                other.after_iteration(model, epoch, evals_log)
+        if _folds(model) and model.attr("best_iteration") is None:
             # at a stop, xgb.cv cuts its results after best_iteration, and crashes without one
             model.set_attr(best_iteration=str(epoch), best_score=str(metrics[name]))
-        return self._reporter.over
+        return True
 
     def after_training(self, model: Any) -> Any:
         booster = model if self._booster is None else self._booster() or model  # EarlyStopping(save_best) cuts it
@@ -203,19 +213,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Return whether an EarlyStopping that XGBoost calls after this callback ends the training in this round."""
         from xgboost.callback import EarlyStopping
 
-        callbacks = _callbacks("after_iteration")
-        later = [deepcopy(c) for c in callbacks[callbacks.index(self) + 1 :] if isinstance(c, EarlyStopping)]
-        return any(stopper.after_iteration(model, epoch, evals_log) for stopper in later)
+        stoppers = [deepcopy(c) for c in _callbacks("after_iteration") if isinstance(c, EarlyStopping)]
+        return any(stopper.after_iteration(model, epoch, evals_log) for stopper in stoppers)
 
-    def _remind(self, model: Any, name: str, evals_log: Any) -> bool:
-        """Show the rounds before this training to XGBoost's EarlyStopping; return whether it stops now."""
+    def _remind(self, model: Any, name: str, evals_log: Any) -> None:
+        """Show the rounds before this training to XGBoost's EarlyStopping."""
         from xgboost.callback import EarlyStopping
 
-        self._forgets, stops = False, False
+        self._forgets = False
         columns = recorded(self._reporter, name, self._before)
-        callbacks = _callbacks("after_iteration")
-        before = callbacks[: callbacks.index(self)]
-        for stopper in callbacks if columns else ():
+        for stopper in _callbacks("after_iteration") if columns else ():
             if not isinstance(stopper, EarlyStopping):
                 continue
             first, stopper.starting_round = stopper.starting_round, 0
@@ -227,9 +234,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 }
                 stopper.after_iteration(model, self._given + rounds - 1, log)
             stopper.starting_round = first
-            if stopper in before:  # it has judged this round without the earlier ones
-                stops = stopper.after_iteration(model, 0, evals_log) or stops
-        return stops
 
 
 def _folds(model: Any) -> bool:
@@ -238,13 +242,19 @@ def _folds(model: Any) -> bool:
 
 
 def _callbacks(hook: str) -> list[Any]:
-    """Return all callbacks of the training whose hook is being called.
+    """Return the list of the callbacks of the training whose hook is being called.
 
     A callback has no access to the others, so they are read from the call. Without them, EarlyStopping would forget the
     rounds before a pause.
     """
     frame = caller(hook, "xgboost.callback")
-    return [] if frame is None else list(frame.f_locals["self"].callbacks)
+    return [] if frame is None else frame.f_locals["self"].callbacks  # type: ignore[no-any-return]
+
+
+def _is_last(model: Any, epoch: int) -> bool:
+    """Return whether XGBoost ends the training after this round anyway."""
+    frame = caller("cv" if _folds(model) else "train", "xgboost.")
+    return frame is not None and epoch + 1 == frame.f_locals["num_boost_round"]
 
 
 def _mark(model: Any) -> str:

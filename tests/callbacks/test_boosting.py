@@ -185,6 +185,34 @@ def test_early_stopping_that_would_forget_rounds_is_not_paused(gradient):
     assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6)]
 
 
+@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+@pytest.mark.parametrize("first", [False, True])
+def test_early_stopping_that_does_not_stop_chooses_its_round_as_without_haltune(gradient, first):
+    def trained(*ours):
+        callbacks = [*ours, *stopper(gradient, 50)]
+        return gradient.train(*callbacks[:: -1 if first else 1], rounds=20, **overfit(gradient))
+
+    (booster, log), (plain, values) = trained(gradient.callback(FakeTrial(gradient.monitor, max_epochs=20))), trained()
+    assert (booster.best_iteration, log) == (plain.best_iteration, values)
+    assert min(log["validation"][gradient.loss]) < log["validation"][gradient.loss][-1]
+    ours = gradient.callback(FakeTrial(gradient.fold_loss, max_epochs=20))
+    folds, without = (gradient.cv(*c, *stopper(gradient, 50), rounds=20) for c in ((ours,), ()))
+    assert {name: list(values) for name, values in folds.items()} == {n: list(v) for n, v in without.items()}
+
+
+@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+@xgboost_alone
+def test_a_training_that_haltune_stops_has_the_best_round_of_early_stopping(lib):
+    seen = []
+    other = lib.package.callback.TrainingCallback()
+    other.after_iteration = lambda model, epoch, log: bool(seen.append(epoch))
+    for end in (1, 3):
+        trial = FakeTrial(lib.monitor, max_epochs=9, verdicts={float(end): STOP})
+        booster, _ = lib.train(other, *stopper(lib, 5, save_best=True), lib.callback(trial), rounds=9)
+        assert (booster.best_iteration, booster.num_boosted_rounds()) == (end - 1, end)
+    assert seen == [0, 0, 1, 2]
+
+
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
 def test_the_best_round_of_trees_that_later_rounds_change_is_kept_as_it_was(name):
     lib = BOOSTING[name]()
@@ -398,6 +426,20 @@ def test_a_random_forest_is_not_paused_and_says_so(lib):
 
 
 @lightgbm_alone
+def test_a_data_set_with_initial_scores_is_not_paused(lib):
+    def trained(*callbacks):
+        data = lib.package.Dataset(X[TRAIN], Y[TRAIN], init_score=X[TRAIN, 0])
+        return lib.train(*callbacks, data=data, rounds=6)
+
+    s = pausing_study(at=(3,), epochs=6, metric=lib.monitor, verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"LightGBM forgets the init_score.*keeps training"):
+            trained(lib.callback(trial))
+    assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6)]
+    assert list(s.trials[0].values) == trained()[1]["validation"][lib.loss]
+
+
+@lightgbm_alone
 def test_a_data_set_that_was_continued_is_refused_for_a_training_from_the_start(lib):
     data = lib.package.Dataset(X[TRAIN], Y[TRAIN], free_raw_data=False)
     plain, _ = lib.train(data=data)
@@ -461,6 +503,22 @@ def test_the_overfitting_detector_remembers_what_was_before_a_pause(lib):
     model = lib.search(s, **detects)
     assert (len(s.trials[0].epochs), model.tree_count_) == (rounds, straight.tree_count_)
     np.testing.assert_array_equal(lib.scores(lib.load(s.best.checkpoint)), lib.scores(straight))
+
+
+@catboost_alone
+def test_trees_that_catboost_cannot_cut_are_kept_whole(lib):
+    s = pausing_study(at=(3,), epochs=6, metric=lib.monitor, verbose=0, keep=1)
+    model = lib.search(s, grow_policy="Lossguide", max_leaves=4)
+    assert s.best.checkpoint_epoch == 6
+    np.testing.assert_array_equal(lib.scores(lib.load(s.best.checkpoint)), lib.scores(model))
+
+
+@catboost_alone
+def test_a_best_round_whose_leaves_later_rounds_have_shrunk_is_not_kept(lib):
+    s = pausing_study(at=(), epochs=30, metric=Minimize(lib.monitor, of="best"), verbose=0, keep=1)
+    with pytest.warns(HaltuneWarning, match="later rounds have shrunk the leaves of round"):
+        lib.search(s, **overfit(lib) | {"model_shrink_rate": 0.05})
+    assert (s.best.epoch < 30, s.best.checkpoint) == (True, None)
 
 
 @catboost_alone
