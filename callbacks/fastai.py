@@ -26,6 +26,7 @@ import numpy as np
 
 from haltune._utils.interruption import Interruption, caller
 from haltune._utils.randomness import capture, damaged, restore, tupled
+from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
@@ -36,7 +37,7 @@ from .reporter import missing, two_callbacks
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
 _PARTS = [
     "random", "loaders", "smooth", "records", "model", "frozen", "gradients", "callbacks", "data", "scaler",
-    "schedules",
+    "schedules", "lengths",
 ]  # fmt: skip
 _METRICS = "Give Learner(..., metrics=...)"
 
@@ -108,8 +109,9 @@ class HaltuneCallback(Reporting):
         position = len(course.records) if course.resumes else course.before
         of = self.trial.signer(fingerprint(learn.model))
         self._reporter.begin(self._planned(), learn.model, position, of)
-        if course.resumes and course.before < len(course.records) <= course.before + learn.n_epoch:
-            self._need_schedules()
+        course.lengths[str(course.before)] = learn.n_epoch
+        if course.resumes and course.before < len(course.records):
+            self._need_same_fit()
         self._reporter.defer(Interruption.within("fit", "fastai.learner"))
 
     def before_epoch(self) -> None:
@@ -251,10 +253,18 @@ class HaltuneCallback(Reporting):
             )
         return None
 
-    def _need_schedules(self) -> None:
-        """Raise NotSupported if a fit is to continue with other schedules than those with which it paused."""
-        before = self._progress(self.trial.checkpoint)["schedules"]
-        for name, values in self._schedules().items():
+    def _need_same_fit(self) -> None:
+        """Raise NotSupported if a fit is to continue with another length or other schedules than it paused with."""
+        course, n = self._course, self.learn.n_epoch
+        progress = self._progress(self.trial.checkpoint)
+        if (planned := progress["lengths"].get(str(course.before), n)) != n:
+            raise NotSupported(
+                f"Trial {self.trial.id} paused in a fit of {plural(planned, 'epoch')}, and this fit has {n}, so it "
+                "would not continue its training. Give it all its epochs, such as learn.fit(trial.max_epochs): those "
+                "before the pause are passed over."
+            )
+        before = progress["schedules"]
+        for name, values in self._schedules().items() if len(course.records) <= course.before + n else ():
             if before.get(name, values) != values:
                 raise NotSupported(
                     f"Trial {self.trial.id} paused with another schedule of {name!r} than this fit has (at its start "
@@ -361,6 +371,7 @@ class HaltuneCallback(Reporting):
             "data": course.data.changed(own_parts(*learn.dls.loaders), self._saved()),
             "scaler": None if scaler is None else scaler.state_dict(),
             "schedules": self._schedules(),
+            "lengths": course.lengths,
         }
         (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
 
@@ -416,6 +427,7 @@ class _Course:
     attributes: Attributes  # of callbacks
     data: Attributes  # of the program's own data sets and samplers
     before: int = 0  # epochs of the fits before the present one
+    lengths: dict[str, int] = field(default_factory=dict)  # planned epochs of each fit, by those before it
     records: list[list[float]] = field(default_factory=list)  # the table's columns for each epoch of all fits
     resumes: bool = False  # the checkpoint is to be loaded
     tensors: dict[str, Any] = field(default_factory=dict)  # shapes of the model's, at the start

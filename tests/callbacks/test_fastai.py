@@ -174,6 +174,15 @@ def test_the_kept_model_has_the_value_of_its_trial_where_callbacks_change_the_we
     assert fresh.final_record[-1] == s.best.value
 
 
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_fit_of_another_length_than_at_the_pause_is_refused(epochs, tmp_path):
+    s = pausing_study(tmp_path / "s.db", at=(2,), metric="mae", epochs=4, verbose=0)
+    with s.ask() as trial:
+        learner().fit_one_cycle(4, 0.05, cbs=HaltuneCallback(trial, "mae"))
+    with pytest.raises(NotSupported, match=rf"fit of 4 epochs, and this fit has {epochs}"), s.ask() as trial:
+        learner().fit_one_cycle(epochs, 0.05, cbs=HaltuneCallback(trial, "mae"))
+
+
 def test_another_schedule_than_at_the_pause_is_refused(tmp_path):
     s = pausing_study(tmp_path / "s.db", at=(2,), metric="mae", epochs=4, verbose=0)
     with s.ask() as trial:
