@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, NotSupported
 from haltune.log.problem import Measures
 
 Row = dict[str, float]
@@ -622,14 +622,15 @@ class Curve:
         metrics: Which column is the position.
         measures: The metrics that reports need.
         after: The position that the training continues from, in the study's unit; rows up to it do not count again.
-        origin: The first position that the trial has reported; 0 if none. A program that starts there, although it
-            was to continue, trains again from its start.
+        origin: The first position that the trial has reported, and its value; 0 if none. A program that starts there,
+            although it was to continue, trains again from its start.
         known: Constraint metrics that the trial has reported.
     """
 
     def __init__(
-        self, metrics: Metrics, measures: Measures, after: float = 0.0, origin: float = 0.0, known: Iterable[str] = ()
-    ) -> None:
+        self, metrics: Metrics, measures: Measures, after: float = 0.0, origin: tuple[float, float] = (0.0, 0.0),
+        known: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
         self._strict = metrics.first is None
         self._needed = (measures.first, *measures.goals)
@@ -646,7 +647,10 @@ class Curve:
         self.lacking = 0  # positions since the last one with the goal
 
     def add(self, row: Row) -> Iterator[tuple[float, Row]]:
-        """Yield the position and the metrics of a report that a row completes. Raises InvalidInput for a position 0."""
+        """Yield the position and the metrics of a report that a row completes.
+
+        Raises InvalidInput for a position 0; NotSupported if a training that was to continue starts again, as another.
+        """
         position, goal = self._place(row), row.get(self._needed[0])
         if position is None:
             return
@@ -660,7 +664,15 @@ class Curve:
             return
         if goal is not None and self.first is None:
             self.first = position
-            if 0.0 < position <= self._origin <= self._after:
+            origin, value = self._origin
+            if 0.0 < position <= origin <= self._after:
+                if not _equal(goal, value):
+                    raise NotSupported(
+                        f"A trial was to continue after {self._by} {self._after:g}, but its log starts at {self._by} "
+                        f"{position:g} again, where {self._needed[0]} is {goal:.6g} and was {value:.6g}. If the "
+                        "program loads {checkpoint}, let it count on from there in its log. If not, see how the "
+                        "command gives it {checkpoint}, or leave checkpoint out under [program]."
+                    )
                 self.again, self.reached, self._pending = True, 0.0, {}
         self._once |= {name: row[name] for name in self._limited & row.keys()}
         if position <= self.reached:

@@ -234,8 +234,9 @@ class Unedited(Child):
         log.parent.mkdir(parents=True, exist_ok=True)
         start = program.start(self._study, trial)
         self._trial, self._output, self._folder = trial, log, start.folder
-        epochs = history.trial(trial.id).epochs
-        origin = float(epochs[0]) if trial.checkpoint is not None and len(epochs) else 0.0
+        before, origin = history.trial(trial.id), (0.0, 0.0)
+        if trial.checkpoint is not None and len(before.epochs):
+            origin = float(before.epochs[0]), float(before.values[0])
         measures = trial.measures
         known = [name for name in measures.limited if name in trial.metrics]
         self._curve = Curve(self._metrics, measures, float(trial.epoch), origin, known)
@@ -389,9 +390,14 @@ class Unedited(Child):
         if verdict is None or verdict.action is not Action.PAUSE:
             return False
         trial.decline_pause()
+        why = f"its folder has no checkpoint of it, {self._program.checkpoint}"
+        if self._checkpoints is not None and not self._checkpoints.numbered and any(self._checkpoints._paths()):
+            why = (
+                f"{self._program.checkpoint} was not complete {_SETTLED:g} s before the next row (it could be with the "
+                "number {epoch} in its name)"
+            )
         trial.hint(
-            f"Trial {trial.id} is not paused at {trial.unit} {numeral(at or 0.0)}, because its folder has no "
-            f"checkpoint of it, {self._program.checkpoint}; it keeps training.",
+            f"Trial {trial.id} is not paused at {trial.unit} {numeral(at or 0.0)}, because {why}; it keeps training.",
             "no pause",
         )
         return True

@@ -144,6 +144,15 @@ def test_a_program_that_ignores_its_checkpoint_starts_its_curve_again(search, tm
     assert all(map(right, trials(tmp_path)))
 
 
+def test_a_program_that_continues_but_counts_its_epochs_from_1_again_is_refused(search, tmp_path):
+    counts = TRAIN.replace("{state['epoch']},{a.lr}", "{state['epoch'] - first},{a.lr}")
+    counts = counts.replace("path = a.out", "first = state['epoch']\npath = a.out", 1)
+    code, said = search(RESUMES, counts, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.1)")
+    assert code == 2
+    assert "its log starts at epoch 1 again" in said
+    assert all(map(right, trials(tmp_path)))
+
+
 @pytest.mark.slow
 def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(search, tmp_path):
     study = RESUMES.replace("at-{epoch}.json", "none-{epoch}.json")
