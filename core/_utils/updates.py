@@ -100,6 +100,7 @@ class Training:
 
     def __init__(self, begins: Callable[[Any, set[int]], None]) -> None:
         self._begins, self._counts = begins, False
+        self.made = 0  # steps
         self._of: WeakKeyDictionary[Any, list[_Weights]] = WeakKeyDictionary()  # of optimizers
         self._all: list[_Weights] = []
         self._over, self._outer = False, _training.get()  # of a trial around this one
@@ -112,6 +113,7 @@ class Training:
 
     def steps(self, optimizer: Any) -> None:
         """Note an optimizer that is about to make a step."""
+        self.made += 1
         if (held := self._of.get(optimizer)) is None:
             held = self._of[optimizer] = self._noted(optimizer)
         if self._counts:

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -50,6 +50,14 @@ _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> 
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
 # mark of a model -> trials and their folds, which have trained it; none: of the weights with which trials start
 _SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[tuple[int, int]]]] = WeakKeyDictionary()
+
+
+class Early(NamedTuple):
+    """A state that was saved before the report of its epoch."""
+
+    path: str
+    resumes_only: bool
+    at: tuple[int, float | None]  # steps of torch's optimizers until then, and the epoch that a loop had begun
 
 
 class Port(Attempt):
@@ -95,6 +103,8 @@ class Port(Attempt):
         self._unheard: tuple[float, float, bool] | None = None
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
+    _saves_first = False  # the program saves before it reports: it had saved before the first report of this attempt
+    _early: Early | None = None
     _name = "trial"  # in the program
     _over_folds = False  # True in a loop over trial.folds(k)
     _index = 0  # the index of the fold
@@ -526,6 +536,7 @@ class Port(Attempt):
     ) -> str:
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
+        If your program saves each epoch before it reports it, the state becomes that of the epoch with its report.
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
 
         Args:
@@ -557,7 +568,9 @@ class Port(Attempt):
         self._need_held()
         with self._signals.whole():
             work = partial(self._save, write, suffix, keep, resumes_only)
-            return self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
+            path = self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
+        self._note_early(path, keep, resumes_only)
+        return path
 
     def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool) -> None:
         session, began = self._session, self._session.monotonic()
@@ -612,7 +625,19 @@ class Port(Attempt):
         """
         self._need_held()
         commit = partial(self._session.commit_save, self, temporary, seconds, keep, resumes_only)
-        return self._commit(commit, keep, resumes_only)
+        path = self._commit(commit, keep, resumes_only)
+        self._note_early(path, keep, resumes_only)
+        return path
+
+    @property
+    def _place_now(self) -> tuple[int, float | None]:
+        """Return what is known of where the program is in its training: see `Early.at`."""
+        return 0, self._left
+
+    def _note_early(self, path: str, keep: bool | float = False, resumes_only: bool = False) -> None:
+        self._saves_first = self._saves_first or self._first is None
+        if self._saves_first and keep is False:
+            self._early = Early(path, resumes_only, self._place_now)
 
     def decline_pause(self, why: str | None = None) -> None:
         """Take back a PAUSE that was not carried out, so that later reports are judged.

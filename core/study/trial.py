@@ -32,7 +32,7 @@ from haltune.log.problem import ENDLESS, length_argument, position_argument, rou
 from haltune.ranks import follows, this
 
 from .attempt import Attempt, Failure, Report, epoch_number
-from .port import Port, trains_over_folds
+from .port import Early, Port, trains_over_folds
 from .session import Session
 
 T = TypeVar("T")
@@ -222,7 +222,26 @@ class Trial(Port, KnowsAttributes):
         self._sign_weights(each=False)  # the program may save them now, and load them in another trial
         if self._training is not None:
             self._training.looks_again()
-        return self.record(Report(value, position, took, validated, paid, metrics), judge)
+        early, self._early = self._early, None
+        trained = early is not None and early.at != self._place_now
+        verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
+        if early is not None and not trained and self.ended is None:
+            self._date(early)
+        return verdict
+
+    @property
+    def _place_now(self) -> tuple[int, float | None]:
+        return (0 if self._training is None else self._training.made), self._left
+
+    def _date(self, early: Early) -> None:
+        """Record that a state which the program saved just before a report is of the epoch that it has reported."""
+        best, recorded = not early.resumes_only and self.keeps(best_epoch=True), early.path
+        if os.path.isabs(recorded):
+            recorded = self._session.checkpoints.recorded(Path(recorded))
+        self._session.checkpointed(self, recorded, 0.0, False, early.resumes_only)
+        self._checkpoint = early.path
+        if best:
+            self._session.checkpointed(self, recorded, 0.0, True)
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -493,7 +512,7 @@ class Trial(Port, KnowsAttributes):
             return  # what it trains after its own training is not counted
         signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
         if trial.id in signers:
-            if self.attempt > 1 and not self.epoch and trial is self:
+            if self.attempt > 1 and not self.epoch and self._checkpoint is None and trial is self:
                 raise NotSupported(
                     f"Trial {self.id} starts from its beginning, because it has saved no state, but this fit continues "
                     "with weights that it has trained. Build a model for each attempt, and save a state to resume from."
@@ -595,6 +614,7 @@ class Trial(Port, KnowsAttributes):
                 "checkpointed",
             )
         self._session.checkpointed(self, path, seconds)
+        self._note_early(path)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.

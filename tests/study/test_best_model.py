@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from paused_studies import pausing_study
 from scripted import CURVES, ENDS, scripted_study
 
-from haltune import Checkpointing, Study
+from haltune import Checkpointing, Minimize, Study
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning
 from haltune.log.events import Kept
@@ -105,6 +106,62 @@ def test_a_loop_that_saves_each_epoch_keeps_the_state_of_its_best_one() -> None:
     assert (study.best.trial, study.best.epoch, study.best.checkpoint_epoch) == (1, 2, 2)
     assert Path(str(study.best.checkpoint)).read_text() == "1 2"
     assert left(study) == ["1 2", "1 3"]  # its best epoch's, and its last
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_state_that_is_saved_before_its_epoch_is_reported_is_of_that_epoch(
+    tmp_path: Path, of: str, own: bool
+) -> None:
+    def train(study: Study) -> list[int]:
+        trained: list[int] = []
+        for trial in study:
+            with trial:
+                epochs = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+                for _ in trial.epochs():
+                    epochs += 1
+                    trained.append(epochs)
+                    path = tmp_path / f"{epochs}"
+                    if own:
+                        path.write_text(f"{epochs}")
+                        trial.checkpointed(str(path))
+                    else:
+                        trial.save(lambda path: path.write_text(f"{epochs}"))  # noqa: B023
+                    trial.report(abs(epochs - 3))
+        return trained
+
+    study = pausing_study(at=(1, 4), epochs=5, metric=Minimize("val_loss", of=of), keep=1)
+    assert train(study) == [1, 2, 3, 4, 5]
+    assert study.trials[0].attempt == 3
+    assert study.best is not None
+    assert study.best.checkpoint_epoch == study.best.epoch == (3 if of == "best" else 5)
+    assert Path(str(study.best.checkpoint)).read_text() == f"{study.best.epoch:g}"
+
+
+def test_a_state_that_torch_trained_on_before_the_report_is_of_the_epoch_before() -> None:
+    torch = pytest.importorskip("torch")
+    weight = torch.nn.Parameter(torch.zeros(()))
+    for saves_first in (True, False):
+        study = pausing_study(at=(), epochs=2)
+        with study.ask() as trial:
+            optimizer = torch.optim.SGD([weight], 0.1)
+            for _ in trial.epochs():
+                weight.grad = torch.ones(())
+                for saves in (saves_first, not saves_first):
+                    trial.save(lambda path: path.write_text("state")) if saves else optimizer.step()
+                trial.report(0.5)
+        assert study.trials[0].checkpoint_epoch == (1 if saves_first else 2)
+
+
+def test_a_state_that_is_saved_between_two_reports_is_of_the_earlier_one() -> None:
+    study = pausing_study(at=(), epochs=8, unit="step")
+    with study.ask() as trial:
+        for step in trial.steps():
+            if step % 3 == 0:
+                trial.save(lambda path: path.write_text("state"))
+            if step in (4, 7):
+                trial.report(0.5)
+                assert study.history.trial(trial.id).checkpoint_epoch == (0 if step == 4 else 4)
 
 
 def test_a_state_under_an_average_is_one_to_resume_from_and_never_the_best_model() -> None:
