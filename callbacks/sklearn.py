@@ -183,7 +183,8 @@ class _Ended(Exception):
 class _Solver(TrainingLoop):
     def _keep(self, over: bool = False) -> None:
         if self._reporter.pausing:
-            self._reporter.decline("scikit-learn's solver starts again instead of continuing from a state", over)
+            why = "scikit-learn's solver starts again instead of continuing from a state"
+            self._reporter.decline(why, over, always=True)
         else:
             super()._keep(over)
 

@@ -248,7 +248,7 @@ def _callbacks(hook: str) -> list[Any]:
     rounds before a pause.
     """
     frame = caller(hook, "xgboost.callback")
-    return [] if frame is None else frame.f_locals["self"].callbacks  # type: ignore[no-any-return]
+    return [] if frame is None else frame.f_locals["self"].callbacks
 
 
 def _is_last(model: Any, epoch: int) -> bool:
