@@ -81,6 +81,7 @@ class Trial(Port, KnowsAttributes):
     _fold: Fold | None = None  # the one that trains now
     _refusal: NotSupported | None = None  # of what its optimizer was about to train
     _training: updates.Training | None = None  # what torch's optimizers train in the block of the trial
+    _begun_with: frozenset[int] = frozenset()  # the marks of the weights with which they began in this attempt
     _trains: _Model | None = None  # the model of the last report, if its loop is a plain one and that is known
     _folds_over = False  # all folds that this process is to train have ended
 
@@ -480,9 +481,11 @@ class Trial(Port, KnowsAttributes):
 
         A program that handles the exception gets it again at its report, unless another model has begun to train.
         """
-        self._refusal = None
+        if marks:
+            self._refusal = None
         try:
             self._need_own_weights(optimizer, marks)
+            self._begun_with |= marks
         except NotSupported as refusal:
             self._refusal = refusal
             raise
@@ -501,6 +504,12 @@ class Trial(Port, KnowsAttributes):
             trial._loads = True
         else:
             trial._need_own(None, min(signers, key=str, default=None))
+            again = trial._unread and trial._first is None and trial.epoch > 0
+            if again and marks.isdisjoint(self._begun_with) and marks and (self._begun_with or trial.signed):
+                raise NotSupported(
+                    f"The loop of trial {self.id} begins again after {self.unit} {trial.epoch:g}, but with new "
+                    f"weights. Load {trial._name}.checkpoint where your program handles the exception."
+                )
         first = trial._first_with(optimizer)
         if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
             raise NotSupported(
