@@ -346,7 +346,7 @@ class Port(Attempt):
         return f"fold {fold}" if trial == self.id else trial
 
     @property
-    def signed(self) -> bool:
+    def _has_signed(self) -> bool:
         """True if this process knows a mark of what it has trained."""
         return any((self.id, self._index) in trials for trials in _SIGNED.get(self._session, {}).values())
 

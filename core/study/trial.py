@@ -504,17 +504,33 @@ class Trial(Port, KnowsAttributes):
             trial._loads = True
         else:
             trial._need_own(None, min(signers, key=str, default=None))
-            again = trial._unread and trial._first is None and trial.epoch > 0
-            if again and marks.isdisjoint(self._begun_with) and marks and (self._begun_with or trial.signed):
-                raise NotSupported(
-                    f"The loop of trial {self.id} begins again after {self.unit} {trial.epoch:g}, but with new "
-                    f"weights. Load {trial._name}.checkpoint where your program handles the exception."
-                )
+            known = self._begun_with or trial._has_signed
+            resumes = trial._resumes and trial.resumes_from is not None and trial._model is None
+            if resumes and known and marks and marks.isdisjoint(self._begun_with):
+                self._doubt_weights(optimizer, trial)
         first = trial._first_with(optimizer)
         if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
             raise NotSupported(
                 f"Trial {self.id} trains with the {type(optimizer).__name__} object of {first}, and would continue "
                 "with its momentum or averages. Make an optimizer for each training, within the loop."
+            )
+
+    def _doubt_weights(self, optimizer: Any, trial: Trial) -> None:
+        """Raise NotSupported for new weights in a retry that loads nothing, or warn of those of a resumed trial."""
+        where = f"after {self.unit} {trial.epoch:g}"
+        if trial._unread:
+            raise NotSupported(
+                f"The loop of trial {self.id} begins again {where}, but with new weights. Load "
+                f"{trial._name}.checkpoint where your program handles the exception."
+            )
+        loads = trial._loads or self._loads  # else it is refused at its report
+        if loads and this().alone and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
+            self.warn(
+                f"Trial {self.id} resumes {where}, but its {type(optimizer).__name__} starts with weights that it did "
+                f"not have there. Load all weights from {trial._name}.checkpoint, into the model that the optimizer is "
+                "made for.",
+                "weights",
+                once=True,
             )
 
     def _first_with(self, optimizer: Any) -> str | None:
@@ -541,6 +557,10 @@ class Trial(Port, KnowsAttributes):
     def _counts_updates(self) -> None:
         if self._training is not None:
             self._training.counts()
+
+    def _commit(self, commit: Callable[[], str], keep: bool | float, resumes_only: bool) -> str:
+        self._sign_weights()  # a later attempt starts with them
+        return super()._commit(commit, keep, resumes_only)
 
     def _sign_weights(self, each: bool = True) -> None:
         """State that torch's optimizers have trained their present weights in this trial. each: also each alone."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import warnings
 from contextlib import nullcontext, suppress
 
 import pytest
@@ -341,6 +342,29 @@ def test_what_handles_an_error_of_a_resumed_trial_loads_its_state_again(handler,
     with refused if handler == "loads nothing" else nullcontext(), pytest.warns(HaltuneWarning, match="trains again"):
         study.optimize(both)
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if handler == "loads nothing" else 4]
+
+
+@pytest.mark.parametrize("load", ["in full", "names that do not match", "into a model that is not trained"])
+def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(load, tmp_path):
+    study = pausing_study(f"{tmp_path}/s.db", at=(1, 2), epochs=3, trials=2, verbose=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for trial in study:
+            with trial:
+                net = Net()
+                sgd = torch.optim.SGD(net.parameters(), 0.1)
+                if trial.checkpoint is not None:
+                    state = torch.load(trial.checkpoint)
+                    if load == "names that do not match":
+                        state = {f"module.{name}": weight for name, weight in state.items()}
+                    other = Net() if load == "into a model that is not trained" else net
+                    other.load_state_dict(state, strict=False)
+                for _ in trial.epochs():
+                    trial.report(step(net, sgd))
+                    trial.save(lambda path, net=net: torch.save(net.state_dict(), path))
+    found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
+    assert len(found) == (load != "in full")
+    assert all("resumes after epoch 1, but its SGD starts with weights that it did not have" in text for text in found)
 
 
 @pytest.mark.parametrize("own", ["kept in memory", "a file of its own"])
