@@ -1,7 +1,7 @@
 """What checkpoints of Accelerate and of the Trainer lack under FSDP and DeepSpeed, in files next to theirs.
 
-Under FSDP Accelerate writes the folders pytorch_model_fsdp_0 and optimizer_0, every rank its parts, or files with the whole state
-(FULL_STATE_DICT). Two things are missing. Buffers that differ between ranks, such as the running means of BatchNorm,
+Under FSDP Accelerate writes the folders pytorch_model_fsdp_0 and optimizer_0, every rank its parts, or files with the
+whole state (FULL_STATE_DICT). Under both, buffers that differ between ranks, such as the running means of BatchNorm,
 are saved for one rank only; each rank's own are in 0.parts, 1.parts. And the first version of FSDP loads no state of an
 optimizer that has made no step: see `load_optimizers`.
 """
