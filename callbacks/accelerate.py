@@ -122,7 +122,7 @@ class AcceleratedLoop(TrainingLoop):
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
         self._interruption = interruption
         self._restored = self._restored or [{} for _ in self._accelerator._models]
-        self._extras = [extras(model) for model in self._accelerator._models]
+        self._extras = [extras(model) for model in self._models]
         self._data.see(self._own_data(), self._prepared())
         yield from super()._epochs(interruption)
 
@@ -131,6 +131,16 @@ class AcceleratedLoop(TrainingLoop):
         over = super().report(value, metrics, tokens=tokens)
         self.trial.sign(fingerprint(*self._accelerator._models))
         return over
+
+    @property
+    def _sharding(self) -> str:
+        return str(self._accelerator.distributed_type).rpartition(".")[2]
+
+    @property
+    def _models(self) -> list[Any]:
+        """What was prepared; under DeepSpeed without the engines, whose counters are its own."""
+        models: list[Any] = self._accelerator._models
+        return [getattr(model, "module", model) for model in models] if self._sharding == "DEEPSPEED" else models
 
     def _trained_model(self) -> Any:
         return next(iter(self._accelerator._models), None)
@@ -158,8 +168,8 @@ class AcceleratedLoop(TrainingLoop):
 
         resumes: the trial is to resume from it; otherwise only models count.
         """
-        if resumes and self._accelerator.distributed_type == "DEEPSPEED":
-            return "haltune cannot check that DeepSpeed's state is complete (use TrainingLoop with together=True)"
+        if resumes and self._sharding == "DEEPSPEED" and (lost := fsdp.deepspeed_lacks(self._accelerator)) is not None:
+            return lost
         if self._accelerator._custom_objects:
             return "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
         known = known_of(*self._prepared())
@@ -181,10 +191,10 @@ class AcceleratedLoop(TrainingLoop):
     def _write(self, path: Path) -> None:
         self._accelerator.save_state(path)
         ranks = torch_ranks()
-        if fsdp.plugin(self._accelerator) is not None:
-            fsdp.write_buffers(path, self._accelerator._models)
+        if self._sharding in ("FSDP", "DEEPSPEED"):
+            fsdp.write_buffers(path, self._models)
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
-        models = zip(self._accelerator._models, self._extras, self._restored, strict=True)
+        models = zip(self._models, self._extras, self._restored, strict=True)
         changed = [differences(extras(model), before, earlier) for model, before, earlier in models]
         data = self._data.changed(self._own_data(), self._prepared())
         state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed, "data": data}
@@ -211,11 +221,11 @@ class AcceleratedLoop(TrainingLoop):
         held = self._accelerator
         with ordinary_errors():
             held.load_state(folder)
-        if fsdp.plugin(held) is not None:
+        if self._sharding in ("FSDP", "DEEPSPEED"):
             fsdp.load_optimizers(held, held._optimizers, held._models, folder)
-            fsdp.load_buffers(folder, held._models)
+            fsdp.load_buffers(folder, self._models)
         self._restored = state["models"]
-        for model, found in zip(self._accelerator._models, self._restored, strict=True):
+        for model, found in zip(self._models, self._restored, strict=True):
             set_extras(model, found)
         self._data.put_back(self._own_data(), state.get("data", {}), always=True)
         for loader, state in zip(self._accelerator._dataloaders, loaders, strict=True):

@@ -1,13 +1,14 @@
-"""What checkpoints of Accelerate and of the Trainer lack under FSDP, in files next to theirs.
+"""What checkpoints of Accelerate and of the Trainer lack under FSDP and DeepSpeed, in files next to theirs.
 
-Accelerate writes the folders pytorch_model_fsdp_0 and optimizer_0, every rank its parts, or files with the whole state
-(FULL_STATE_DICT). Two things are missing. Buffers that differ between ranks, such as the running means of BatchNorm,
+Under FSDP Accelerate writes the folders pytorch_model_fsdp_0 and optimizer_0, every rank its parts, or files with the
+whole state (FULL_STATE_DICT). Under both, buffers that differ between ranks, such as the running means of BatchNorm,
 are saved for one rank only; each rank's own are in 0.parts, 1.parts. And the first version of FSDP loads no state of an
 optimizer that has made no step: see `load_optimizers`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,14 @@ from .sharded import PARTS, check_parts, differing, load_parts, plain_name
 def plugin(accelerator: Any) -> Any:
     """Return Accelerate's description of FSDP, or None if it does not shard the model by FSDP."""
     return getattr(getattr(accelerator, "state", None), "fsdp_plugin", None)
+
+
+def deepspeed_lacks(accelerator: Any) -> str | None:
+    """Return why checkpoints under DeepSpeed may lack a part of the state; None for ZeRO in memory."""
+    plugin = None if accelerator is None else accelerator.state.deepspeed_plugin
+    if plugin is None or not plugin.zero_stage or "nvme" in json.dumps(plugin.deepspeed_config, default=str):
+        return "under DeepSpeed haltune knows the whole state of ZeRO 1, 2 and 3 only (and none on NVMe)"
+    return None
 
 
 def write_buffers(folder: Path, models: Iterable[Any]) -> None:

@@ -211,7 +211,7 @@ def _sample(value: Any, few: int = _FEW) -> Any:
 
 def local(tensor: Any) -> Any:
     """Return the part of a tensor that this process holds: all of it, unless it is spread over several."""
-    tensor = tensor.detach()
+    tensor = getattr(tensor, "ds_tensor", tensor).detach()  # ZeRO 3 of DeepSpeed
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 

@@ -48,6 +48,7 @@ _MODEL, _OPTIMIZER = "model", "optimizer"  # their names in the folder
 DIFFER = "haltune_differ"  # key in a checkpoint of Lightning: each rank's buffers that differ between ranks
 OF_LIGHTNING = "meta.pt"  # what a folder of Lightning's has
 _OF_ACCELERATE, _WHOLE_OF_ACCELERATE = "pytorch_model_fsdp_0", "pytorch_model_fsdp.bin"  # and one of Accelerate's
+_OF_DEEPSPEED = "latest"
 
 
 class ShardedLoop(TrainingLoop):
@@ -269,8 +270,8 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
     Load the file with torch.load(path) into a model that is not sharded.
 
     Args:
-        checkpoint: A folder of `ShardedLoop`, Lightning or Accelerate, such as `study.best.checkpoint`. PyTorch reads
-            it as a pickle: use only your own.
+        checkpoint: A folder of `ShardedLoop`, Lightning, Accelerate or DeepSpeed, such as `study.best.checkpoint`.
+            PyTorch reads it as a pickle: use only your own.
         path: The file. It has `model.state_dict()`, and the modules of also= by their names. From a folder of
             Lightning it is a checkpoint for `Net.load_from_checkpoint(path)`, without the optimizer.
 
@@ -298,6 +299,10 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
         found = _read_part(folder / _OF_ACCELERATE, _MODEL, folder)
     elif (whole := folder / _WHOLE_OF_ACCELERATE).is_file():  # FULL_STATE_DICT
         found = torch.load(whole, map_location="cpu", weights_only=True) | _of_first_rank(folder)
+    elif (folder / _OF_DEEPSPEED).is_file():
+        from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+        found = dict(get_fp32_state_dict_from_zero_checkpoint(str(folder)))
     else:
         found = _read_part(folder, _MODEL)
         for name in read_mark(folder)["parts"] if (folder / _MARK).is_file() else ():

@@ -68,9 +68,6 @@ class Unsaved(Portable):
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
         carried.need_own_state(self._who, self.trainer.callback_handler.callbacks, not self._resumes)
         self._loader, self._generators = train_dataloader, {}
-        plugin = getattr(self.trainer.accelerator.state, "deepspeed_plugin", None)
-        if plugin is not None and plugin.zero_stage == 3:  # which does not pause
-            return
         self._generators = generators_in(*parts_of(train_dataloader))
         inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
         if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
@@ -248,7 +245,9 @@ class Unsaved(Portable):
 
 def _tensors(model: Any) -> dict[str, Any]:
     """Return the names and shapes of the tensors in a model's state."""
-    if any(type(module).__name__ == objects.FSDP1 for module in model.modules()):  # collects them from all ranks
+    if any(type(module).__name__ == objects.FSDP1 for module in model.modules()) or any(
+        hasattr(parameter, "ds_tensor") for parameter in model.parameters()
+    ):  # their state is collected from all ranks, or has other shapes while it is
         return {name: type(value).__name__ for name, value in (*model.named_parameters(), *model.named_buffers())}
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}
 

@@ -70,9 +70,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     loss and ranks full trainings by evaluations, which can be rare. The Trainer then also logs at each evaluation and
     at the last step.
 
-    With save_only_model, save_strategy="best" and ZeRO 3 of DeepSpeed a pause is declined, with one warning. Under FSDP
-    and ZeRO 1 and 2 every rank writes its part, and `consolidate` (haltune.callbacks.sharded) makes one file from a
-    sharded checkpoint of FSDP.
+    With save_only_model and save_strategy="best" a pause is declined, with one warning. Under FSDP and DeepSpeed's ZeRO
+    every rank writes its part, and `consolidate` (haltune.callbacks.sharded) makes one file from such a checkpoint.
 
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
@@ -156,7 +155,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 "include_num_input_tokens_seen=True)."
             )
         self._sharding = _sharding(trainer, args)
-        self._unable = _unable(trainer) if self._sharding == "DeepSpeed" else None
+        held = getattr(trainer, "accelerator", None)
+        self._unable = fsdp.deepspeed_lacks(held) if self._sharding == "DeepSpeed" else None
         self._by_log = self._of_training(args)
         if self._by_log:
             self._check_logs(args, state)
@@ -673,14 +673,6 @@ def _sharding(trainer: Any, args: Any) -> str | None:
     if args.deepspeed if trainer is None else trainer.is_deepspeed_enabled:
         return "DeepSpeed"
     return "FSDP" if (args.fsdp if trainer is None else trainer.is_fsdp_enabled) else None
-
-
-def _unable(trainer: Any) -> str | None:
-    """Return why checkpoints under DeepSpeed may lack a part of the state; None for ZeRO 1 and 2 in memory."""
-    plugin = None if trainer is None else trainer.accelerator.state.deepspeed_plugin
-    if plugin is None or plugin.zero_stage not in (1, 2) or "nvme" in json.dumps(plugin.deepspeed_config, default=str):
-        return "under DeepSpeed haltune knows the whole state of ZeRO 1 and 2 only (and none on NVMe)"
-    return None
 
 
 def _room(folder: str, model: Any, optimizer: Any, sharded: bool) -> int:

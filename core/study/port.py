@@ -72,6 +72,7 @@ class Port(Attempt):
     def __init__(self, session: Session, attempt: Attempt) -> None:
         self._asks = False  # the program has read `checkpoint` since an epoch or a report began
         self._loads = False  # it has read it in this attempt, or found the state elsewhere
+        self._unread = False  # its loop has begun again as if from there, but it has not read it since
         super().__init__(**vars(attempt))
         self._begins = self.epoch  # where this attempt starts
         self._session, self._process = session, os.getpid()
@@ -227,7 +228,8 @@ class Port(Attempt):
     def _saved_start(self, loads: bool) -> float:
         """Return where a second loop starts. loads: it loads the state of `checkpoint` itself."""
         record = self.history.trial(self.id)
-        loads = loads or self._asks or record.checkpoint_epoch == self._begins
+        self._unread = not (loads or self._asks)
+        loads = not self._unread or record.checkpoint_epoch == self._begins
         return record.checkpoint_epoch if record.checkpoint and loads else 0.0
 
     def begins_epoch(self, epoch: float | None) -> None:
@@ -344,6 +346,11 @@ class Port(Attempt):
             return None
         trial, fold = min(signed)
         return f"fold {fold}" if trial == self.id else trial
+
+    @property
+    def _has_signed(self) -> bool:
+        """True if this process knows a mark of what it has trained."""
+        return any((self.id, self._index) in trials for trials in _SIGNED.get(self._session, {}).values())
 
     def trained_before(self, model: Any) -> int | None:
         """Return the other trial of the study that trained this model object before, or None."""

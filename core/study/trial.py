@@ -81,6 +81,7 @@ class Trial(Port, KnowsAttributes):
     _fold: Fold | None = None  # the one that trains now
     _refusal: NotSupported | None = None  # of what its optimizer was about to train
     _training: updates.Training | None = None  # what torch's optimizers train in the block of the trial
+    _begun_with: frozenset[int] = frozenset()  # the marks of the weights with which they began in this attempt
     _trains: _Model | None = None  # the model of the last report, if its loop is a plain one and that is known
     _folds_over = False  # all folds that this process is to train have ended
 
@@ -480,9 +481,11 @@ class Trial(Port, KnowsAttributes):
 
         A program that handles the exception gets it again at its report, unless another model has begun to train.
         """
-        self._refusal = None
+        if marks:
+            self._refusal = None
         try:
             self._need_own_weights(optimizer, marks)
+            self._begun_with |= marks
         except NotSupported as refusal:
             self._refusal = refusal
             raise
@@ -501,11 +504,33 @@ class Trial(Port, KnowsAttributes):
             trial._loads = True
         else:
             trial._need_own(None, min(signers, key=str, default=None))
+            known = self._begun_with or trial._has_signed
+            resumes = trial._resumes and trial.resumes_from is not None and trial._model is None
+            if resumes and known and marks and marks.isdisjoint(self._begun_with):
+                self._doubt_weights(optimizer, trial)
         first = trial._first_with(optimizer)
         if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
             raise NotSupported(
                 f"Trial {self.id} trains with the {type(optimizer).__name__} object of {first}, and would continue "
                 "with its momentum or averages. Make an optimizer for each training, within the loop."
+            )
+
+    def _doubt_weights(self, optimizer: Any, trial: Trial) -> None:
+        """Raise NotSupported for new weights in a retry that loads nothing, or warn of those of a resumed trial."""
+        where = f"after {self.unit} {trial.epoch:g}"
+        if trial._unread:
+            raise NotSupported(
+                f"The loop of trial {self.id} begins again {where}, but with new weights. Load "
+                f"{trial._name}.checkpoint where your program handles the exception."
+            )
+        loads = trial._loads or self._loads  # else it is refused at its report
+        if loads and this().alone and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
+            self.warn(
+                f"Trial {self.id} resumes {where}, but its {type(optimizer).__name__} starts with weights that it did "
+                f"not have there. Load all weights from {trial._name}.checkpoint, into the model that the optimizer is "
+                "made for.",
+                "weights",
+                once=True,
             )
 
     def _first_with(self, optimizer: Any) -> str | None:
@@ -532,6 +557,10 @@ class Trial(Port, KnowsAttributes):
     def _counts_updates(self) -> None:
         if self._training is not None:
             self._training.counts()
+
+    def _commit(self, commit: Callable[[], str], keep: bool | float, resumes_only: bool) -> str:
+        self._sign_weights()  # a later attempt starts with them
+        return super()._commit(commit, keep, resumes_only)
 
     def _sign_weights(self, each: bool = True) -> None:
         """State that torch's optimizers have trained their present weights in this trial. each: also each alone."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import copy
-from contextlib import suppress
+import warnings
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -307,6 +308,63 @@ def test_a_program_that_saves_but_does_not_load_is_refused_when_a_trial_resumes(
     assert study.trials[0].epochs.tolist() == [1, 2]
     study.optimize(lambda trial: train(trial, loads=True))
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("handler", ["loads nothing", "reads trial.checkpoint", "keeps the loaded state"])
+@pytest.mark.parametrize("over_folds", [False, True])
+def test_what_handles_an_error_of_a_resumed_trial_loads_its_state_again(handler, over_folds, tmp_path):
+    def train(part, state, fails):
+        net = Net()
+        if state is not None:
+            net.load_state_dict(state)
+        sgd = torch.optim.SGD(net.parameters(), 0.1)
+        for epoch in part.epochs():
+            if fails and epoch == 4:
+                raise RuntimeError("out of memory")
+            if part.report(step(net, sgd)).stops:
+                part.save(lambda path: torch.save(net.state_dict(), path))
+
+    def handled(part):
+        state = torch.load(part.checkpoint) if part.checkpoint else None
+        try:
+            train(part, state, fails=True)
+        except RuntimeError:
+            if handler == "reads trial.checkpoint":
+                state = torch.load(part.checkpoint)
+            train(part, None if handler == "loads nothing" else state, fails=False)
+
+    def both(trial):
+        for part in trial.folds(1) if over_folds else (trial,):
+            handled(part)
+
+    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=1, verbose=0)
+    refused = pytest.raises(NotSupported, match=r"begins again after epoch 2, but with new weights")
+    with refused if handler == "loads nothing" else nullcontext(), pytest.warns(HaltuneWarning, match="trains again"):
+        study.optimize(both)
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if handler == "loads nothing" else 4]
+
+
+@pytest.mark.parametrize("load", ["in full", "names that do not match", "into a model that is not trained"])
+def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(load, tmp_path):
+    study = pausing_study(f"{tmp_path}/s.db", at=(1, 2), epochs=3, trials=2, verbose=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for trial in study:
+            with trial:
+                net = Net()
+                sgd = torch.optim.SGD(net.parameters(), 0.1)
+                if trial.checkpoint is not None:
+                    state = torch.load(trial.checkpoint)
+                    if load == "names that do not match":
+                        state = {f"module.{name}": weight for name, weight in state.items()}
+                    other = Net() if load == "into a model that is not trained" else net
+                    other.load_state_dict(state, strict=False)
+                for _ in trial.epochs():
+                    trial.report(step(net, sgd))
+                    trial.save(lambda path, net=net: torch.save(net.state_dict(), path))
+    found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
+    assert len(found) == (load != "in full")
+    assert all("resumes after epoch 1, but its SGD starts with weights that it did not have" in text for text in found)
 
 
 @pytest.mark.parametrize("own", ["kept in memory", "a file of its own"])

@@ -230,7 +230,8 @@ def start(folder, program, codes=(0, 0), device="cpu"):
     command = ["-W", "ignore", str(SUPPORT / "sharded_loops.py"), program, str(folder), device]
     killed = codes != (0, 0)  # such a rank leaves its temporary files
     (where := folder / f"ranks {killed}").mkdir()
-    run_ranks(command, where, codes, int(killed), seconds=500, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    run_ranks(command, where, codes, int(killed), seconds=500, printed=False, **address)
 
 
 @pytest.mark.slow
@@ -255,15 +256,18 @@ def test_the_kept_model_of_two_ranks_has_the_value_of_its_trial(two_ranks, way, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-def test_accelerate_resumes_a_sharded_model_digit_for_digit(device, tmp_path):
+@pytest.mark.parametrize("library", ["accelerated", "deepspeed"])
+def test_accelerate_resumes_a_sharded_model_digit_for_digit(library, device, tmp_path):
     pytest.importorskip("accelerate", reason="Accelerate is not installed")
+    if library == "deepspeed":
+        pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
     if device == "cuda" and torch.cuda.device_count() < 2:
         pytest.skip("there are no two CUDA devices")
-    start(tmp_path, "accelerated", device=device)
+    start(tmp_path, library, device=device)
     for rank in range(2):
         told = json.loads((tmp_path / f"{rank}.json").read_text())
         ways = [name.removesuffix(" kept") for name in told if name.endswith(" kept")]
-        assert len(ways) == (4 if device == "cuda" else 3)
+        assert len(ways) == (4 if device == "cuda" and library == "accelerated" else 3)
         for way in ways:
             straight, paused = told[f"{way} straight"], told[f"{way} paused"]
             assert (straight[0], paused[0], straight[1:]) == (1, 3, paused[1:]), way

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from accelerate.state import AcceleratorState
+from parts_of_ranks import held
 from paused_studies import pausing_study
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -29,7 +30,7 @@ from haltune.callbacks.sharded import ShardedLoop
 from haltune.errors import HaltuneWarning
 
 DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cpu"
-if DEVICE == "cuda":  # otherwise Accelerate takes it for a single process
+if DEVICE == "cuda" or "deepspeed" in sys.argv:  # otherwise Accelerate takes it for a single process
     os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
 
 
@@ -106,12 +107,7 @@ def train(trial, mesh, way, freezes=False):
             step(net, optimizer, way == "tensors")
         also["schedule"].step()
         loop.report(error(net))
-    return [float(value) for part in net.parameters() for value in local(part)]
-
-
-def local(part):
-    part = part.detach()
-    return (part.to_local() if hasattr(part, "to_local") else part).flatten().tolist()
+    return [value for part in net.parameters() for value in held(part)]
 
 
 def straight_and_paused(mesh, folder):
@@ -198,7 +194,6 @@ def straight(mesh, folder):
 def accelerated(mesh, folder):
     """AcceleratedLoop under both versions of FSDP, with both kinds of checkpoint."""
     import fsdp_on_cpu  # noqa: F401
-    from accelerate import Accelerator
     from accelerate.utils import FullyShardedDataParallelPlugin
 
     told = {}
@@ -206,35 +201,63 @@ def accelerated(mesh, folder):
     if DEVICE == "cuda":  # on the CPU, FSDP of the first version frees what it is to collect
         ways.append((1, "FULL_STATE_DICT"))
     for version, kind in ways:
-        for name, at in (("straight", ()), ("paused", (2, 3))):
-            study = pausing_study(folder / f"{version} {kind} {name}.db", at=at, epochs=4, verbose=0, keep=1)
-            for trial in study:
-                with trial:
-                    AcceleratorState._reset_state()
-                    plugin = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type=kind)
-                    accelerator = Accelerator(cpu=DEVICE == "cpu", fsdp_plugin=plugin)
-                    assert accelerator.distributed_type == "FSDP"
-                    torch.manual_seed(trial.attempt * 7 + dist.get_rank())
-                    net = layers()
-                    torch.manual_seed(trial.attempt * 7 + dist.get_rank())
-                    rows = torch.utils.data.TensorDataset(X)
-                    loader, rate = torch.utils.data.DataLoader(rows, 2, shuffle=True), trial.config["lr"]
-                    if version == 1:  # its parameters are others after it is prepared
-                        net = accelerator.prepare(net)
-                        adam, loader = accelerator.prepare(torch.optim.AdamW(net.parameters(), rate), loader)
-                    else:
-                        net, adam, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), rate), loader)
-                    for _ in (loop := AcceleratedLoop(trial, accelerator)):
-                        for (x,) in loader:
-                            accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
-                            adam.step()
-                            adam.zero_grad()
-                        loop.report(error(net))
-                    weights = [float(value) for part in net.parameters() for value in local(part)]
-            (record,) = study.trials
-            told[f"{version} {kind} {name}"] = [record.attempt, record.values.tolist(), weights]
-        told[f"{version} {kind} kept"] = [study.best.checkpoint, study.best.value]
+
+        def plugin(version=version, kind=kind):
+            sharding = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type=kind)
+            return {"cpu": DEVICE == "cpu", "fsdp_plugin": sharding}
+
+        told |= accelerated_by(plugin, folder, f"{version} {kind}", model_first=version == 1)
     return told
+
+
+def deepspeed(mesh, folder):
+    """AcceleratedLoop under ZeRO 1, 2 and 3."""
+    from accelerate.utils import DeepSpeedPlugin
+
+    told = {}
+    for stage in (1, 2, 3):
+        config = {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
+        sizes = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1}
+
+        def plugin(config=config | sizes):
+            return {"deepspeed_plugin": DeepSpeedPlugin(config)}
+
+        told |= accelerated_by(plugin, folder, f"ZeRO {stage}")
+    return told
+
+
+def accelerated_by(plugin, folder, way, model_first=False):
+    """A training by AcceleratedLoop, straight and with two pauses. model_first: it is prepared before its optimizer."""
+    from accelerate import Accelerator
+
+    told = {}
+    for name, at in (("straight", ()), ("paused", (2, 3))):
+        study = pausing_study(folder / f"{way} {name}.db", at=at, epochs=4, verbose=0, keep=1)
+        for trial in study:
+            with trial:
+                AcceleratorState._reset_state()
+                accelerator = Accelerator(**plugin())
+                assert accelerator.distributed_type in ("FSDP", "DEEPSPEED")
+                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                net = layers()
+                torch.manual_seed(trial.attempt * 7 + dist.get_rank())
+                rows = torch.utils.data.TensorDataset(X)
+                loader, rate = torch.utils.data.DataLoader(rows, 2, shuffle=True), trial.config["lr"]
+                if model_first:  # its parameters are others after it is prepared
+                    net = accelerator.prepare(net)
+                    adam, loader = accelerator.prepare(torch.optim.AdamW(net.parameters(), rate), loader)
+                else:
+                    net, adam, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), rate), loader)
+                for _ in (loop := AcceleratedLoop(trial, accelerator)):
+                    for (x,) in loader:
+                        accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
+                        adam.step()
+                        adam.zero_grad()
+                    loop.report(error(net))
+                weights = [value for part in net.parameters() for value in held(part)]
+        (record,) = study.trials
+        told[f"{way} {name}"] = [record.attempt, record.values.tolist(), weights]
+    return told | {f"{way} kept": [study.best.checkpoint, study.best.value]}
 
 
 def behind(mesh, folder):
@@ -264,6 +287,7 @@ def behind(mesh, folder):
 PROGRAMS = {
     "behind": behind,
     "accelerated": accelerated,
+    "deepspeed": deepspeed,
     "ways": straight_and_paused,
     "another": another_number,
     "killed": killed,

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from accelerate.state import AcceleratorState
+from parts_of_ranks import held
 from paused_studies import pausing_study
 from transformers import Trainer, TrainingArguments
 from transformers_nets import rows
 
 from haltune import Minimize
-from haltune.callbacks.objects import local
 from haltune.callbacks.transformers import HaltuneCallback
 
 CUDA = "cuda" in sys.argv
@@ -75,7 +75,7 @@ def train(trial, folder, way, **options):
     assert trainer.is_fsdp_enabled == (way in WAYS) != trainer.is_deepspeed_enabled
     trainer.train(resume_from_checkpoint=trial.checkpoint)
     found = [*trainer.model.parameters(), *trainer.model.buffers()]
-    return [float(value) for tensor in found for value in local(tensor).flatten()]
+    return [value for tensor in found for value in held(tensor)]
 
 
 def search(folder, way, name, at, metric="eval_loss", unit="epoch", epochs=4, **options):
@@ -126,13 +126,14 @@ def straight(folder):
 
 
 def deepspeed(folder):
-    """ZeRO 1 and 2, trained straight and with two pauses, and ZeRO 3, which does not pause."""
+    """ZeRO 1, 2 and 3, trained straight and with two pauses."""
     steps = {"unit": "step", "epochs": 16, "eval_strategy": "steps", "eval_steps": 3}
-    told = {"3": search(folder, "3", "declined", (1,))}
-    for stage in ("1", "2"):
+    told = {}
+    for stage in ("1", "2", "3"):
         told[stage] = {
             "straight": search(folder, stage, "straight", ()),
             "paused": search(folder, stage, "paused", (1, 3)),
+            "best": search(folder, stage, "best", (2,), Minimize("eval_loss", of="best")),
             "steps straight": search(folder, stage, "steps straight", (), **steps),
             "steps paused": search(folder, stage, "steps paused", (3, 9), **steps),
         }
