@@ -47,7 +47,7 @@ class Unsaved(Portable):
     _install = 'pip install "transformers[torch]"'
 
     def __init__(self, trainer: Any, who: str, of: Mapping[str, Any], loaded: Mapping[str, Any] | None) -> None:
-        self._trainer, self._who, self._of = trainer, who, of
+        self.trainer, self._who, self._of = trainer, who, of
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
         self._attributes = Attributes(of["id"])
@@ -66,7 +66,7 @@ class Unsaved(Portable):
     # hooks, of which each is the last of its kind
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
-        carried.need_own_state(self._who, self._trainer.callback_handler.callbacks, not self._resumes)
+        carried.need_own_state(self._who, self.trainer.callback_handler.callbacks, not self._resumes)
         self._loader, self._generators = train_dataloader, {}
         self._generators = generators_in(*parts_of(train_dataloader))
         inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
@@ -75,12 +75,12 @@ class Unsaved(Portable):
         if self._resumes:
             self._restore()
             if loss := self._restored.get("loss"):
-                self._trainer._tr_loss.fill_(loss[0])
-                self._trainer._globalstep_last_logged = loss[1]
+                self.trainer._tr_loss.fill_(loss[0])
+                self.trainer._globalstep_last_logged = loss[1]
             set_states(self._generators, self._restored.get("generators", {}))
         self._before = self._present()
-        self._attributes.see(_own_callbacks(self._trainer), self._saved())
-        self._of_trainer.see(_own_trainer(self._trainer), self._saved())
+        self._attributes.see(_own_callbacks(self.trainer), self._saved())
+        self._of_trainer.see(_own_trainer(self.trainer), self._saved())
         self._of_data.see(self._own_data(), self._saved())
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -112,9 +112,9 @@ class Unsaved(Portable):
                 self.write(self.paused, False, self._written["passes"])
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        carried.leave(self._trainer.callback_handler.callbacks)
-        self._trainer.remove_callback(self)
-        self._trainer = self._loader = None
+        carried.leave(self.trainer.callback_handler.callbacks)
+        self.trainer.remove_callback(self)
+        self.trainer = self._loader = None
         self._generators, self._before = {}, {}
 
     # saving
@@ -126,8 +126,8 @@ class Unsaved(Portable):
             present = self._present()
             earlier = self._restored.get("model", {})
             found["model"] = differences(present["model"], self._before["model"], earlier)
-            found["callbacks"] = self._attributes.changed(_own_callbacks(self._trainer), self._saved())
-            found["trainer"] = self._of_trainer.changed(_own_trainer(self._trainer), self._saved())
+            found["callbacks"] = self._attributes.changed(_own_callbacks(self.trainer), self._saved())
+            found["trainer"] = self._of_trainer.changed(_own_trainer(self.trainer), self._saved())
             found["data"] = self._of_data.changed(self._own_data(), self._saved())
             found["loss"] = self._loss()
             found["generators"] = states_of(self._generators)
@@ -147,7 +147,7 @@ class Unsaved(Portable):
 
         within: the pass over the data has not ended. passes: those before it. sized: the data have a length.
         """
-        trainer = self._trainer
+        trainer = self.trainer
         for callback in trainer.callback_handler.callbacks:
             if (moving := _MOVING.get(type(callback).__name__)) and type(callback).__module__.startswith("trl."):
                 return moving
@@ -189,14 +189,14 @@ class Unsaved(Portable):
     def _loss(self) -> list[float]:
         """Return the training loss since the last log, and the step of that log."""
         with suppress(AttributeError):
-            return [self._trainer._tr_loss.item(), self._trainer._globalstep_last_logged]
+            return [self.trainer._tr_loss.item(), self.trainer._globalstep_last_logged]
         return []
 
     # what can change
 
     def _present(self) -> dict[str, Any]:
         """Return all that can change and is not in the Trainer's checkpoint."""
-        model, optimizer = self._trainer.model, self._trainer.optimizer
+        model, optimizer = self.trainer.model, self.trainer.optimizer
         return {
             "model": extras(model),
             "others": self._others(),
@@ -206,7 +206,7 @@ class Unsaved(Portable):
 
     def _saved(self) -> list[Any]:
         """Return what the Trainer's checkpoint has, the Trainer, and the data, which are saved by themselves."""
-        trainer, data = self._trainer, [part for _, part in self._own_data()]
+        trainer, data = self.trainer, [part for _, part in self._own_data()]
         return [trainer.model, trainer.optimizer, trainer.lr_scheduler, trainer, *data]
 
     def _own_data(self) -> list[tuple[str, Any]]:
@@ -217,7 +217,7 @@ class Unsaved(Portable):
 
         The class of transformers sets most other attributes.
         """
-        trainer, found = self._trainer, {}
+        trainer, found = self.trainer, {}
         if not f"{type(trainer).__module__}.".startswith(_OWN_PACKAGES):
             known = known_of(*self._saved())
             for name, value in vars(trainer).items():
@@ -227,7 +227,7 @@ class Unsaved(Portable):
         return found
 
     def _restore(self) -> None:
-        trainer, found = self._trainer, self._restored
+        trainer, found = self.trainer, self._restored
         set_extras(trainer.model, found.get("model", {}))
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
         self._of_trainer.put_back(_own_trainer(trainer), found.get("trainer", {}), trainer.args.device)

@@ -406,7 +406,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if ends:
             self._reporter.ends_by_itself()
         self._keeps_epoch = self._reporter.keeps_epoch
-        last = self._reporter.stopping or state.global_step >= state.max_steps
+        last = ends or self._reporter.stopping or state.global_step >= state.max_steps
         self._final = last and not self._reporter.pausing and self._reporter.keeps
         if not (self._reporter.saves or self._keeps_epoch or self._final):
             return END if self._reporter.over else GO_ON, False
@@ -436,7 +436,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if keeps and not self._swaps:
             self._reporter.keep(lambda path: put(shutil.copytree, path), "")
         if (self._saves and self._reporter.saves) or (self._final and not self._swaps and self._reporter.keeps):
-            self._reporter.save(lambda path: put(shutil.move if moves else shutil.copytree, path), "")
+            puts = shutil.move if moves else shutil.copytree
+            self._reporter.save(lambda path: put(puts, path), "", resumes_only=self._swaps)
             if self._unsaved is not None and self._reporter.saves and not self._within(state) and self.trial.checkpoint:
                 self._unsaved.paused = Path(self.trial.checkpoint)
         if moves:
@@ -445,17 +446,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _finish(self, args: Any, state: Any, others: Any) -> None:
         """End the fit. If the Trainer saved nothing at the end, keep the model without the optimizer."""
-        parts = [others.get("model"), others.get("processing_class")]
+        trainer = None if self._unsaved is None else self._unsaved.trainer
 
         def write(path: Path) -> None:  # a folder that from_pretrained takes
-            for part in parts:
-                if hasattr(part, "save_pretrained"):
-                    part.save_pretrained(path)
+            trainer.save_model(str(path), _internal_call=True)  # type: ignore[union-attr]  # not pushed to a hub
 
-        able = hasattr(parts[0], "save_pretrained") and self._sharding is None
-        able &= not self._loads_another(args, state)
+        able = trainer is not None and self._sharding is None and not self._loads_another(args, state)
         # it may have loaded its best
-        swaps = self._averages if args.load_best_model_at_end else self._other_weights(state, parts[0])
+        swaps = self._averages if args.load_best_model_at_end else self._other_weights(state, others.get("model"))
         if able and swaps and self._reporter.keeps:
             self._advise_other_weights()
         able &= not swaps

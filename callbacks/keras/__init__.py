@@ -82,7 +82,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     Raises:
         InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, or if a resumed trial
             trains another model than that of trial.load_model().
-        NotSupported: If the fit has several processes.
+        NotSupported: If the fit has several processes, or if that of a resumed trial does not continue its model.
 
     Example:
         ::
@@ -154,6 +154,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._in_epoch = self._validated = self._starts = False
         self._of: int | str | None = None  # the trial whose weights the model has at the start of the fit
         self._called: Any = None  # where the program calls this fit
+        self._evaluated: tuple[str, bool] | None = None  # the model in the last evaluation of the epoch; see `_state`
         self._epoch = self._reported_batch = 0
         self._updates: int | None = None  # of the model's optimizers, when the fit started
 
@@ -221,6 +222,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
                 self._watch.put_back(more["attributes"], lambda owner: companions.of_keras(owner))
                 companions.set_metrics(model, more["metrics"])
+                companions.set_carried(model, more["carried"])
                 optimizers.add_batches(model, more["batches"] - optimizers.batches_of(model))
                 if more["repeated"]:
                     _REPEATED.add(self._called)
@@ -232,13 +234,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         model = self.model
         self._in_epoch, self._validated, self._epoch, self._reported_batch = True, False, epoch, 0
+        self._evaluated = None
         resumed, self._resumed = self._resumed, None
         starts = self.trial.unit == "step" or epoch >= self.trial.epoch
         if resumed is not None and starts and _fresh(model):
-            raise InvalidInput(
+            raise NotSupported(
                 f"Trial {self.trial.id} continues after {self.trial.unit} {self.trial.epoch:g}, but the optimizer of "
                 "this model has not made a step. Start with model = trial.load_model() or make_model(**trial.config), "
                 "and do not compile the loaded model again."
+            )
+        if resumed is not None and not starts and epoch == 0 and not _fresh(model):
+            raise NotSupported(
+                f"Trial {self.trial.id} continues after epoch {self.trial.epoch:g}, and this fit trains a model that "
+                "has been trained, but counts from epoch 0. Call model.fit(..., initial_epoch=trial.epoch)."
             )
         if self._starts:
             self._starts = False
@@ -262,6 +270,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()
+        if self._in_epoch:
+            self._evaluated = self._state()
+
+    def _state(self) -> tuple[str, bool]:
+        """Return a mark of all weights, and whether recurrent layers carry something, which no file has."""
+        model = self.model
+        return _mark(model, model.weights), companions.carries(model)
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validated()
@@ -388,7 +403,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Save the model with the weights that were evaluated."""
         model = self.model
         with surroundings.averaged(surroundings.calling_list(self)):
-            how(lambda path: saving.write(model, path), saving.kept_suffix(self.trial, model))
+            if self._changed_since_evaluated():
+                self._reporter.advise(
+                    "The model of an epoch is not the one that was evaluated, so no model is kept: it would not have "
+                    "the value of its trial. A callback changes its weights afterwards, or a stateful layer starts the "
+                    "evaluation with what it carries. Do so, or reset the layer, before the evaluation.",
+                    "kept",
+                )
+                return
+            suffix = saving.kept_suffix(self.trial, model, self._watch.changes()[0])
+            how(lambda path: saving.write(model, path), suffix)
+
+    def _changed_since_evaluated(self) -> bool:
+        return self._evaluated is not None and self._evaluated != (self._state()[0], False)
 
     def _pause(self) -> None:
         """Save the state of the training."""
@@ -409,17 +436,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "attributes": changed,
                 "data": self._data.state(),
                 "metrics": companions.metrics_of(model),
+                "carried": companions.carried_of(model),
                 "batches": optimizers.batches_of(model),
                 "repeated": self._called in _REPEATED,
             }
             saving.check_optimizer(model, trial)
+            by_file = saving.suffix(trial) == saving.MODEL_SUFFIX
+            if by_file and (lost := saving.unsaved_setting(model, changed)) is not None:
+                raise NotSupported(f"{lost}. Add it there, or start with trial.load_model(make_model)")
             if self._proven:
                 saving.write(model, path, more)
             else:
                 saving.write_tried(model, path, trial, more)
 
-        averages = bool(surroundings.averagers(surroundings.calling_list(self)))
-        reporter.save(write, saving.suffix(trial), resumes_only=averages)
+        other = bool(surroundings.averagers(surroundings.calling_list(self))) or self._changed_since_evaluated()
+        reporter.save(write, saving.suffix(trial), resumes_only=other)
 
     def _missing(self, when: str) -> Exception:
         names = self._last_logs or []
@@ -447,12 +478,13 @@ def _trained_layers(model: Any) -> weakref.WeakSet[Any]:
     return weakref.WeakSet(layer for layer in layers if layer.trainable_weights and not hasattr(layer, "layers"))
 
 
-def _mark(model: Any) -> str:
-    """Return a mark of the trained weights, from the first numbers of each."""
+def _mark(model: Any, weights: list[Any] | None = None) -> str:
+    """Return a mark of weights, from the first numbers of each. Default: None, the trained ones."""
     from keras import ops
 
     optimizers.sync(model)
-    return digest([ops.convert_to_numpy(ops.reshape(w, (-1,))[:_MARKED]) for w in model.trainable_weights])
+    weights = model.trainable_weights if weights is None else weights
+    return digest([ops.convert_to_numpy(ops.reshape(w, (-1,))[:_MARKED]) for w in weights])
 
 
 def _no_end() -> int:

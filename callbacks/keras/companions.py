@@ -1,8 +1,9 @@
 """State of a fit outside of its model's file: other callbacks, attributes of layers, the place in the data.
 
 A `Watch` marks the attributes of objects when a fit starts, so that only what changes later is saved: numbers, texts,
-arrays, generators, containers of these, and variables of a callback's functions. Attributes that cannot be read are
-named, also those with more than 16 MB, or a million values, of which a sample changes.
+arrays, generators, containers of these, variables of Keras that are not of the model, and variables of a callback's
+functions. Attributes that cannot be read are named, also those with more than 16 MB, or a million values, of which a
+sample changes.
 
 A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
 training. In tf.data, a shuffle from a seed cannot return to a pass, so such trials do not pause.
@@ -25,6 +26,7 @@ from haltune.study import Study
 from haltune.study.port import Port, weak
 
 from .. import objects
+from .optimizers import layers_of, optimizers_of
 
 _SKIPPED = {"_model", "_model_ref", "model", "params", "validation_data"}  # of a callback
 _CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the direction is known: not a state
@@ -46,7 +48,36 @@ def metrics_of(model: Any) -> list[Any]:
 
 def set_metrics(model: Any, states: list[Any]) -> None:
     """Set the variables of the metrics, if they are built."""
-    variables = [v for metric in model.metrics for v in metric.variables]
+    _assign([v for metric in model.metrics for v in metric.variables], states)
+
+
+def carried_of(model: Any) -> list[Any]:
+    """Return what recurrent layers with stateful=True carry to the next batch. It is in no file of Keras."""
+    from keras import ops
+
+    return [objects.state_of(ops.convert_to_numpy(v)) for v in _carried(model)]
+
+
+def set_carried(model: Any, states: list[Any]) -> None:
+    """Set what recurrent layers carry, if they are built."""
+    _assign(_carried(model), states)
+
+
+def carries(model: Any) -> bool:
+    """Return whether a recurrent layer starts with what it carries from earlier batches."""
+    from keras import ops
+
+    return any(bool(np.any(ops.convert_to_numpy(v))) for v in _carried(model))
+
+
+def _carried(model: Any) -> list[Any]:
+    from keras import tree
+
+    layers = [one for one in layers_of(model) if getattr(one, "stateful", False)]
+    return [v for one in layers for v in tree.flatten(getattr(one, "states", None)) if _is_variable(v)]
+
+
+def _assign(variables: list[Any], states: list[Any]) -> None:
     values = [objects.put_back(state, None) for state in states]
     if [tuple(v.shape) for v in variables] == [np.shape(value) for value in values]:
         for variable, value in zip(variables, values, strict=True):
@@ -112,11 +143,35 @@ def _parts_of_keras() -> tuple[type, ...]:
     return (*kinds, Port, Study)
 
 
+def settings_of(name: str, owner: Any) -> dict[str, str]:
+    """Return the marks of the attributes of a part of a model that can be saved, by their paths."""
+    marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in _slots(name, owner, {id(owner)})}
+    return {path: marked for path, marked in marks.items() if objects.is_data(marked)}
+
+
 def _places(owners: Mapping[str, Any]) -> list[Place]:
     found: list[Place] = []
     for name, owner in owners.items():
         found += _slots(name, owner, {id(owner)})
-    return found
+    if not any(_is_variable(value) for _, value, _ in found):
+        return found
+    from keras import backend, ops
+
+    if backend.backend() == "jax":  # whose compiled step has it as a constant, from its first call in each process
+        return found
+    model = owners.get("model")
+    of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
+    saved = {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
+    return [
+        (path, ops.convert_to_numpy(value), value.assign) if _is_variable(value) else (path, value, put)
+        for path, value, put in found
+        if id(value) not in saved
+    ]
+
+
+def _is_variable(value: Any) -> bool:
+    """Return whether it is a variable of Keras or TensorFlow."""
+    return hasattr(value, "assign") and hasattr(value, "numpy")
 
 
 def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:

@@ -23,7 +23,7 @@ def optimizers_of(model: Any) -> dict[str, Any]:
     from keras import Optimizer
 
     found: dict[int, tuple[str, Any]] = {}
-    for i, part in enumerate([model, *_inner_layers(model)]):
+    for i, part in enumerate([model, *layers_of(model)]):
         for name, value in vars(part).items():
             if name.startswith("_self_"):  # TensorFlow keeps the attributes a second time
                 continue
@@ -40,7 +40,8 @@ def optimizers_of(model: Any) -> dict[str, Any]:
     return dict(found.values())
 
 
-def _inner_layers(model: Any) -> list[Any]:
+def layers_of(model: Any) -> list[Any]:
+    """Return all layers of a model, and of the models in it."""
     layers = getattr(model, "_flatten_layers", None)
     return [] if layers is None else list(layers(include_self=False))
 
@@ -160,12 +161,12 @@ def structure_of(model: Any) -> dict[str, Any]:
 
 def flags_of(model: Any) -> list[bool]:
     """Return layer.trainable of the model and its layers."""
-    return [bool(layer.trainable) for layer in [model, *_inner_layers(model)]]
+    return [bool(layer.trainable) for layer in [model, *layers_of(model)]]
 
 
 def set_structure(model: Any, structure: dict[str, Any]) -> None:
     """Set the trainable layers of a new model, and build its optimizers for the weights that they train."""
-    layers, flags = [model, *_inner_layers(model)], structure["trainable"]
+    layers, flags = [model, *layers_of(model)], structure["trainable"]
     if len(layers) == len(flags):
         for layer, flag in zip(layers, flags, strict=True):  # a layer sets those within it, which come later
             if layer.trainable != flag:

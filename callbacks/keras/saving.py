@@ -8,7 +8,8 @@
 
 A model with custom classes or functions may be saved but not loaded. So the first file of each structure (the set of a
 model's classes and functions) is loaded on the CPU and compared with the model. The result holds for all models of this
-structure.
+structure. An own class may have settings that its get_config lacks, so each trial's parts of such classes are made
+again from their configuration, and compared.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -32,7 +34,9 @@ from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.log.records import Best
 from haltune.study import Trial
 
-from .optimizers import flags_of, optimizers_of, set_structure, structure_of
+from .. import objects
+from . import companions
+from .optimizers import flags_of, layers_of, optimizers_of, set_structure, structure_of
 
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
 OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)
@@ -58,6 +62,8 @@ class Loading:
 
 _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
 _ANSWERS: dict[Hashable, str | None] = {}  # structure -> why its file cannot be loaded; None: it can
+# model of trial.load_model(make_model) -> makes another one
+_MADE: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
 
 
 def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -85,6 +91,7 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
     if options:
         raise InvalidInput(f"trial.load_model(make_model) does not load a whole model. Remove {[*options]}.")
     model = _made(make_model, trial.config)
+    _MADE[model] = partial(_made, make_model, dict(trial.config))
     _CHOSEN[trial] = Loading(by_function=True, shapes=not model.built)
     if trial.checkpoint is not None:
         _load_into(model, trial.checkpoint)
@@ -117,9 +124,7 @@ def load_best(best: Best, make_model: Callable[..., Any] | None = None, **option
         )
     if make_model is None:
         return _load(best.checkpoint, "study.best", options)
-    model = _made(make_model, best.config)
-    _load_into(model, best.checkpoint)
-    return model
+    return _load_into(_made(make_model, best.config), best.checkpoint)
 
 
 def _made(make_model: Callable[..., Any], config: Mapping[str, Any]) -> Any:
@@ -160,8 +165,8 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
     return model
 
 
-def _load_into(model: Any, path: str) -> None:
-    """Set weights and optimizer of a new model. Raises InvalidInput if the file is from another model."""
+def _load_into(model: Any, path: str) -> Any:
+    """Set weights and optimizer of a new model, and return it. Raises InvalidInput if the file is of another one."""
     _need(path)
     found = _beside(path) if path.endswith(WEIGHTS_SUFFIX) else None
     strategy = getattr(model, "distribute_strategy", None)  # the TensorFlow strategy under which it was made
@@ -187,6 +192,7 @@ def _load_into(model: Any, path: str) -> None:
                 f"The weights and the optimizer in {path} do not fit make_model's model ({error}). For the same "
                 "configuration, make_model must always build the same layers and compile the same optimizer."
             ) from error
+    return model
 
 
 def _need(path: str) -> None:
@@ -213,9 +219,13 @@ def suffix(trial: Trial) -> str:
     return WEIGHTS_SUFFIX if _CHOSEN.get(trial, Loading()).by_function else MODEL_SUFFIX
 
 
-def kept_suffix(trial: Trial, model: Any) -> str:
-    """Return the suffix of the best trial's file: weights only, if Keras cannot serialize the model."""
-    return suffix(trial) if _unwritten(model) is None else WEIGHTS_SUFFIX
+def kept_suffix(trial: Trial, model: Any, changed: Collection[str]) -> str:
+    """Return the suffix of the best trial's file: weights only, if Keras cannot serialize the model, or all of it.
+
+    changed: see `unsaved_setting`.
+    """
+    whole = _unwritten(model) is None and unsaved_setting(model, changed) is None
+    return suffix(trial) if whole else WEIGHTS_SUFFIX
 
 
 def write(model: Any, path: Path, more: Mapping[str, Any] | None = None) -> None:
@@ -255,40 +265,85 @@ def more_of(path: str) -> dict[str, Any] | None:
 
 def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -> None:
     """Save the state of a training for a pause. Raises NotSupported if it cannot be loaded again."""
+    from keras import saving
+
     loading = _CHOSEN.get(trial, Loading())
+    load: Callable[[], Any] | None
     if loading.by_function:
         if loading.shapes and not model.get_build_config():
             raise NotSupported(
                 "make_model returns a model that is not built, and Keras does not know its shapes: add an Input, or "
                 "call build(shape) in make_model"
             )
-        return write(model, path, more)
-    if (why := _unwritten(model)) is not None:
-        raise NotSupported(f"Keras cannot serialize this model ({why}): {_ADVICE}")
-    from keras import saving
-
-    options = loading.options
-    known = [*saving.get_custom_objects(), *(options.get("custom_objects") or ())]
-    parts = _parts(saving.serialize_keras_object(model))
-    structure = parts, frozenset(known), options.get("safe_mode"), options.get("compile")
+        make = _MADE.get(model)
+        load = None if make is None else lambda: _load_into(make(), str(path))
+        kinds = map(type, layers_of(model))
+        structure: Hashable = frozenset((kind.__module__, kind.__qualname__) for kind in kinds)
+        refused, advice = "a file of its weights could not be loaded into a new model of make_model", ""
+    else:
+        if (why := _unwritten(model)) is not None:
+            raise NotSupported(f"Keras cannot serialize this model ({why}): {_ADVICE}")
+        options = loading.options
+        load = partial(saving.load_model, str(path), **options)
+        known = [*saving.get_custom_objects(), *(options.get("custom_objects") or ())]
+        parts = _parts(saving.serialize_keras_object(model))
+        structure = parts, frozenset(known), options.get("safe_mode"), options.get("compile")
+        refused, advice = "a file of this model could not be loaded again", f": {_ADVICE}"
+    # adapters are merged into the weights in a file
+    structure = structure, any(getattr(layer, "lora_enabled", False) for layer in layers_of(model))
     if _ANSWERS.get(structure) is None:
         write(model, path, more)
-    if structure not in _ANSWERS:
-        _ANSWERS[structure] = _failure(model, path, options)
-    if (why := _ANSWERS[structure]) is not None:
-        raise NotSupported(f"a file of this model could not be loaded again ({why}): {_ADVICE}")
+    if structure not in _ANSWERS and load is not None:
+        _ANSWERS[structure] = _failure(model, load)
+    if (why := _ANSWERS.get(structure)) is not None:
+        raise NotSupported(f"{refused} ({why}){advice}")
+
+
+def unsaved_setting(model: Any, changed: Collection[str]) -> str | None:
+    """Return which setting of a part of the model is not in its file; None if all are, as far as is known.
+
+    changed: attributes that change in the training, by their paths.
+    """
+    from keras import tree
+
+    parts = companions.owners_in(model, [], bool)
+    others = [*tree.flatten(getattr(model, "loss", None)), *model.metrics, *optimizers_of(model).values()]
+    parts |= {f"part {i}": one for i, one in enumerate(others)}
+    own = {
+        name: one
+        for name, one in parts.items()
+        if hasattr(one, "get_config") and not objects.of_library(type(one).__module__)
+    }
+    if not own:
+        return None
+    with _no_draws(model):
+        for name, one in own.items():
+            with suppress(Exception):  # Keras cannot make it again, which the test of the file finds
+                again = companions.settings_of(name, type(one).from_config(one.get_config()))
+                for path, marked in companions.settings_of(name, one).items():
+                    if path not in changed and again.get(path, marked) != marked:
+                        kind, attribute = type(one).__name__, path.partition("/")[2]
+                        return f"{kind}.get_config does not have {attribute!r}, so a file would lose its value"
     return None
 
 
 def check_optimizer(model: Any, trial: Trial) -> None:
-    """Raise NotSupported if the optimizer trains other weights than are trainable now.
+    """Raise NotSupported if a loaded model's optimizer would exclude other weights from its decay, or train others.
 
     Keras builds the optimizer of a loaded model for those that are trainable. If a callback froze or thawed layers and
     did not compile the model again, the optimizer's state would not fit.
     """
     found = [*optimizers_of(model).values()]
     inner = [getattr(one, "inner_optimizer", one) for one in found]
-    if len(inner) != 1 or not inner[0].built or _CHOSEN.get(trial, Loading()).by_function:
+    if _CHOSEN.get(trial, Loading()).by_function:
+        return
+    excludes = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
+    if any(getattr(one, name, None) for one in inner for name in excludes):
+        raise NotSupported(
+            "a file of Keras does not have which weights its optimizer excludes from the decay. Start with "
+            "trial.load_model(make_model)"
+        )
+    if len(inner) != 1 or not inner[0].built:
         return
     if {id(v) for v in inner[0]._trainable_variables} != {id(v) for v in model.trainable_variables}:
         raise NotSupported(
@@ -323,38 +378,47 @@ def _parts(config: Any) -> frozenset[tuple[str, ...]]:
     return frozenset(found)
 
 
-def _failure(model: Any, path: Path, options: Mapping[str, Any]) -> str | None:
-    """Return why the file of `model` cannot restore it; None if it can.
+def _failure(model: Any, load: Callable[[], Any]) -> str | None:
+    """Return why its file, by `load`, cannot restore a model; None if it can.
 
     Raises OSError and MemoryError, which show nothing about the file. It draws no random numbers.
     """
-    from keras import device, saving
+    from keras import device
 
-    state = capture_randomness(model)
     cpu: AbstractContextManager[Any] = nullcontext()
     with suppress(Exception):  # JAX may have no CPU backend
         # so that the second model uses no accelerator memory; not "cpu:0", where torch variables lose their kind
         cpu = device("cpu")
     twin = None
-    try:
+    with _no_draws(model):
         try:
-            with cpu:
-                twin = saving.load_model(str(path), **options)
-        except Exception:  # a layer that needs the accelerator
-            twin = saving.load_model(str(path), **options)
-        if getattr(model, "compiled", False) and not getattr(twin, "compiled", False):
-            return "the loaded model has no optimizer and no loss, because compile() is your own"
-        if flags_of(model) != flags_of(twin):
-            return "the loaded model has other trainable layers"
-        mine, theirs = _variables(model), _variables(twin)
-        return None if mine == theirs else "the loaded model has other weights or another optimizer state"
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:
-        return one_line(error)[:_SHOWN]
+            try:
+                with cpu:
+                    twin = load()
+            except Exception:  # a layer that needs the accelerator
+                twin = load()
+            if getattr(model, "compiled", False) and not getattr(twin, "compiled", False):
+                return "the loaded model has no optimizer and no loss, because compile() is your own"
+            if flags_of(model) != flags_of(twin):
+                return "the loaded model has other trainable layers"
+            mine, theirs = _variables(model), _variables(twin)
+            return None if mine == theirs else "the loaded model has other weights or another optimizer state"
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            return one_line(error.__cause__ or error)[:_SHOWN]
+        finally:
+            twin = None
+            gc.collect()  # models have reference cycles
+
+
+@contextmanager
+def _no_draws(model: Any) -> Iterator[None]:
+    """Restore all random generators afterwards."""
+    state = capture_randomness(model)
+    try:
+        yield
     finally:
-        twin = None
-        gc.collect()  # models have reference cycles
         set_randomness(model, state)
         if "keras" not in state:
             _keras_globals().set_global_attribute(_GENERATOR, None)

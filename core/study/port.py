@@ -145,7 +145,7 @@ class Port(Attempt):
         of: int | str | None = None,
         resume: str = "Resume it there",
     ) -> None:
-        """State what a fit trains, and from where. Warns if it is not this trial's state.
+        """State what a fit trains, and from where.
 
         If another model starts before what was reported, the curve starts again; see `restart`. A loop that knows the
         position later than the model states it in a second call.
@@ -157,9 +157,11 @@ class Port(Attempt):
             resume: How this loop resumes, a sentence of the warning. Default: "Resume it there".
 
         Raises:
-            NotSupported: If the state is another trial's.
+            NotSupported: If the state is another trial's, or if the model of the fit before counts from its start
+                again.
         """
         self._need_own(model, of, resume)
+        self._loads |= of == self.id
         self._pace = [] if position is None else [(position, 0.0)]
         if model is not None:
             self._same_model = self._model is not None and self._model() is model
@@ -170,11 +172,11 @@ class Port(Attempt):
                 why = f"with {self._broken.error.rstrip('.')}" if self._broken else "within an epoch"
                 trained = " This one continues with the weights of its model: build a new one." * self._same_model
                 self.restart(position, f"The fit before ended {why}.{trained}")
-            elif self._same_model:
-                self.warn(
-                    f"Trial {self.id} continues after {self.unit} {self.epoch:g}, but this fit of the same model "
-                    f"counts from {self.unit} {position:g}. What it repeats does not count. {resume}.",
-                    "repeat",
+            elif self._same_model and self.ended is None and not (self.verdict and self.verdict.stops):
+                raise NotSupported(
+                    f"This fit of trial {self.id} trains the model of the fit before, which has trained to {self.unit} "
+                    f"{self.epoch:g}, but counts from {self.unit} {position:g}, so it would count as less than it "
+                    f"trains. {resume}, or fit without haltune's callback what is not to count."
                 )
             else:
                 self.restart(position, f"To continue it instead: {resume}. {self._folds_hint}")

@@ -130,18 +130,28 @@ def test_a_resumed_loop_that_counts_from_one_starts_from_scratch(world: World) -
 
 
 @pytest.mark.parametrize("model", [object, type("Net", (), {})])
-def test_a_fit_of_another_model_starts_again_and_one_of_the_same_model_does_not(world: World, model: Any) -> None:
+def test_a_fit_of_another_model_starts_again_and_one_of_the_same_model_is_refused(world: World, model: Any) -> None:
     trial, net = world.ask(), model()
     trial.starts(net, 0)
     trial.record(Report(0.5, 1.0, 1.0))
-    with pytest.warns(HaltuneWarning, match="Use initial_epoch"):
-        trial.starts(net, 0, resume="Use initial_epoch")
-    again = model is object  # it cannot be referred to weakly, so it counts as another
-    assert trial.attempt == 1 + again
-    with warnings.catch_warnings(action="ignore"):
-        trial.record(Report(0.4, 1.0, 1.0))
-        trial.starts(model(), 0)
-    assert (trial.attempt, trial.epoch) == (2 + again, 0)
+    if model is not object:  # which cannot be referred to weakly, so it counts as another
+        with pytest.raises(NotSupported, match=r"trained to epoch 1, but counts from epoch 0.* Use initial_epoch, or"):
+            trial.starts(net, 0, resume="Use initial_epoch")
+        trial.starts(net, 1)
+    with pytest.warns(HaltuneWarning, match="To continue it instead: Use initial_epoch"):
+        trial.starts(model(), 0, resume="Use initial_epoch")
+    assert (trial.attempt, trial.epoch) == (2, 0)
+
+
+def test_a_trial_that_resumes_from_a_state_of_its_own_at_another_path_has_loaded_it(world: World) -> None:
+    trial = world.ask()
+    trial.report(PAUSE)
+    trial.save(lambda path: path.write_text("state"))
+    trial.finish()
+    trial = world.ask()
+    trial.starts(position=1, of=trial.id)  # as a loop states it that knows whose checkpoint it has loaded
+    trial.record(Report(0.4, 2.0, 1.0))
+    assert world.curve()[-1] == 0.4
 
 
 def test_after_a_stop_nothing_starts_again(world: World) -> None:

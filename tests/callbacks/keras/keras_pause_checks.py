@@ -11,7 +11,7 @@ from paused_studies import pausing_study
 
 from haltune import Budget
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -88,7 +88,7 @@ def resumed():
 
 
 def test_a_fresh_model_for_a_resumed_trial_is_an_error():
-    with pytest.raises(InvalidInput, match=r"continues after epoch 2.*trial\.load_model\(\) or make_model"):
+    with pytest.raises(NotSupported, match=r"continues after epoch 2.*trial\.load_model\(\) or make_model"):
         fit(resumed(), initial_epoch=2)
 
 
@@ -96,8 +96,104 @@ def test_a_model_compiled_again_is_an_error_as_its_optimizer_is_lost():
     trial = resumed()
     model = trial.load_model()
     model.compile("sgd", "mse")
-    with pytest.raises(InvalidInput, match="do not compile the loaded model again"):
+    with pytest.raises(NotSupported, match="do not compile the loaded model again"):
         fit(trial, model, initial_epoch=2)
+
+
+def test_a_loaded_model_that_counts_from_its_start_is_an_error():
+    trial = resumed()
+    with pytest.raises(NotSupported, match=r"has been trained, but counts from epoch 0.*initial_epoch=trial\.epoch"):
+        fit(trial, trial.load_model())
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda lr: scaled(lr, 0.3), "Scaled.get_config does not have 'factor'"),
+        (lambda lr: losing(lr, Weighted(0.2)), "Weighted.get_config does not have 'weight'"),
+        (lambda lr: undecayed(lr), "excludes from the decay"),
+    ],
+)
+def test_what_no_file_of_keras_has_declines_the_pause(make, why):
+    study = pausing_study(keep=1)
+    trial = study.ask()
+    model = trial.load_model() or make(**trial.config)
+    with pytest.warns(HaltuneWarning, match=why):
+        fit(trial, model)
+    assert len(study.trials[0].epochs) == 4
+    if study.best.checkpoint.endswith(".weights.h5"):  # a whole model would have another value
+        best = study.best.load_model(make)
+        np.testing.assert_allclose(best.evaluate(X, Y, verbose=0), study.best.value, rtol=1e-5)
+
+
+@keras.saving.register_keras_serializable()
+class Scaled(keras.layers.Layer):
+    def __init__(self, factor=1.0, **options):
+        super().__init__(**options)
+        self.factor = factor
+
+    def call(self, x):
+        return x * self.factor
+
+    def get_config(self):
+        return super().get_config()
+
+
+@keras.saving.register_keras_serializable()
+class Weighted(keras.losses.Loss):
+    def __init__(self, weight=1.0, **options):
+        super().__init__(**options)
+        self.weight = weight
+
+    def call(self, y, p):
+        return self.weight * keras.ops.mean((y - p) ** 2, -1)
+
+
+def losing(lr, loss):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(momentum(lr), loss)
+    return model
+
+
+def scaled(lr, factor):
+    model = keras.Sequential([keras.Input((3,)), Scaled(factor), keras.layers.Dense(1)])
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+def undecayed(lr):
+    model = losing(lr, "mse")
+    model.optimizer.weight_decay = 0.5
+    model.optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return model
+
+
+def adapted(lr):
+    model = losing(lr, "mse")
+    model.layers[0].enable_lora(2)
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+def test_weights_that_keras_merges_in_their_file_decline_the_pause():
+    trial = pausing_study().ask()
+    model = trial.load_model(adapted)
+    with pytest.warns(HaltuneWarning, match=r"into a new model of make_model \(the loaded model has other weights"):
+        fit(trial, model)
+    assert trial.ended == "completed"
+
+
+class Halving(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.set_weights([w / 2 for w in self.model.get_weights()])
+
+
+def test_a_model_that_a_callback_changes_after_its_evaluation_is_not_kept():
+    study = pausing_study(at=(), keep=1)
+    trial = study.ask()
+    with pytest.warns(HaltuneWarning, match="not the one that was evaluated, so no model is kept"):
+        fit(trial, None, Halving())
+    assert study.best.checkpoint is None
 
 
 def test_two_phases_with_two_optimizers_are_one_trial():

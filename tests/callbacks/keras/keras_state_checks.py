@@ -124,6 +124,51 @@ def test_a_schedule_that_counts_its_calls_is_called_once_an_epoch_and_continues(
     assert [epoch for _, epoch in calls] == [*range(LENGTH)] * 2
 
 
+class Penalizes(keras.callbacks.Callback):
+    """Raises the weight of a penalty, which is a variable in the loss, and no part of the model."""
+
+    def __init__(self, penalty):
+        super().__init__()
+        self.penalty = penalty
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.penalty.assign(self.penalty + 0.1)
+
+
+def test_a_variable_that_a_callback_changes_continues():
+    def train(trial):
+        penalty = keras.Variable(0.0, trainable=False)
+
+        def make(lr):
+            model = net(momentum(lr))
+            model.compile(momentum(lr), lambda y, p: keras.ops.mean((y - p) ** 2) + penalty * keras.ops.mean(p**2))
+            return model
+
+        return fit(trial, trial.load_model(make), Penalizes(penalty))
+
+    assert_equal(train)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras cannot train stateful layers there")
+def test_what_a_stateful_layer_carries_continues():
+    steps = np.random.default_rng(0).normal(size=(16, 3, 2)).astype("float32")
+
+    def train(trial):
+        model = trial.load_model()
+        if model is None:
+            layers = [
+                keras.Input((3, 2), batch_size=4),
+                keras.layers.SimpleRNN(2, stateful=True),
+                keras.layers.Dense(1),
+            ]
+            model = keras.Sequential(layers)
+            model.compile(momentum(0.01), "mse")
+        data = {"data": (steps, steps[:, 0, :1]), "validation_data": (steps[:8], steps[:8, 0, :1])}
+        return fit(trial, model, shuffle=False, batch_size=4, validation_batch_size=4, **data)
+
+    assert_equal(train)
+
+
 def test_a_list_of_the_programs_own_keeps_what_it_collects():
     seen = []
 

@@ -262,6 +262,40 @@ def test_no_model_is_kept_where_a_trainer_evaluates_an_average_and_loads_its_own
     assert len(said) == 1
 
 
+class Ends(TrainerCallback):
+    """Ends the training after its second epoch."""
+
+    def on_evaluate(self, args, state, control, **others):
+        control.should_training_stop = state.epoch >= 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_model_is_kept_where_another_callback_ends_the_training(first, tmp_path):
+    s = pausing_study(f"{tmp_path}/s.db", at=(), epochs=3, metric="eval_loss", keep=1)
+    with s.ask() as trial:
+        callbacks = [Ends(), HaltuneCallback(trial)]
+        trainer(tmp_path / "out", *(callbacks if first else callbacks[::-1])).train()
+    assert s.best.epoch == 2
+    assert loaded(s.best.checkpoint, tmp_path / "again") == s.best.value
+
+
+class Halves(TrainerCallback):
+    """Changes the weights after their evaluation."""
+
+    def on_evaluate(self, args, state, control, model=None, **others):
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(0.5)
+
+
+def test_a_paused_state_with_other_weights_than_the_evaluated_ones_is_never_the_best_model(tmp_path):
+    s = pausing_study(f"{tmp_path}/s.db", at=(1,), epochs=3, metric="eval_loss", keep=1)
+    with warnings.catch_warnings(action="ignore"), s.ask() as trial:
+        trainer(tmp_path / "out", Halves(), HaltuneCallback(trial)).train()
+    assert s.trials[0].checkpoint is not None
+    assert s.best.checkpoint is None
+
+
 def test_a_trainer_that_keeps_its_best_by_another_metric_is_advised_of_this_studys(tmp_path):
     trial = FakeTrial("eval_mae")
     t = trainer(tmp_path, HaltuneCallback(trial), save_strategy="epoch", **BEST)
