@@ -298,7 +298,8 @@ class Session:
         self.log_ended()
 
         def asked(replica: Replica) -> dict[str, Any]:
-            found = answer(replica, self.budget, self._given.store.max_retries, self.monotonic)
+            given = self._given
+            found = answer(replica, self.budget, given.store.max_retries, given.max_failures, self.monotonic)
             if isinstance(found, Wait | Finish):
                 return {"finish" if isinstance(found, Finish) else "wait": found.reason}
             started.add((found.id, found.attempt))
