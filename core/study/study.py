@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haltune._utils.checks import check_counts, check_whole, python_number
 from haltune._utils.disk import StrPath
@@ -182,6 +182,11 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 warn(f"{text} To use them, choose another name= or file, which starts another study.", aloud=True)
             else:
                 _log.info("study %r uses its prior studies as they were when it was created", self.name)
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, number: Any) -> Any:
+            raise TypeError(f"A study has no item {number!r}. Its trials are a list: study.trials[{number!r}].")
 
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
