@@ -41,10 +41,16 @@ class _OfInstance:
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
-            return self
+            return self if owner is None or owner is self._owner else self._of(owner)
         if self._function is None:
             return getattr(super(self._owner, instance), self._name)
         return MethodType(self._function, instance)
+
+    def _of(self, subclass: type) -> _OfInstance:
+        """Return the hook of a user's subclass, whose name the error gives."""
+        hook = _OfInstance(self._function)
+        hook.__set_name__(subclass, self._name)
+        return hook
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         if self._function is not None and args and isinstance(args[0], self._owner):

@@ -409,7 +409,7 @@ class Reporter:
             self.warn_once(
                 "repeat",
                 f"Trial {self.trial.id} has already reported {self._at(self._last)}, so {self._at(epoch)} is ignored. "
-                f"If this fit starts again: {self.resume_hint}.",
+                f"Report once per {self.trial.unit}. If this fit starts again: {self.resume_hint}.",
             )
         return epoch > self._last
 

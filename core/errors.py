@@ -67,7 +67,7 @@ class RankLost(HaltuneError):
 
 
 class TrainingFailed(HaltuneError):
-    """The training raised before any trial succeeded, or too many times in a row; probably it has a bug."""
+    """Every trial fails or diverges, or too many failed in a row; probably the training has a bug."""
 
 
 class NoRoom(HaltuneError, OSError):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from haltune.errors import UnknownArgument, documented
@@ -30,6 +31,7 @@ _WARM_UP = "Study(..., min_epochs=5) sets the epochs before which no policy stop
 _SPACE = "the space comes first: Study({'lr': Float(1e-4, 1e-1)}, 'val_acc', max_epochs=30)"
 _KEPT = "haltune keeps the best model, study.best.checkpoint; Study(..., checkpoints=Checkpointing(keep=3)) keeps three"
 _SUGGEST = "define the space once, Study({'lr': Float(1e-4, 1e-1)}, ...), then read trial.config['lr']"
+_NAMED = "the space has the names: Study({'lr': Float(1e-4, 1e-1)}, ...)"
 _OPTIONS = "the options are one list: Choice(['relu', 'gelu'])"
 _CALLBACK = "from haltune.callbacks.lightning import HaltuneCallback; or from .keras, .transformers, .xgboost, ..."
 _WORKERS = (
@@ -54,7 +56,7 @@ ARGUMENTS: Rows = (
     ("Study Problem Policy", "direction mode metric objective", _GOAL),
     ("Study Problem", "directions goals objectives metrics", "goal=[Maximize('val_acc'), Minimize('latency_ms')]"),
     ("Study Problem", "epochs max_epoch n_epochs num_epochs max_t max_resource", "max_epochs="),
-    ("Policy", "epochs max_epoch n_epochs num_epochs max_t max_resource", _EPOCHS),
+    ("Policy", "max_epochs epochs max_epoch n_epochs num_epochs max_t max_resource", _EPOCHS),
     ("Study Problem", "min_steps min_tokens min_seconds", "min_epochs=, which counts in the study's unit"),
     ("Study Problem Policy HaltuneCallback", "n_warmup_steps grace_period start_from_epoch min_resource", _WARM_UP),
     ("Policy", "min_epochs", _WARM_UP),
@@ -91,7 +93,7 @@ ARGUMENTS: Rows = (
     ("Int", "step q", _STEP),
     ("Float Int", "base prior distribution sampling log_scale", "use log=True for a logarithmic scale"),
     ("Float Int", "min max min_value max_value lower upper", "the bounds are low and high: Float(1e-4, 1e-1)"),
-    ("Float Int Choice", "name", "the space has the names: Space({'lr': Float(1e-4, 1e-1)})"),
+    ("Float Int Choice", "name", _NAMED),
     ("Float Int Choice", "default", "use Study(..., start=[{...}]) or study.enqueue({...})"),
     ("Choice", "choices values categories items", _OPTIONS),
     ("Space", "*", "parameters are one dict: Space({'lr': Float(1e-4, 1e-1), 'width': Int(8, 64)})"),
@@ -231,22 +233,24 @@ class KnowsArguments:
         def __new__(cls, *args: Any, **named: Any) -> Any:
             if (args or named) and cls.__init__ is object.__init__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
-            check_count(cls, len(args))
+            check_count(cls, args)
             check_call(cls, named)
             return super().__new__(cls)
 
 
-def check_count(cls: Any, given: int) -> None:
+def check_count(cls: Any, given: Sequence[Any]) -> None:
     """Raise UnknownArgument if a class takes fewer arguments without a name, as in Choice("relu", "gelu")."""
     code = getattr(inspect.unwrap(cls.__init__), "__code__", None)
-    if code is None or code.co_flags & inspect.CO_VARARGS or given < code.co_argcount:
+    if code is None or code.co_flags & inspect.CO_VARARGS or len(given) < code.co_argcount:
         return
     most = code.co_argcount - 1
     by_name = [f"{name}=" for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]]
     hint = f"pass others by name, {', '.join(by_name)}" if by_name else "delete the others"
-    hint = _OPTIONS if cls.__name__ == "Choice" else hint
+    named = isinstance(given[0], str) and not isinstance(given[1], str)  # as in Keras Tuner's hp.Float("lr", ...)
+    if cls.__name__ in ("Float", "Int", "Choice"):
+        hint = _NAMED if named else _OPTIONS if cls.__name__ == "Choice" else hint
     values = f"{most} value{'s' * (most != 1)}"
-    raise UnknownArgument(f"{cls.__name__} takes {values} without a name, and you gave {given}: {hint}")
+    raise UnknownArgument(f"{cls.__name__} takes {values} without a name, and you gave {len(given)}: {hint}")
 
 
 def check_call(cls: Any, named: Mapping[str, Any]) -> None:
@@ -317,9 +321,13 @@ def missing_attribute(
 
 
 def explain_misreading(error: BaseException, config: dict[str, Any]) -> None:
-    """Add a note about configurations to an error of reading one."""
+    """Add a note to an error of reading a trial or its configuration, or of a class in place of a callback."""
     named = f"haltune: trial.config is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
     if isinstance(error, AttributeError) and error.obj is config:
         error.add_note(f"{named}: trial.config[{error.name!r}]" if error.name in config else named)
+    elif isinstance(error, AttributeError) and isinstance(error.obj, MappingProxyType) and error.name == "setdefault":
+        error.add_note("haltune: a class stands in callbacks=[...]. Write an instance, such as HaltuneCallback(trial)")
+    elif isinstance(error, TypeError) and "'method' object" in str(error):  # range(trial.epochs), epochs=trial.epochs
+        error.add_note("haltune: trial.epochs() yields the epochs, and trial.max_epochs is their number")
     elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in config:
         error.add_note(named)

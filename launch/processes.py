@@ -186,7 +186,8 @@ def run(
     Raises:
         InvalidInput: For invalid arguments.
         NotSupported: For a study in memory.
-        TrainingFailed: If the training raises before any trial succeeded, or max_failures times in a row.
+        TrainingFailed: If the training raises before any trial succeeded, or max_failures times in a row, or if all
+            trials diverge.
         KeyboardInterrupt: After a second Ctrl-C.
         SystemExit: After SIGTERM, with code 143, and SIGUSR1, 138.
 

@@ -108,6 +108,8 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
         hint = ". Give one of them, or the mean" if several else ""
         if isinstance(value, dict):
             hint = ". Give one of them"
+        elif value is None:
+            hint = ", as from a function without `return`"
         if why := no_real_number(value):
             described, hint = f"{why}, {described}", ""
         raise InvalidInput(f"{what} must be one number; got {described}{hint}") from None

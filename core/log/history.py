@@ -167,6 +167,12 @@ class History:
         return any(any(map(math.isfinite, self._trials[id].values)) for s in _RANKED for id in self._with[s])
 
     @property
+    def diverged(self) -> int:
+        """Return the number of trials that ended or paused with reports, but without a finite value."""
+        curves = [self._trials[id].values for s in _RANKED for id in self._with[s]]
+        return sum(len(values) > 0 and not any(map(math.isfinite, values)) for values in curves)
+
+    @property
     def reports(self) -> int:
         """Number of reports in the curves: 0, 1, or 2 for 2 and more."""
         found = 0

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from haltune._utils.arrays import Array
-from haltune.display import amount, counted, numeral, ordinal, plural
+from haltune.display import amount, numeral, ordinal, plural
 
 from .decisions import ASKED, CUT, FULL, WISH
 from .events import Status
@@ -182,9 +182,9 @@ class Comparisons:
         self._arrivals: dict[_Rung, _Arrivals] = {}
 
     def now(self, t: TrialRecord) -> str:
-        """Return a trial's rank and how many others continued: "11th of 11 at epoch 9; 7 others continued".
+        """Return a trial's rank and how many others continued: "11th best of 11 trials at epoch 9; 7 others continued".
 
-        If its first report came after the rung: "11th of 11 at epoch 9, counted at epoch 12". Return "" if the trial
+        If its first report came after the rung: "..., counted at epoch 12; ...". Return "" if the trial
         was not compared or trained in full, or its value there is not finite.
         """
         if (rung := self._rung(t)) is None:
@@ -196,7 +196,8 @@ class Comparisons:
         if self.history.problem.further:
             rank = _among(own, [v for id, v in found.costs.items() if id != t.id])[0]
         else:
-            rank = f"{ordinal(bisect(found.ranked, (*own, t.id)))} of {counted(len(found.costs))}"
+            place = bisect(found.ranked, (*own, t.id))
+            rank = f"{'' if place == 1 else f'{ordinal(place)} '}best of {plural(len(found.costs), 'trial')}"
         where = f"with a resource of {t.resource:g}" if t.partial else f"at {self._at(rung)}"
         late = rung.unit == "epochs" and not t.partial and found.epochs[t.id] - self._early > rung.level
         where += f", counted at {self._at(rung, found.epochs[t.id])}" if late else ""

@@ -114,7 +114,7 @@ class TrialRecord(KnowsAttributes):
         value = short(float(self.values[-1])) if len(self.values) else ""
         return facts(
             f"Trial {self.id}: {self.status}{end}",
-            [("last value", value), ("configuration", settings(self.config)), ("proposal", self.proposed),
+            [("last value", value), ("configuration", settings(self.config)), ("proposed", self.proposed),
              self.cut_because, ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 

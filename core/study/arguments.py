@@ -138,8 +138,10 @@ def _goal(given: Any, says: bool) -> Goal:
     if isinstance(given, str):
         goal = guessed_goal(given)
         if says and not follows():
-            which, other = ("larger", "Minimize") if goal.sign > 0 else ("smaller", "Maximize")
-            _log.info("A %s %s is better, judged by its name. If not, write %s(%r).", which, given, other, given)
+            does, opposite, other = ("maximizes", "minimize", "Minimize")
+            if goal.sign < 0:
+                does, opposite, other = ("minimizes", "maximize", "Maximize")
+            _log.info("haltune %s %s, because of its name. To %s it, pass %s(%r).", does, given, opposite, other, given)
         return goal
     if isinstance(given, Policy) or (isinstance(given, type) and issubclass(given, Policy)):
         raise InvalidInput(

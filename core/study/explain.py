@@ -89,7 +89,7 @@ def short_explanation(comparisons: Comparisons, trial: int, lost: Container[int]
         for name in problem.measured:
             found.add(name, f"{others[name]:.6g}")
     found.add("note", history.notes.get(trial, ""))
-    found.add("proposal", record.proposed)
+    found.add("proposed", record.proposed)
     found.add("continued as", record.resumed)
     for title, reason in comparisons.because(record):
         found.add(title, reason)

@@ -105,10 +105,14 @@ def none_finite(history: History, least: int = 3) -> str | None:
     if reported < least or any(np.isfinite(t.values).any() for t in history.trials):
         return None
     space = history.problem.space.parameters
-    rates = [name for name, p in space.items() if isinstance(p, Float) and _RATE.search(name)]
-    narrow = f"lower the upper bound of {rates[0]!r}, {space[rates[0]]!r}" if rates else "narrow the space"
+    narrow = "narrow the space"
+    if rates := [name for name, p in space.items() if isinstance(p, Float) and _RATE.search(name)]:
+        tried = [t.config[rates[0]] for t in history.trials if len(t.values) and rates[0] in t.config]
+        lowest = f" (the lowest tried: {short(min(tried))})" if tried else ""
+        narrow = f"lower the upper bound of {rates[0]!r}, {space[rates[0]]!r}{lowest}"
+    which = f"in all {reported} trials" if reported > 1 else "in the only trial"
     return (
-        f"{history.problem.goal.metric} was NaN or infinite in all {reported} trials, so haltune cannot compare them. "
+        f"{history.problem.goal.metric} was NaN or infinite {which}, so haltune cannot compare trials. "
         f"Check the data and the loss for NaN, clip the gradients, or {narrow}."
     )
 

@@ -29,7 +29,7 @@ from haltune._utils.checks import number
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
 from haltune.display import several_of
-from haltune.errors import InvalidInput, NotSupported, StoreError
+from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.folds import FOLD
@@ -45,7 +45,7 @@ from .session import Session
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
-_REFUSED: WeakKeyDictionary[Session, set[int]] = WeakKeyDictionary()  # study -> trials in which NotSupported was raised
+_REFUSED: WeakKeyDictionary[Session, set[int]] = WeakKeyDictionary()  # study -> trials in which the program was refused
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
 # mark of a model -> trials and their folds, which have trained it; none: of the weights with which trials start
@@ -738,9 +738,9 @@ class Port(Attempt):
         """Record that training failed, with the traceback. `with trial:` does this; a second call does nothing.
 
         Args:
-            error: The exception; or a Failure, if only its text is known. After a StoreError, or a NotSupported of
-                the program, the trial is interrupted: its configuration did not fail, and is offered again. It fails
-                if the program is refused in it a second time.
+            error: The exception; or a Failure, if only its text is known. After a StoreError, a NotSupported, or
+                another error of haltune's before any trial has succeeded, the trial is interrupted: the program is
+                wrong, not its configuration, which is offered again. It fails if this happens a second time.
 
         Raises:
             InvalidInput: If `error` is not an exception.
@@ -753,7 +753,8 @@ class Port(Attempt):
             'ValueError: the data is gone'
         """
         refused = _REFUSED.setdefault(self._session, set())
-        first = isinstance(error, NotSupported) and self.id not in refused
+        early = isinstance(error, HaltuneError) and not isinstance(error, RankLost) and not self.history.any_success
+        first = (early or isinstance(error, NotSupported)) and self.id not in refused
         if first:
             refused.add(self.id)
         if first or isinstance(error, StoreError):

@@ -12,7 +12,7 @@ from haltune._utils.process import surely_gone
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import clipped, plural, settings
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, TrainingFailed
 from haltune.log import events as ev
 from haltune.log.decisions import ENQUEUED, Finish, Move, Resume, Start, Wait
 from haltune.log.events import Status, plain
@@ -29,6 +29,9 @@ from .attempt import Attempt, Decides, Log, MonotonicClock
 from .messages import none_finite
 from .replica import PRICE, Replica
 
+# times max_failures: trials that may diverge before any has a finite value. Where half of a space diverges, ten do so
+# by chance once in 1,000 searches; if the data or the loss has NaN, all do
+DIVERGED = 2
 WORTH = 0.05  # seconds; if the last decision took less, a claim costs more than to decide twice
 TERM = 60.0  # seconds that a claim lasts, or five times the last decision
 
@@ -72,14 +75,17 @@ def claimed(replica: Replica) -> Iterator[None]:
 Taken = tuple[int, int]  # a trial and its attempt, as appended for this worker
 
 
-def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicClock) -> TrialRecord | Wait | Finish:
+def answer(
+    replica: Replica, budget: Budget, max_retries: int, max_failures: int, clock: MonotonicClock
+) -> TrialRecord | Wait | Finish:
     """Return a trial that this worker now holds, or why there is none.
 
     Lost workers, a new scale and a new budget are logged first. An interrupted trial comes before the policy's
     proposals.
 
     Raises Conflict, and must be called again, if another worker appended a move, or if this one lost its trial because
-    it slept after the append; Elsewhere while another worker decides; InvalidInput for an invalid move.
+    it slept after the append; Elsewhere while another worker decides; InvalidInput for an invalid move; TrainingFailed
+    if all trials diverge.
     """
     if not replica.history.reports:  # until the first report another program may create the study again
         replica.need_own()
@@ -96,6 +102,7 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
     history = replica.history
     if (over := outcome(replica, budget)).over:
         return Finish(over.reason)
+    _need_finite(replica, history, max_failures)
     if budget.cost is not None:
         _heed_costs(replica, history, budget.cost)
     full = _full(replica, history, budget)
@@ -122,6 +129,24 @@ def answer(replica: Replica, budget: Budget, max_retries: int, clock: MonotonicC
     if record.attempt != found[1] or record.status is not Status.RUNNING:
         raise Conflict
     return record
+
+
+def _need_finite(replica: Replica, history: History, max_failures: int) -> None:
+    """Raise TrainingFailed if many trials have ended and none ever had a finite value.
+
+    If the program is started again, perhaps after a repair, each further trial of this kind ends it again.
+    """
+    if history.any_success:
+        return
+    diverged = history.diverged
+    if replica.diverged is None:
+        replica.diverged = diverged
+    why = none_finite(history, 1)
+    if why is not None and diverged > replica.diverged and diverged >= DIVERGED * max_failures:
+        raise TrainingFailed(
+            f"{why} Then start the program again: the search continues. If such values are to be expected, pass a "
+            f"larger max_failures= than {max_failures}."
+        )
 
 
 def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken | Wait | Finish:

@@ -305,6 +305,7 @@ class Replica(Copy):
         _of_this_process.add(self)
         self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
         self.price = _price_of_worker()  # of this process for an hour; None: that of the budget
+        self.diverged: int | None = None  # trials that had diverged when this process asked first
         self._change_space()
 
     def sync(self) -> History:

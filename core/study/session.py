@@ -298,7 +298,8 @@ class Session:
         self.log_ended()
 
         def asked(replica: Replica) -> dict[str, Any]:
-            found = answer(replica, self.budget, self._given.store.max_retries, self.monotonic)
+            given = self._given
+            found = answer(replica, self.budget, given.store.max_retries, given.max_failures, self.monotonic)
             if isinstance(found, Wait | Finish):
                 return {"finish" if isinstance(found, Finish) else "wait": found.reason}
             started.add((found.id, found.attempt))
@@ -694,6 +695,7 @@ def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Fai
 
 
 _SILENT = "ended without one report"
+_ANOTHER = "The next start of this program continues with another trial."
 
 
 def _derived(attempt: Attempt, horizon: int | None) -> Status:
@@ -745,7 +747,7 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
             "study file, or let it report to haltune.current_trial()."
         )
         if not history.any_success or history.failures_in_a_row >= max_failures:
-            raise InvalidInput(text)
+            raise InvalidInput(f"{text} {_ANOTHER}")
         _log.warning(text)
     elif attempt.ended is Status.COMPLETED:
         _doubt(replica, record, one_epoch=attempt.patient)  # a callback knows how long its fit should be
@@ -808,8 +810,10 @@ def _not_tolerated(history: History, attempt: Attempt, max_failures: int) -> str
             return None
         return f"{plural(short, 'trial')} ran out of memory and none has succeeded. Make the models or batches smaller."
     if not history.any_success:
-        return f"Trial {attempt.id} failed and none has succeeded yet. The training code may have a bug."
-    return f"{plural(failures, 'trial')} failed in a row (max_failures)." if failures >= max_failures else None
+        return f"Trial {attempt.id} failed and none has succeeded yet. The training code may have a bug. {_ANOTHER}"
+    return (
+        f"{plural(failures, 'trial')} failed in a row (max_failures). {_ANOTHER}" if failures >= max_failures else None
+    )
 
 
 def _log_tolerated(attempt: Attempt, error: BaseException) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haltune._utils.checks import check_counts, check_whole, python_number
 from haltune._utils.disk import StrPath
@@ -88,7 +88,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             The study records what it takes from them when it is created. Default: none.
         checkpoints: The folder of the checkpoints, or Checkpointing(folder, keep=3, disk_quota="20GB"), which also sets
             how many are kept. Default: None, next to the store's file; the model of the best trial is kept.
-        max_failures: Number of trials that may fail in a row before the last exception is raised. Default: 5.
+        max_failures: Number of trials that may fail in a row before the last exception is raised. Twice as many may
+            diverge (NaN or infinite from the first report) before any has a finite value. Default: 5.
         verbose: How much is logged to "haltune": 0 nothing; 1 a line when a trial pauses or ends; 2 also when it
             starts, each report's decision, and reasons. If your program does not configure logging, the lines go to
             stderr. Default: 1.
@@ -182,6 +183,11 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             else:
                 _log.info("study %r uses its prior studies as they were when it was created", self.name)
 
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, number: Any) -> Any:
+            raise TypeError(f"A study has no item {number!r}. Its trials are a list: study.trials[{number!r}].")
+
     def __iter__(self) -> Iterator[Trial]:
         pause, longest = _PAUSES
         self.session.need_outside()
@@ -217,6 +223,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
         Raises:
             InvalidInput: If neither the policy nor a budget would ever end the search.
+            TrainingFailed: If all trials diverge; see `max_failures`.
             StoreError: If the log cannot be read or written for longer than `patience`.
 
         Example:
@@ -255,6 +262,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             InvalidInput: If `train` is not a function, or neither returns a value nor reports.
             NotSupported: For several workers and a study in memory.
             Exception: The exception of `train`, if no trial has succeeded yet or max_failures trials failed in a row.
+            TrainingFailed: If all trials diverge; see `max_failures`.
 
         Example:
             >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), seed=0, budget="4 trials")

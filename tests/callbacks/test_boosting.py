@@ -479,6 +479,13 @@ def test_a_mistake_is_raised_as_the_trial_ends(lib):
     assert "holds two HaltuneCallbacks" in told(*(lib.told(FakeTrial()) for _ in range(2)))
 
 
+@pytest.mark.parametrize("lib", ["lightgbm"], indirect=True)
+def test_lightgbms_error_about_a_class_in_place_of_a_callback_gets_a_note(lib):
+    with pytest.raises(AttributeError) as caught, pausing_study(metric=lib.monitor).ask():
+        lib.train(lib.callback)
+    assert "haltune: a class stands in callbacks=[...]. Write an instance" in caught.value.__notes__[0]
+
+
 @catboost_alone
 @pytest.mark.parametrize(("rounds", "said"), [(2, r"continues a snapshot of 2, of another"), (4, "in no round")])
 def test_a_snapshot_that_trials_share_is_refused(lib, rounds, said):

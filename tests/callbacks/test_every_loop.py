@@ -227,6 +227,9 @@ def test_the_class_in_place_of_a_callback_says_what_to_write(lib):
     else:
         with pytest.raises(Exception, match=r"HaltuneCallback is a class.* Write HaltuneCallback\(trial\)"):
             lib.train(lib.callback)
+        mine = type("Mine", (lib.callback,), {})
+        with pytest.raises(Exception, match=r"Mine is a class.* Write Mine\(trial\)"):
+            lib.train(mine)
 
 
 @pytest.mark.parametrize("lib", [name for name in FITS if name not in ("catboost", "lightning")], indirect=True)

@@ -435,7 +435,7 @@ def test_explain_is_short_first_and_whole_on_demand_and_knows_the_best(ranked):
     assert short == haltune("explain", ranked, 1)
     assert short.splitlines()[0] == "trial 1: trained in full"
     assert "acc            0.6, after epoch 4" in short
-    assert re.search(r"proposal +drawn at random", short)
+    assert re.search(r"proposed +drawn at random", short)
     assert "epoch 2" not in short
     assert "ended because  ValueError: no" in haltune("explain", ranked, 3)
     whole = haltune("explain", ranked, "best", "--all")

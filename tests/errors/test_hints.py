@@ -19,7 +19,7 @@ from haltune.callbacks.lightning import HaltuneCallback
 from haltune.errors import InvalidInput, UnknownArgument, installing
 from haltune.hints import ARGUMENTS, ATTRIBUTES
 from haltune.log.records import Best, TrialRecord
-from haltune.policies import RandomSearch
+from haltune.policies import Hyperband, RandomSearch
 
 ROOT = Path(__file__).parents[1]
 X = {"x": Float(0.0, 1.0)}
@@ -41,6 +41,9 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Int(1, 10, step=2), r"Int has no argument step=: there are no steps. Choice\("),  # type: ignore[call-arg]
     (lambda: Choice(categories=["a", "b"]), r"one list: Choice\(\["),  # type: ignore[call-arg]
     (lambda: Choice("a", "b"), r"you gave 2: the options are one list: Choice\(\["),  # type: ignore[call-arg]
+    (lambda: Choice("act", ["a", "b"]), r"you gave 2: the space has the names: Study\(\{'lr'"),  # type: ignore[call-arg]
+    (lambda: Float("lr", 1e-4, 1e-1), r"you gave 3: the space has the names"),  # type: ignore[call-arg, arg-type]
+    (lambda: Hyperband(max_epochs=9), "max_epochs=30 belongs to the study"),  # type: ignore[call-arg]
     (lambda: Float(0.0, 1.0, 0.1), "Float takes 2 values without a name, and you gave 3: pass others by name, log="),  # type: ignore[call-arg]
     (lambda: Study(X, "acc", max_epoch=3), "Study has no argument max_epoch=: use max_epochs="),  # type: ignore[call-overload]
     (lambda: ended().optimize(lambda trial: 0.5, n_jobs=4), r"workers=4 .* 'search.db'.*not in a notebook's cell"),  # type: ignore[call-arg]

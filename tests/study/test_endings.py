@@ -11,8 +11,8 @@ import pytest
 from clocked import World
 from whims import PAUSE
 
-from haltune import Action
-from haltune.errors import HaltuneWarning, InvalidInput, StoreError
+from haltune import Action, Float
+from haltune.errors import HaltuneError, HaltuneWarning, InvalidInput, StoreError
 from haltune.log.events import Ended, Reported, Resumed, Status
 
 
@@ -29,7 +29,44 @@ def test_an_exception_is_recorded_with_its_traceback_and_raised_while_none_has_s
     assert (ended.status, ended.error) == (Status.FAILED, "ZeroDivisionError: division by zero")
     assert "1 / 0" in ended.traceback
     assert __file__ in ended.traceback
-    assert "none has succeeded yet. The training code may have a bug" in caught.value.__notes__[0]
+    assert caught.value.__notes__ == [
+        "haltune: Trial 0 failed and none has succeeded yet. The training code may have a bug. The next start of this "
+        "program continues with another trial."
+    ]
+
+
+def an_unknown_argument(trial: Any) -> None:
+    trial.report(0.1, loss=0.3)
+
+
+def a_wrong_value(trial: Any) -> None:
+    trial.report("good")
+
+
+def a_space_without_width(trial: Any) -> None:
+    Float(2.0, 1.0)
+
+
+@pytest.mark.parametrize("mistake", [an_unknown_argument, a_wrong_value, a_space_without_width])
+def test_a_mistake_that_haltune_refuses_says_that_the_trial_is_offered_again(
+    world: World, mistake: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(HaltuneError), world.ask() as first:
+        mistake(first)
+    assert world.study.trials[0].status is Status.INTERRUPTED
+    assert "Trial 0 was interrupted. The next ask, or the next start of this program, trains it from" in caplog.text
+    again = world.ask()
+    assert (again.id, again.attempt, again.config) == (0, 2, first.config)
+    with pytest.raises(HaltuneError), again:  # a program that handles it does not search for ever
+        mistake(again)
+    assert world.study.trials[0].status is Status.FAILED
+
+
+def test_such_a_mistake_of_one_configuration_fails_it_once_another_has_succeeded(world: World) -> None:
+    world.succeed()
+    with world.ask() as trial:
+        trial.report(0.1, 1e6)
+    assert world.study.trials[1].status is Status.FAILED
 
 
 def test_a_trial_without_a_finite_value_is_no_success(world: World) -> None:
@@ -62,7 +99,9 @@ def test_after_a_success_the_search_continues_until_too_many_fail_in_a_row(caplo
     assert caplog.text.count("the search continues: ValueError: unlucky") == 4
     with pytest.raises(ValueError, match="unlucky") as caught, world.ask():
         raise ValueError("unlucky")
-    assert caught.value.__notes__ == ["haltune: 3 trials failed in a row (max_failures)."]
+    assert caught.value.__notes__ == [
+        "haltune: 3 trials failed in a row (max_failures). The next start of this program continues with another trial."
+    ]
     assert [t.status for t in world.study.trials].count(Status.FAILED) == 5
 
 
@@ -102,7 +141,9 @@ def test_breaking_out_of_the_loop_gives_the_trial_back(world: World) -> None:
 
 
 def test_a_trial_that_ends_without_a_report_says_how_to_report(world: World) -> None:
-    with pytest.raises(InvalidInput, match=r"Trial 0 ended without one report.*trial.report.*HaltuneCallback"):
+    with pytest.raises(
+        InvalidInput, match=r"Trial 0 ended without one report.*trial.report.*HaltuneCallback.*another trial"
+    ):
         for trial in world.study:
             assert trial.config
     assert world.study.trials[0].status is Status.FAILED

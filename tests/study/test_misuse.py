@@ -176,7 +176,7 @@ def test_a_function_that_reports_nothing_gets_advice(came_to: Any, answer: str) 
     one = Study(X, "acc", budget="5 trials")
     with pytest.raises(InvalidInput, match=answer):
         one.optimize(lambda trial: came_to)
-    assert [t.status for t in one.trials] == ["failed"]
+    assert [t.status for t in one.trials] == ["interrupted"]
 
 
 # -- loops -----------------------------------------------------------------------------------------
@@ -388,3 +388,22 @@ def test_a_search_in_which_every_value_is_nan_says_what_to_do_from_the_third_tri
     assert re.search(r"study\.best is None: val_loss was " + does.format(5), caplog.text)
     with pytest.raises(InvalidInput, match=does.format(5)):
         _ = study.best_value
+
+
+# -- objects of haltune that Python itself refuses --------
+
+
+def test_a_range_over_the_method_epochs_gets_a_note_with_the_number() -> None:
+    with pytest.raises(TypeError) as caught, study().ask() as trial:  # type: ignore[union-attr]
+        range(trial.epochs)  # type: ignore[arg-type]
+    assert "trial.max_epochs is their number" in caught.value.__notes__[0]
+
+
+def test_an_item_of_a_study_is_one_of_its_trials() -> None:
+    with pytest.raises(TypeError, match=r"study\.trials\[0\]"):
+        study()[0]  # type: ignore[index]
+
+
+def test_a_report_of_nothing_names_the_usual_cause() -> None:
+    with pytest.raises(InvalidInput, match="got None, as from a function without `return`"):
+        begun(study()).report(None)  # type: ignore[arg-type]

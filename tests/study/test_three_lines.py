@@ -34,7 +34,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
         Study(X, Minimize("val_loss"), max_epochs=3)
         Study(X, "val_loss", max_epochs=3, verbose=0)
     (said,) = (r.getMessage() for r in caplog.records)
-    assert "If not, write Maximize('val_loss')" in said
+    assert "To maximize it, pass Maximize('val_loss')" in said
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_a_missing_metric_raises_the_same_on_every_rank(ran):
 def test_a_metric_that_rank_0_never_sees_raises_the_same_on_every_rank(ddp):
     first, second = ddp.told("only_there")
     assert first == second
-    assert (first[0], first[2]) == ("InvalidInput", "failed")
+    assert (first[0], first[2]) == ("InvalidInput", "interrupted")
 
 
 def test_a_save_that_fails_on_rank_0_leaves_no_rank_waiting(ddp):
