@@ -127,7 +127,7 @@ bench:
 # which numbers of the pages still come out so: benchmarks/README.md
 claims:
 	$(call environment,bench)
-	@$(PY) benchmarks/claims.py $(ARGS)
+	@$(PY) benchmarks/claims.py --jobs $(JOBS) $(ARGS)
 
 dist:
 	$(call environment,dev)

@@ -1,6 +1,6 @@
 """Check the measured numbers on the pages with the commands that print them.
 
-    python benchmarks/claims.py [ID ...] [--within 60] [--data FOLDER] [--write]
+    python benchmarks/claims.py [ID ...] [--within 60] [--jobs 2] [--data FOLDER] [--write]
 
 claims.toml in this folder lists the claims: the sentence and its page, the command, and for each number its pattern in
 the output and the allowed deviation. Without ids the script runs the claims that take at most --within seconds. With
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,7 @@ def main(arguments: Sequence[str] | None = None, path: Path = CLAIMS, console: C
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("ids", nargs="*", metavar="ID", help="those alone, however long they take")
     parser.add_argument("--within", type=float, default=60.0, help="seconds that a claim may take")
+    parser.add_argument("--jobs", type=int, default=1, help="commands at a time")
     parser.add_argument("--data", type=Path, help="folder of the recorded runs; default: HALTUNE_DATA")
     parser.add_argument("--write", action="store_true", help="write the table of README.md, and run nothing")
     args = parser.parse_args(arguments)
@@ -194,12 +196,11 @@ def main(arguments: Sequence[str] | None = None, path: Path = CLAIMS, console: C
     chosen = [claim for claim in claims if (claim.id in args.ids if args.ids else claim.seconds <= args.within)]
     shown = Table("claim", "number", "says", "found", "", title=f"{len(chosen)} of {len(claims)} claims")
     ends: list[str] = []
-    for claim in chosen:
-        with console.status(claim.command):
-            rows = list(tried(claim))
-        for name, *cells, came in rows:
-            shown.add_row(claim.id, name, *cells, came, style=None if came == "holds" else "bold")
-            ends.append(came)
+    with console.status(f"{len(chosen)} commands"), ThreadPoolExecutor(args.jobs) as pool:
+        for claim, rows in zip(chosen, pool.map(lambda claim: [*tried(claim)], chosen), strict=True):
+            for name, *cells, came in rows:
+                shown.add_row(claim.id, name, *cells, came, style=None if came == "holds" else "bold")
+                ends.append(came)
     console.print(shown, markup=False)
     console.print(", ".join(f"{ends.count(end)} {end}" for end in dict.fromkeys(ends)))
     return int(bool({"moved", "failed"} & set(ends)))

@@ -1,6 +1,7 @@
 """Figure 3 of BO-BOS (Dai et al. 2019): a linear policy for MuJoCo's swimmer, best return by steps in the environment.
 
     python benchmarks/papers/bobos_swimmer.py [--seeds 3] [--trainings 16] [--methods NAME ...] [--keep FILE] [--svg]
+    python benchmarks/papers/bobos_swimmer.py --curves 60
 
 The state has 8 numbers, an action 2, a policy is a matrix of 16 in [-1, 1] (the paper names no range). A trial is
 five episodes of 1,000 steps side by side, each from a start of its own, an epoch 1,000 / N of their steps, and its
@@ -10,8 +11,10 @@ of the five episodes.
 
 Methods: BO-BOS as the paper sets it (K1 = 100 / 0.95^(t-1)) with N = 50 and gamma = 0.9, 0.75 and 1, and with
 N = 100 and gamma = 0.9; GP-UCB with gamma = 0.9 and 1; Hyperband, random search and BO-BOS as it comes, with N = 50
-and gamma = 0.9. Needed, and no part of haltune's own environment: pip install 'gymnasium[mujoco]' (its XML, MuJoCo's
-wheels). Steps are those of Swimmer-v5, taken without its Python. A seed takes about three minutes.
+and gamma = 0.9. --curves: figure 11 in numbers, for so many random policies the shape of their curves by gamma, and how
+far off the paper's exponential decay predicts the ends. Needed, and no part of haltune's own environment:
+pip install 'gymnasium[mujoco]' (its XML, MuJoCo's wheels). Steps are those of Swimmer-v5, taken without its Python. A
+seed takes about three minutes.
 """
 
 import os
@@ -22,6 +25,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ from paired import differences
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.log.policy import Policy
+from haltune.models.curves import conditional_paths
 from haltune.policies import BOBOS, GPUCB, Hyperband, RandomSearch
 
 STEPS, EPISODES, PART = 1_000, 5, 10  # steps are kept in parts of so many
@@ -134,6 +139,28 @@ def search(method: Method, seed: int, trainings: int, swum: Trainings) -> Run:
     return run
 
 
+def shapes(count: int) -> None:
+    """Print the share of a curve's rise in the first half of the epochs, and the error of its predicted end."""
+    configs, rewards = SPACE.sample(count, np.random.default_rng(0)), swims(0)
+    parts = np.array([[*islice(rewards(config), STEPS // PART)] for config in configs])  # (count, parts, episodes)
+    gained = parts.reshape(count, 50, -1, EPISODES).sum(axis=2)
+    found = {}
+    for gamma in (0.9, 0.75, 1.0):
+        weights = gamma ** np.arange(50)
+        shares = np.clip(gained * 50 / (TOP * STEPS), 0.0, 1.0).mean(axis=2) * weights / weights.sum()
+        curves = np.cumsum(shares, axis=1)
+        rise = (curves[:, 24] - curves[:, 0]) / np.maximum(curves[:, -1] - curves[:, 0], 1e-9)
+        paths = [conditional_paths(1 - curve[:8], 50, 500, np.random.default_rng(1)).values for curve in curves]
+        off = np.abs([1 - path[-1].mean() - curve[-1] for path, curve in zip(paths, curves, strict=True)])
+        found[f"gamma {gamma:g}"] = np.column_stack([rise, off])
+    print(
+        f"{count} random policies: share of the rise in the first half, and error of the end predicted after 8 epochs"
+    )
+    for name, values in found.items():
+        print(row(name, values))
+    differences(found, "gamma 0.9", ["rise", "error"])
+
+
 def report(runs: dict[str, list[Run]], trainings: int) -> None:
     """Print the table, and what the first method has more than the others, seed by seed."""
     total, base = trainings * STEPS * EPISODES, next(iter(runs))
@@ -169,12 +196,17 @@ def draw(runs: dict[str, list[Run]], trainings: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given = parser(__doc__, seeds=3, trainings=16, methods=METHODS).parse_args(arguments)
+    options = parser(__doc__, seeds=3, trainings=16, methods=METHODS)
+    options.add_argument("--curves", type=int, help="random policies: their curves alone, no search")
+    given = options.parse_args(arguments)
     try:
         import gymnasium  # noqa: F401
         import mujoco  # noqa: F401
     except ImportError:
         sys.exit("MuJoCo and its swimmer are needed: pip install 'gymnasium[mujoco]'")
+    if given.curves:
+        shapes(given.curves)
+        return
 
     def found(name: str, seed: int, swum: Trainings) -> dict[str, Any]:
         return asdict(search(METHODS[name], seed, given.trainings, swum))

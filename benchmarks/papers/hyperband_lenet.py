@@ -1,6 +1,7 @@
 """Figure 4 of Hyperband (Li et al. 2018): each bracket alone, Hyperband and random search on LeNet, R = 81.
 
-    python benchmarks/papers/hyperband_lenet.py [--seeds 10] [--budget 18] [--keep FILE] [--svg] [--full --data FOLDER]
+    python benchmarks/papers/hyperband_lenet.py [--seeds 10] [--budget 18] [--method NAME ...] [--keep FILE] [--svg]
+        [--full --data FOLDER]
 
 Learning rate, batch size and k1 <= k2 kernels, as in the paper's table 2. Every epoch of haltune is a unit of 100
 images (the paper: an epoch of 50,000), so a full training shows 8,100; the learning rate goes to 1 instead of 0.1,
@@ -40,6 +41,7 @@ from haltune.policies import Hyperband, RandomSearch
 R = 81
 BAND, RANDOM = "Hyperband", "random search, s = 0"
 BRACKETS = {f"bracket s = {s}": s for s in (4, 3, 2, 1)}
+METHODS = (*BRACKETS, BAND, RANDOM)
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,12 @@ def tested(digits: Digits, net: torch.nn.Module) -> float:
     return digits.wrong(net, digits.train + digits.held_out, None)
 
 
-def searches(seed: int, data: Path | None, budget: float) -> dict[str, Any]:
-    """Every method's Run, as a dictionary."""
+def searches(seed: int, methods: Sequence[str], data: Path | None, budget: float) -> dict[str, Any]:
+    """The Run of each method, as a dictionary."""
     torch.set_num_threads(1)  # the networks are tiny: more threads only wait for each other
     digits = small() if data is None else mnist(data)
     runs = {}
-    for name in (*BRACKETS, BAND, RANDOM):
+    for name in methods:
         runs[name] = search(name, seed, digits, data is not None, round(R * budget))
     print(f"seed {seed}: {sum(r.seconds for r in runs.values()):.0f} s", file=sys.stderr, flush=True)
     return {name: asdict(run) for name, run in runs.items()}
@@ -109,18 +111,19 @@ def searches(seed: int, data: Path | None, budget: float) -> dict[str, Any]:
 
 def report(every: Sequence[dict[str, Run]], budget: float, page: Path | None, svg: bool) -> None:
     """Print tables, the comparison with Hyperband, and write the figures if asked."""
-    runs = {name: [in_multiples(of[name].progress, R) for of in every] for name in (*BRACKETS, BAND, RANDOM)}
+    runs = {name: [in_multiples(of[name].progress, R) for of in every] for name in every[0]}
     marks = sorted({m for m in (1, 2, 5, 10, 15, 20, 40) if m < budget} | {budget})
     for measure in ("validation", "test"):
         print(table(runs, marks, "R", measure) + "\n")
         ends = {name: float(mean_of(of, np.array([budget]), measure)[0][0]) for name, of in runs.items()}
-        best = min(BRACKETS, key=ends.__getitem__)
-        print(
-            f"at the end: {BAND} {100 * ends[BAND]:.2f}%, the best bracket ({best}) {100 * ends[best]:.2f}%, "
-            f"random search {100 * ends[RANDOM]:.2f}%\n"
-        )
+        if set(ends) == set(METHODS):
+            best = min(BRACKETS, key=ends.__getitem__)
+            print(
+                f"at the end: {BAND} {100 * ends[BAND]:.2f}%, the best bracket ({best}) {100 * ends[best]:.2f}%, "
+                f"random search {100 * ends[RANDOM]:.2f}%\n"
+            )
     print(f"{'a search':26s}{'trials':>8s}{'resumed':>9s}{'CPU s':>8s}")
-    for name in (*BRACKETS, BAND, RANDOM):
+    for name in runs:
         counts = np.mean([(of[name].trials, of[name].resumed, of[name].seconds) for of in every], axis=0)
         print(f"{name:26s}{counts[0]:8.0f}{counts[1]:9.0f}{counts[2]:8.0f}")
     title, axis = f"LeNet on digits, R = {R}, {len(every)} seeds", "units trained, in multiples of R"
@@ -140,6 +143,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = command_line(__doc__, 10, "mnist_10k.npz")
     parser.add_argument("--budget", type=float, default=18, help="of each method, in multiples of R units")
+    parser.add_argument("--method", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--full", action="store_true", help="MNIST instead of the small digits")
     parser.add_argument("--figure", type=Path, help="page to draw, an .html file")
     return parser.parse_args(arguments)
@@ -149,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parsed(arguments)
     print(Hyperband(R, schedule="table1").table())
     data = data_file(given.data, "mnist_10k.npz").parent if given.full else None
-    found = kept(given, given.seeds, lambda seed: searches(seed, data, given.budget))
+    found = kept(given, given.seeds, lambda seed: searches(seed, given.method, data, given.budget))
     every = [{name: Run.of(run) for name, run in of.items()} for of in found]
     report(every, given.budget, given.figure, given.svg)
 
