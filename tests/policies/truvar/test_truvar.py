@@ -310,7 +310,7 @@ def test_exact_values_equal_to_the_threshold_stay_undecided(make):
 def test_a_training_that_fails_does_not_reach_any_threshold(kernel, threshold):
     noise = 1e-4 if isinstance(kernel, Kernel) else None
     study = Study(PROBLEM, TruVaR(threshold=threshold, kernel=kernel, noise=noise, grid=SIDE), seed=1,
-                  budget=Budget(trials=40))  # fmt: skip
+                  budget=Budget(trials=40), max_failures=40)  # fmt: skip
     for trial in study:
         trial.report(math.nan)
         trial.finish()
