@@ -24,7 +24,8 @@ def program(path: Path) -> list[str]:
     """Its blocks of code, in their order."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
-        return ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        cells = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        return [re.sub(r"^( *)%.*", r"\1pass", cell, flags=re.MULTILINE) for cell in cells]  # %pip installs
     if path.suffix == ".md":
         return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     return [text]

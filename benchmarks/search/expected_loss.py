@@ -100,7 +100,7 @@ def main() -> None:
     data = Path(args.data or ".")
     if not (data / "training_curves.npz").is_file():
         sys.exit(f"{data}/training_curves.npz is missing: name its folder by --data DIR or HALTUNE_DATA.")
-    curves = [errors for errors in tasks(data).values() if errors.shape[1] >= 45]
+    curves = [errors for errors, _ in tasks(data).values() if errors.shape[1] >= 45]
     rng, found = np.random.default_rng(args.seed), {}
     for nth in range(args.curves):
         errors = curves[nth % len(curves)]
