@@ -101,6 +101,7 @@ class Training:
     def __init__(self, begins: Callable[[Any, set[int]], None]) -> None:
         self._begins, self._counts = begins, False
         self.made = 0  # steps
+        self.reported = self.changes = False  # whether new weights come after a report
         self._of: WeakKeyDictionary[Any, list[_Weights]] = WeakKeyDictionary()  # of optimizers
         self._all: list[_Weights] = []
         self._over, self._outer = False, _training.get()  # of a trial around this one
@@ -122,7 +123,8 @@ class Training:
                     of.own, of.start = True, Marks.of(of.now)
 
     def looks_again(self) -> None:
-        """Look at all optimizers once more at their next step: a program may thaw weights, or add some."""
+        """Look at all optimizers once more after a report: a program may thaw weights, or add some."""
+        self.reported = True
         self._of.clear()
 
     def _noted(self, optimizer: Any) -> list[_Weights]:
@@ -134,6 +136,7 @@ class Training:
         new = [w for w in weights if id(w) not in known]
         of = _Weights([*map(ref, new)], Marks.of(new), self._counts)
         self._begins(optimizer, {of.start.together, *of.start.each} - {0})
+        self.changes |= self.reported and bool(new)
         added = [of] if new else []
         self._all += added
         return [*held.values(), *added]

@@ -38,6 +38,7 @@ from .session import Session
 T = TypeVar("T")
 _BETWEEN = ".fold"  # suffix of a checkpoint between two folds, which has no model but the process's random state
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, tuple[int, int]]] = WeakKeyDictionary()  # -> trial and fold
+_KEEPS: WeakKeyDictionary[Session, bool] = WeakKeyDictionary()  # study -> it trains no new weights after a report
 
 
 @dataclass
@@ -82,6 +83,7 @@ class Trial(Port, KnowsAttributes):
     _refusal: NotSupported | None = None  # of what its optimizer was about to train
     _training: updates.Training | None = None  # what torch's optimizers train in the block of the trial
     _begun_with: frozenset[int] = frozenset()  # the marks of the weights with which they began in this attempt
+    _doubted: str | None = None  # the first optimizer of a resumed trial, if no optimizer began with weights of it
     _trains: _Model | None = None  # the model of the last report, if its loop is a plain one and that is known
     _folds_over = False  # all folds that this process is to train have ended
 
@@ -221,6 +223,7 @@ class Trial(Port, KnowsAttributes):
             raise self._refusal
         self._counts_updates()
         self._sign_weights(each=False)  # the program may save them now, and load them in another trial
+        self._doubt_weights()
         if self._training is not None:
             self._training.looks_again()
         early, self._early = self._early, None
@@ -515,6 +518,7 @@ class Trial(Port, KnowsAttributes):
             return  # what it trains after its own training is not counted
         signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
         if trial.id in signers:
+            self._doubted = None
             if self.attempt > 1 and not self.epoch and self._checkpoint is None and trial is self:
                 raise NotSupported(
                     f"Trial {self.id} starts from its beginning, because it has saved no state, but this fit continues "
@@ -526,7 +530,14 @@ class Trial(Port, KnowsAttributes):
             known = self._begun_with or trial._has_signed
             resumes = trial._resumes and trial.resumes_from is not None and trial._model is None
             if resumes and known and marks and marks.isdisjoint(self._begun_with):
-                self._doubt_weights(optimizer, trial)
+                if trial._unread:
+                    raise NotSupported(
+                        f"The loop of trial {self.id} begins again after {self.unit} {trial.epoch:g}, but with new "
+                        f"weights. Load {trial._name}.checkpoint where your program handles the exception, or call "
+                        "trial.restart() there to train from the start."
+                    )
+                if not self._begun_with and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
+                    self._doubted = type(optimizer).__name__
         first = trial._first_with(optimizer)
         if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
             raise NotSupported(
@@ -534,23 +545,22 @@ class Trial(Port, KnowsAttributes):
                 "with its momentum or averages. Make an optimizer for each training, within the loop."
             )
 
-    def _doubt_weights(self, optimizer: Any, trial: Trial) -> None:
-        """Raise NotSupported for new weights in a retry that loads nothing, or warn of those of a resumed trial."""
-        where = f"after {self.unit} {trial.epoch:g}"
-        if trial._unread:
-            raise NotSupported(
-                f"The loop of trial {self.id} begins again {where}, but with new weights. Load "
-                f"{trial._name}.checkpoint where your program handles the exception."
-            )
-        loads = trial._loads or self._loads  # else it is refused at its report
-        if loads and this().alone and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
+    def _doubt_weights(self) -> None:
+        """Warn once if a resumed trial has begun with weights that it did not have, in a program that keeps its own."""
+        training = self._training
+        if training is None or not this().alone:
+            return
+        if training.reported:
+            _KEEPS[self._session] = not training.changes and _KEEPS.get(self._session, True)
+        if self._doubted is not None and self._loads and self._resumes and _KEEPS.get(self._session, False):
             self.warn(
-                f"Trial {self.id} resumes {where}, but its {type(optimizer).__name__} starts with weights that it did "
-                f"not have there. Load all weights from {trial._name}.checkpoint, into the model that the optimizer is "
-                "made for.",
+                f"Trial {self.id} has resumed after {self.unit} {self.epoch:g}, but its {self._doubted} began with "
+                "weights that it did not have there. Load them all, as they were saved, from trial.checkpoint into the "
+                "model that the optimizer is made for.",
                 "weights",
                 once=True,
             )
+        self._doubted = None
 
     def _first_with(self, optimizer: Any) -> str | None:
         """Return the other trial that has trained with an optimizer before, in words; None if there is none."""
@@ -586,10 +596,24 @@ class Trial(Port, KnowsAttributes):
         for mark in () if self._training is None else self._training.marks(each):
             (self._fold or self).sign(mark)
 
+    def _doubt_kept(self) -> None:
+        """Say once that the last state of the best trial was not saved, in a loop that saves earlier ones by itself."""
+        saves = self.resumes_from is not None and self._model is None and not self._over_folds
+        full = self.ended is None and self.horizon is not None and self.epoch >= self.horizon
+        if saves and full and self.goal.of == "last" and self.keeps():
+            saved = self.history.trial(self.id).checkpoint_epoch
+            self.hint(
+                f"Trial {self.id} is the best so far, but its program saved it last after {self.unit} {saved:g}, so "
+                "study.best.checkpoint is not the model of its value. Save after the last epoch, too: if "
+                "trial.report(value).stops or epoch == trial.max_epochs.",
+                "not kept",
+            )
+
     def _end(self, error: BaseException | None) -> bool:
         """Record how the block ended; return True if the search continues after the error."""
         try:
             if error is None:
+                self._doubt_kept()
                 self.finish()
                 self._session.log_ended()
                 return False

@@ -346,7 +346,7 @@ def test_what_handles_an_error_of_a_resumed_trial_loads_its_state_again(handler,
 
 @pytest.mark.parametrize("load", ["in full", "names that do not match", "into a model that is not trained"])
 def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(load, tmp_path):
-    study = pausing_study(f"{tmp_path}/s.db", at=(1, 2), epochs=3, trials=2, verbose=0)
+    study = pausing_study(f"{tmp_path}/s.db", at=(2, 3), epochs=4, trials=2, verbose=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for trial in study:
@@ -364,7 +364,26 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(l
                     trial.save(lambda path, net=net: torch.save(net.state_dict(), path))
     found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
     assert len(found) == (load != "in full")
-    assert all("resumes after epoch 1, but its SGD starts with weights that it did not have" in text for text in found)
+    assert all("resumed after epoch 2, but its SGD began with weights that it did not have" in text for text in found)
+
+
+@pytest.mark.parametrize("makes", ["a probe for the metric", "a net each epoch"])
+def test_an_optimizer_of_something_else_than_the_loaded_weights_is_no_reason_to_warn(makes, tmp_path):
+    study = pausing_study(f"{tmp_path}/s.db", at=(2, 3), epochs=4, trials=2, verbose=0)
+    for trial in study:
+        with trial:
+            nets = [Net()]
+            if trial.checkpoint is not None:
+                nets[0].load_state_dict(torch.load(trial.checkpoint))
+            sgd = torch.optim.SGD(nets[0].parameters(), 0.1)
+            for _ in trial.epochs():
+                probe = Net()
+                loss = step(probe, torch.optim.SGD(probe.parameters(), 0.1))
+                if makes == "a probe for the metric":
+                    step(nets[0], sgd)
+                trial.report(loss)
+                trial.save(lambda path, net=nets[0]: torch.save(net.state_dict(), path))
+    assert [t.status for t in study.trials] == ["completed"] * 2
 
 
 @pytest.mark.parametrize("own", ["kept in memory", "a file of its own"])

@@ -76,7 +76,7 @@ def broken(runs):
     [
         ({}, set()),
         ({"resumed": False}, {"resumed"}),
-        ({"loads": False}, {"resumed", "said"}),  # haltune warns that its optimizer starts with other weights
+        ({"loads": False}, {"resumed"}),
         ({"all_batches": False}, {"counted"}),
         ({"own": False}, {"own", "resumed"}),
         ({"saves": "first"}, {"kept"}),

@@ -186,3 +186,18 @@ def test_if_the_best_epoch_counts_and_was_not_saved_there_is_no_best_model() -> 
     assert study.best is not None
     assert study.best.epoch == 2
     assert (study.best.checkpoint, study.best.checkpoint_epoch) == (None, None)
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_best_model_that_a_loop_saves_only_at_pauses_is_not_kept_and_this_is_said(at_the_end, tmp_path, caplog):
+    caplog.set_level("INFO", "haltune")
+    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=2, keep=1)
+    for trial in study:
+        with trial:
+            assert trial.checkpoint is None or trial.epoch == 2
+            for epoch in trial.epochs():
+                if trial.report(1 / epoch).stops or (at_the_end and epoch == 4):
+                    trial.save(lambda path: path.write_text("a state"))
+    said = [r.getMessage() for r in caplog.records if "is not the model of its value" in r.getMessage()]
+    assert len(said) == (not at_the_end)
+    assert study.best.checkpoint_epoch == (4 if at_the_end else 2)

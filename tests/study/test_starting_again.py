@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from clocked import World
+from paused_studies import pausing_study
 from whims import PAUSE, STOP
 
 from haltune import HaltuneWarning, Trial
@@ -343,3 +344,19 @@ def test_a_fold_that_a_handled_error_leaves_fails_its_trial(world: World) -> Non
             except ValueError:
                 pass
     assert [e.status.value for e in world.events(Ended)] == ["failed"]
+
+
+def test_a_retry_in_optimize_that_ends_before_its_attempt_began_has_reported(tmp_path):
+    def train(trial: Trial) -> None:
+        if trial.checkpoint is not None:
+            trial.restart()
+        for _ in trial.epochs():
+            if trial.report(0.5).stops:
+                trial.save(lambda path: path.write_text("a state"))
+            if trial.attempt > 1:
+                return
+
+    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=1, verbose=0)
+    with pytest.warns(HaltuneWarning, match="trains again from its start"):
+        study.optimize(train)
+    assert [(t.status, t.epochs.tolist()) for t in study.trials] == [("completed", [1.0])]
