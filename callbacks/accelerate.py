@@ -138,7 +138,7 @@ class AcceleratedLoop(TrainingLoop):
 
     @property
     def _models(self) -> list[Any]:
-        """What was prepared; under DeepSpeed without the engines, whose counters are its own."""
+        """What was prepared; under DeepSpeed without the engines, whose counters are their own."""
         models: list[Any] = self._accelerator._models
         return [getattr(model, "module", model) for model in models] if self._sharding == "DEEPSPEED" else models
 

@@ -154,7 +154,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._in_epoch = self._validated = self._starts = False
         self._of: int | str | None = None  # the trial whose weights the model has at the start of the fit
         self._called: Any = None  # where the program calls this fit
-        self._evaluated: tuple[str, bool] | None = None  # the model in the last evaluation of the epoch; see `_state`
+        # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
+        self._evaluated: tuple[str, bool] | None = None
         self._epoch = self._reported_batch = 0
         self._updates: int | None = None  # of the model's optimizers, when the fit started
 
@@ -271,12 +272,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()
         if self._in_epoch:
-            self._evaluated = self._state()
-
-    def _state(self) -> tuple[str, bool]:
-        """Return a mark of all weights, and whether recurrent layers carry something, which no file has."""
-        model = self.model
-        return _mark(model, model.weights), companions.carries(model)
+            self._evaluated = _mark(self.model, self.model.weights), companions.carries(self.model)
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validated()
@@ -415,7 +411,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             how(lambda path: saving.write(model, path), suffix)
 
     def _changed_since_evaluated(self) -> bool:
-        return self._evaluated is not None and self._evaluated != (self._state()[0], False)
+        return self._evaluated is not None and self._evaluated != (_mark(self.model, self.model.weights), False)
 
     def _pause(self) -> None:
         """Save the state of the training."""

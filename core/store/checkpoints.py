@@ -220,8 +220,9 @@ class Checkpoints:
         finally:
             disk.discard(probe)
 
-    def recorded(self, path: Path) -> str:
-        return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
+    def recorded(self, path: StrPath) -> str:
+        own = Path(path)
+        return own.relative_to(self.folder).as_posix() if own.is_relative_to(self.folder) else str(path)
 
     def located(self, path: str) -> str:
         """Return the full path of a logged checkpoint, which may be missing (see `missing`)."""

@@ -28,6 +28,7 @@ import numpy as np
 from haltune._utils.checks import number
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
+from haltune._utils.updates import Training
 from haltune.display import several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
@@ -104,6 +105,7 @@ class Port(Attempt):
         self._unheard: tuple[float, float, bool] | None = None
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
+    _training: Training | None = None  # what torch's optimizers train in the block of the trial
     _saves_first = False  # the program saves before it reports: it had saved before the first report of this attempt
     _early: Early | None = None
     _name = "trial"  # in the program
@@ -599,7 +601,7 @@ class Port(Attempt):
         best = keep is False and not resumes_only and self.keeps(best_epoch=True)
         path = commit()
         if best:
-            self._session.checkpointed(self, self._session.checkpoints.recorded(Path(path)), 0.0, True)
+            self._session.checkpointed(self, self._session.checkpoints.recorded(path), 0.0, True)
         self._lap = self._session.monotonic()
         return path
 
@@ -641,7 +643,7 @@ class Port(Attempt):
     @property
     def _place_now(self) -> tuple[int, float | None]:
         """Return what is known of where the program is in its training: see `Early.at`."""
-        return 0, self._left
+        return (0 if self._training is None else self._training.made), self._left
 
     def _note_early(self, path: str, keep: bool | float = False, resumes_only: bool = False) -> None:
         self._saves_first = self._saves_first or self._first is None

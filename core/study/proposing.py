@@ -141,8 +141,8 @@ def _need_finite(replica: Replica, history: History, max_failures: int) -> None:
     diverged = history.diverged
     if replica.diverged is None:
         replica.diverged = diverged
-    why = none_finite(history, 1)
-    if why is not None and diverged > replica.diverged and diverged >= DIVERGED * max_failures:
+    many = diverged > replica.diverged and diverged >= DIVERGED * max_failures
+    if many and (why := none_finite(history, 1)) is not None:
         raise TrainingFailed(
             f"{why} Then start the program again: the search continues. If such values are to be expected, pass a "
             f"larger max_failures= than {max_failures}."

@@ -81,7 +81,6 @@ class Trial(Port, KnowsAttributes):
 
     _fold: Fold | None = None  # the one that trains now
     _refusal: NotSupported | None = None  # of what its optimizer was about to train
-    _training: updates.Training | None = None  # what torch's optimizers train in the block of the trial
     _begun_with: frozenset[int] = frozenset()  # the marks of the weights with which they began in this attempt
     _doubted: str | None = None  # the first optimizer of a resumed trial, if no optimizer began with weights of it
     _trains: _Model | None = None  # the model of the last report, if its loop is a plain one and that is known
@@ -223,29 +222,26 @@ class Trial(Port, KnowsAttributes):
             raise self._refusal
         self._counts_updates()
         self._sign_weights(each=False)  # the program may save them now, and load them in another trial
-        self._doubt_weights()
         if self._training is not None:
+            self._doubt_weights(self._training)
             self._training.looks_again()
         early, self._early = self._early, None
-        trained = early is not None and early.at != self._place_now
+        if early is not None and early.at != self._place_now:  # it has trained since it saved
+            early = None
         verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
-        if early is not None and not trained and self.ended is None:
+        if early is not None and self.ended is None:
             self._date(early)
         return verdict
 
-    @property
-    def _place_now(self) -> tuple[int, float | None]:
-        return (0 if self._training is None else self._training.made), self._left
-
     def _date(self, early: Early) -> None:
         """Record that a state which the program saved just before a report is of the epoch that it has reported."""
-        best, recorded = not early.resumes_only and self.keeps(best_epoch=True), early.path
-        if os.path.isabs(recorded):
-            recorded = self._session.checkpoints.recorded(Path(recorded))
-        self._session.checkpointed(self, recorded, 0.0, False, early.resumes_only)
-        self._checkpoint = early.path
-        if best:
-            self._session.checkpointed(self, recorded, 0.0, True)
+
+        def commit() -> str:
+            recorded = self._session.checkpoints.recorded(early.path)
+            self._session.checkpointed(self, recorded, 0.0, False, early.resumes_only)
+            return early.path
+
+        self._checkpoint = super()._commit(commit, False, early.resumes_only)  # its weights are signed
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -545,14 +541,12 @@ class Trial(Port, KnowsAttributes):
                 "with its momentum or averages. Make an optimizer for each training, within the loop."
             )
 
-    def _doubt_weights(self) -> None:
+    def _doubt_weights(self, training: updates.Training) -> None:
         """Warn once if a resumed trial has begun with weights that it did not have, in a program that keeps its own."""
-        training = self._training
-        if training is None or not this().alone:
-            return
         if training.reported:
             _KEEPS[self._session] = not training.changes and _KEEPS.get(self._session, True)
-        if self._doubted is not None and self._loads and self._resumes and _KEEPS.get(self._session, False):
+        resumed = self._doubted is not None and self._loads and self._resumes
+        if resumed and _KEEPS.get(self._session, False) and this().alone:  # ranks may share weights otherwise
             self.warn(
                 f"Trial {self.id} has resumed after {self.unit} {self.epoch:g}, but its {self._doubted} began with "
                 "weights that it did not have there. Load them all, as they were saved, from trial.checkpoint into the "
