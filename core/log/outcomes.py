@@ -182,7 +182,7 @@ class Comparisons:
         self._arrivals: dict[_Rung, _Arrivals] = {}
 
     def now(self, t: TrialRecord) -> str:
-        """Return a trial's rank and how many others continued: "11th best of 11 trials at epoch 9; 7 others continued".
+        """Return a trial's rank and how many others continued: "11th of 11 after 9 epochs; 7 others continued".
 
         If its first report came after the rung: "..., counted at epoch 12; ...". Return "" if the trial
         was not compared or trained in full, or its value there is not finite.
@@ -196,12 +196,11 @@ class Comparisons:
         if self.history.problem.further:
             rank = _among(own, [v for id, v in found.costs.items() if id != t.id])[0]
         else:
-            place = bisect(found.ranked, (*own, t.id))
-            rank = f"{'' if place == 1 else f'{ordinal(place)} '}best of {plural(len(found.costs), 'trial')}"
-        where = f"with a resource of {t.resource:g}" if t.partial else f"at {self._at(rung)}"
+            rank = f"{ordinal(bisect(found.ranked, (*own, t.id)))} of {len(found.costs)}"
+        where = f"with a resource of {t.resource:g}" if t.partial else f"after {self._amount(rung, rung.level)}"
         late = rung.unit == "epochs" and not t.partial and found.epochs[t.id] - self._early > rung.level
-        where += f", counted at {self._at(rung, found.epochs[t.id])}" if late else ""
-        rank = f"{rank} {where}{self._scope(rung)}{'' if self.over else ' so far'}"
+        where += f", counted at {self.history.problem.at(found.epochs[t.id])}" if late else ""
+        rank = f"{rank}{'' if self.over else ' so far'} {where}{self._scope(rung)}"
         if t.id in found.continued:
             return f"{rank}: its configuration continued as another trial"
         return f"{rank}; {plural(len(found.continued), 'other') if found.continued else 'none'} continued"
@@ -236,9 +235,8 @@ class Comparisons:
         now, reason = self.now(t), t.ended_because
         return f"{now}; {_when(t)}: {reason}" if now and reason else now or reason
 
-    def _at(self, rung: _Rung, level: float | None = None) -> str:
-        count = float(rung.level if level is None else level)
-        return amount(count, "seconds") if rung.unit == "seconds" else self.history.problem.at(count)
+    def _amount(self, rung: _Rung, level: float) -> str:
+        return amount(level, "seconds") if rung.unit == "seconds" else self.history.problem.amount(level)
 
     @cached_property
     def saved_seconds(self) -> dict[int, float]:
@@ -324,7 +322,7 @@ class Comparisons:
         if kind == "bracket":
             return f" in bracket {which}" if len(self.history.first_rungs) > 1 else ""
         several = len(set(self.history.first_rungs.values())) > 1
-        return f" in brackets that start at {self._at(rung, float(which))}" if several and which else ""
+        return f" in brackets that start at {self._amount(rung, float(which))}" if several and which else ""
 
 
 def _when(t: TrialRecord) -> str:

@@ -37,7 +37,10 @@ POLICIES: dict[str, tuple[Callable[[], Any], bool]] = {
         False,
     ),
 }
-NOW = re.compile(r"(?:(\d+)(?:st|nd|rd|th) )?best of (\d+) trials? at epoch (\d+)(?: in bracket.*)?(?: so far)?")
+NOW = re.compile(  # unlike the reason of the decision it counts those that continued
+    r"(\d+)(?:st|nd|rd|th) of (\d+)(?: so far)? after (\d+) epochs?(?: in bracket.*)?"
+    r"(?:; .* continued|: its configuration)"
+)
 
 
 def searched(name: str, goal: Any, rows: list[list[float]], saves: bool, endless: bool, left: int = 0) -> Study:
@@ -122,7 +125,7 @@ def test_the_rank_of_a_trial_and_how_many_continued_are_those_of_the_whole_log(
             continue
         found = NOW.search(because)
         assert found, (because, expected)
-        assert tuple(map(int, found.groups("1"))) == expected[:3]
+        assert tuple(map(int, found.groups())) == expected[:3]
         assert (" so far" in because) == (not study.outcome.over)
         if "its configuration continued as another trial" not in because:
             others = plural(expected[3], "other") if expected[3] else "none"
@@ -143,8 +146,8 @@ def test_a_rank_gives_the_epoch_of_a_report_that_came_after_the_rung() -> None:
                 if trial.report(float(trial.id), epoch=epoch).stops:
                     break
     because = {t.id: study.explain(t.id) for t in study.trials}
-    assert "2nd best of 3 trials at epoch 3; 1 other continued" in because[1]
-    assert "3rd best of 3 trials at epoch 3, counted at epoch 5; 1 other continued" in because[2]
+    assert "2nd of 3 after 3 epochs; 1 other continued" in because[1]
+    assert "3rd of 3 after 3 epochs, counted at epoch 5; 1 other continued" in because[2]
 
 
 def test_the_first_that_paused_is_the_last_in_the_end_and_every_listing_says_so() -> None:
@@ -159,7 +162,7 @@ def test_the_first_that_paused_is_the_last_in_the_end_and_every_listing_says_so(
     assert expected is not None
     rank, count, epoch, continued = expected
     assert count > 3
-    place = f"{count}th best of {count} trials at epoch {epoch}; {plural(continued, 'other')} continued"
+    place = f"{count}th of {count} after {plural(epoch, 'epoch')}; {plural(continued, 'other')} continued"
     assert rank == count
     row = digest(study).rows[0]
     assert trial.verdict is not None

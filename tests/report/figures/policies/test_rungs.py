@@ -106,7 +106,7 @@ def test_the_count_above_a_rung_is_that_of_an_explanation(policy):
     layout = rungs(study).layout
     counts = dict(zip(layout.xaxis.ticktext, (a.text for a in layout.annotations), strict=True))
     lines = "\n".join(study.explain(t.id) for t in study.trials)
-    explained = set(re.findall(r"best of (\d+) trials? at epoch (\d+)[^;]*; (\w+) others? continued", lines))
+    explained = set(re.findall(r"of (\d+) after (\d+) epochs?[^;\n]*; (\w+) others? continued", lines))
     assert explained
     for arrived, epoch, continued in explained:
         assert counts[epoch] == f"{continued} of {arrived}"
