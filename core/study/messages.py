@@ -294,6 +294,9 @@ def _quietly(log: F) -> F:
     return logged  # type: ignore[return-value]
 
 
+_EXTEND = "To continue it, pass a larger budget=. To start a new search, use another file or another name=."
+
+
 class Logger:
     """Log a search. verbose: 0 logs nothing, 1 trials as they pause or end, 2 also starts, reports, reasons."""
 
@@ -377,10 +380,13 @@ class Logger:
         """Log the end of the search, once."""
         self.ended(history, budget, failed=True)
         if self.last_word and answer.reason != self._over:
-            self._over, held = answer.reason, answer.reason == history.held
+            self._over, held, idle = answer.reason, answer.reason == history.held, self._next is None
             titled(None)
             self._say(f"The search is {'stopped for now' if held else 'over'}: {answer.reason}", "cyan")
             self._stands(history, budget, over=not held)
+            limits, spent = history.wishes.extended(budget), history.spent
+            if idle and not held and (spent.exhausts(limits) or spent.starts_no_more(limits)):
+                self._say(_EXTEND, "cyan")
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, line = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)

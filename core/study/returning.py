@@ -41,6 +41,8 @@ class ReportingFunction:
         if trial.epoch > before or trial._first is not None:  # a retry may end before the attempt began
             self._doubt(trial, value)
             return
+        if value is None and trial._unheard is not None:
+            return  # the store did not take its reports, so the end of its block raises the store's error
         if value is None:
             raise InvalidInput(
                 "train(trial) returned nothing and reported nothing. Return the value, or call trial.report(value) "

@@ -15,6 +15,7 @@ from whims import PROBLEM, Whims
 
 from haltune import Action, Budget, HaltuneWarning, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
+from haltune.errors import StoreError
 from haltune.log.events import Reported
 
 
@@ -75,3 +76,20 @@ def test_a_full_disk_costs_one_warning(tmp_path: Path) -> None:
         assert "raining continues" in told[0]
 
     assert os.waitpid(chaos.in_fork(life), 0)[1] == 0
+
+
+def test_a_function_whose_reports_a_file_does_not_take_ends_with_the_error_of_the_file(tmp_path: Path) -> None:
+    study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=9))
+
+    def train(trial: Trial) -> None:
+        study.store.engine.dispose()
+        sa.event.listen(study.store.engine, "connect", lambda dbapi, _: dbapi.execute("PRAGMA query_only=ON"))
+        loop = TrainingLoop(trial)
+        for epoch in loop:
+            loop.report(0.01 * epoch)
+
+    with (
+        pytest.warns(HaltuneWarning, match="The store cannot take reports|could not be delivered"),
+        pytest.raises(StoreError, match="Check the permissions"),
+    ):
+        study.optimize(train)

@@ -60,6 +60,19 @@ def test_a_trial_has_a_short_line_as_it_ends_and_the_first_one_as_it_starts(said
     assert len(said()) == 5
 
 
+def test_a_program_that_starts_after_its_budget_is_spent_logs_how_to_continue(said, tmp_path):
+    def search(trials):
+        study = Study({"x": Float(0.0, 1.0)}, Maximize("acc"), tmp_path / "a.db", budget=f"{trials} trials", seed=0)
+        study.optimize(lambda trial: trial.config["x"])
+        return [line for line in said() if "larger budget=" in line]
+
+    assert search(2) == []
+    assert search(2) == [
+        "To continue it, pass a larger budget=. To start a new search, use another file or another name=."
+    ]
+    assert len(search(3)) == 1  # no line more
+
+
 def test_a_line_of_a_trial_is_short_and_its_reasons_are_in_the_explanation(said):
     study = Study(PROBLEM.space, Maximize("acc"), max_epochs=27, budget="12 trials", seed=0)
     for trial in study:
