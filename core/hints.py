@@ -271,9 +271,11 @@ def with_hints(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **named)
         except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call itself failed
-                _check(name, function, named)
-            raise
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            refused = error  # the call itself failed
+        _check(name, function, named)  # outside the handler: a traceback shows one error
+        raise refused
 
     return asked
 

@@ -26,7 +26,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 from haltune._utils.forks import fork_handlers
 from haltune._utils.interruption import heard_in_wait
 from haltune._utils.signals import undisturbed
-from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly
+from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly, installing
 from haltune.log.events import ADVICE, MOVES, Event
 
 from . import rows
@@ -185,7 +185,9 @@ class SqlStore(ABC):
         try:
             self.engine = self._new_engine()
         except (SQLAlchemyError, ImportError) as error:
-            raise StoreError(f"cannot open {self.url}: {error}. Install this driver") from error
+            raise StoreError(
+                f"cannot open {self.url}: {error}. Install the driver: {installing('postgres')}"
+            ) from error
         fork_handlers.add(self)
         self._prepare()
 

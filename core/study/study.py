@@ -135,6 +135,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         verbose: int = 1,
     ) -> None:
         refuse_misplaced_policy(store=store, name=name, seed=seed, budget=budget)
+        verbose = int(verbose) if isinstance(verbose, bool) else verbose  # as other libraries have it
         seed, verbose, max_failures = map(python_number, (seed, verbose, max_failures))
         check_counts(seed=seed, max_failures=max_failures, verbose=verbose)
         self._speaks = verbose > 0

@@ -68,6 +68,7 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: C
         mistake()
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value, InvalidInput)
+    assert caught.value.__context__ is None  # the traceback shows one error
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,12 @@ def test_an_address_that_is_no_store_is_a_clear_error(url: str) -> None:
     with pytest.raises(StoreError, match=r"SQLite or PostgreSQL. Use 'sqlite:///search\.db'") as caught:
         open_store(url)
     assert "secret" not in str(caught.value)
+
+
+def test_a_missing_driver_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match=r"Install the driver: pip install .*\[postgres\]"):
+        open_store("postgresql+psycopg://me:secret@h/a")
 
 
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_one_word_makes_it_silent_and_then_nothing_is_put_into_words(said, quiet
         monkeypatch.setattr(logging.root.manager, "disable", logging.INFO)
     log.manager._clear_cache()
     monkeypatch.setattr("haltune.study.messages.settings", lambda *_: pytest.fail("put into words"))
-    searched(verbose=0 if quiet == "verbose" else 1)
+    searched(verbose=quiet != "verbose")
     assert said() == []
     monkeypatch.undo()
     log.manager._clear_cache()
