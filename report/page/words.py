@@ -91,7 +91,7 @@ def stats(facts: Digest) -> str:
 
 
 def outlook(facts: Digest, model: MetricModel | None, policy: Policy[Any] | None) -> str:
-    """Return how certain the best is, the expected gain of searching longer, and what the model does not use."""
+    """Return how certain the best is, the expected gain of a longer search, what to do next, and what is not used."""
     told = []
     if facts.problem.plain and facts.best is not None:
         if model is not None:
@@ -100,6 +100,10 @@ def outlook(facts: Digest, model: MetricModel | None, policy: Policy[Any] | None
             told.append(f"With 90% probability, no trial so far would be better{more} if it were trained in full.")
         with suppress(InvalidInput):  # for example, too few trials
             told.append(escaped(str(estimated(facts.history, policy.predicts if policy else None))))
+    if facts.over and facts.lifted and not facts.held:
+        told.append("To continue the search, pass a larger <code>budget=</code>.")
+    if facts.over and not facts.problem.further and facts.best is not None and facts.best.checkpoint is not None:
+        told.append("The model of the best trial is <code>study.best.checkpoint</code>.")
     search = policy.part(MultiFidelity) if policy else None
     if model is not None and search is not None and search.learn_from:
         told.append(

@@ -249,3 +249,15 @@ def test_the_page_states_the_probability_of_a_better_configuration_only_where_it
         "If the search continues for another 1 min 40 s, as much as it has taken so far, it finds a better "
         "configuration with an estimated probability of 50%."
     ) in pages[1]
+
+
+def test_the_page_of_a_finished_search_states_how_to_continue_and_where_the_best_model_is(tmp_path):
+    study = Study({"x": Float(0, 1)}, "acc", tmp_path / "a.db", max_epochs=1, budget="2 trials", verbose=0)
+    found = []
+    for trial in study:
+        trial.report(0.1 + trial.id)
+        trial.save(lambda path: path.write_text("weights"))
+        found.append(page_of(study, tmp_path))
+    found.append(page_of(study, tmp_path))
+    assert ["pass a larger" in page for page in found] == [False, False, True]
+    assert ["study.best.checkpoint" in page for page in found] == [False, False, True]
