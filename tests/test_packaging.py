@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from haltune.above import above
-from haltune.errors import NotSupported
+from haltune.errors import SITE, NotSupported
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELVES = {"tests", "examples", "benchmarks", "docs", "build", "dist"}  # folders that are not part of the package
@@ -333,3 +333,16 @@ def test_the_lowest_versions_are_those_that_are_tried() -> None:
         (least,) = requirement.specifier
         assert least.operator == ">="
         assert str(lowest[requirement.name]) == f"=={least.version}", requirement.name
+
+
+def test_the_description_for_the_package_index_links_to_pages_of_the_site(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        description = archive.read(name).decode().partition("\n\n")[2]
+    assert description.startswith("# haltune")
+    links = re.findall(r"\]\(([^)\s]+)\)", description)
+    assert {link for link in links if not link.startswith("https://")} == set()
+    pages = {link.partition("#")[0].removeprefix(f"{SITE}/") for link in links if link.startswith(f"{SITE}/")}
+    assert len(pages) > 10
+    elsewhere = {"contributing.html", "licence.html"}  # files of the repository outside docs/
+    assert {p for p in pages - elsewhere if not (ROOT / "docs" / p.replace(".html", ".md")).exists()} == set()
