@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from haltune.display import is_set_up, text_of, visible
 
-SITE = "https://haltune.example.org"  # where the documentation is published; pyproject.toml has it too
+SITE = "https://haltune.example.org"  # of the documentation, a placeholder until it is published: CONTRIBUTING.md
 _log = logging.getLogger("haltune")
 
 

@@ -178,7 +178,7 @@ class Port(Attempt):
                 raise NotSupported(
                     f"This fit of trial {self.id} trains the model of the fit before, which has trained to {self.unit} "
                     f"{self.epoch:g}, but counts from {self.unit} {position:g}, so it would count as less than it "
-                    f"trains. {resume}, or fit without haltune's callback what is not to count."
+                    f"trains. {resume}. If this fit is not to count, leave haltune's callback out of it."
                 )
             else:
                 self.restart(position, f"To continue it instead: {resume}. {self._folds_hint}")
