@@ -189,7 +189,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             surroundings.refuse_backup(listed, model, self.trial)
         self._of = self.trial.signer(_mark(model))
         if reporter.silent and (how := surroundings.lacks_validation(self.monitor, listed)):
-            raise missing(self.monitor, (), "because this fit validates in no epoch", how, guess=False)
+            raise InvalidInput(
+                f"The metric {self.monitor!r} is one of validations, but this fit validates in no epoch. {how}; or "
+                "name a training metric, HaltuneCallback(trial, monitor='name')."
+            )
         refuse_shadowed_loss(model, self.monitor)
         reporter.begin(epochs, model, of=self._of)
         self._called = surroundings.place_of_fit()

@@ -162,7 +162,9 @@ def test_a_csv_logger_gets_the_verdict_wherever_it_stands(tmp_path, behind):
 )
 def test_a_fit_that_validates_in_no_epoch_says_so_before_it_trains(given, said):
     model = net()
-    with pytest.raises(InvalidInput, match=f"'val_loss' was not logged because this fit validates in no epoch.*{said}"):
+    with pytest.raises(
+        InvalidInput, match=f"'val_loss' is one of validations, but this fit validates in no epoch.*{said}"
+    ):
         fit(FakeTrial(), model=model, **given)
     assert model.optimizer.iterations == 0
 
