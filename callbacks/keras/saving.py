@@ -29,7 +29,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from haltune._utils import randomness
-from haltune.display import one_line
+from haltune.display import clipped, one_line
 from haltune.errors import InvalidInput, NotSupported, warn
 from haltune.log.records import Best
 from haltune.study import Trial
@@ -359,7 +359,7 @@ def _unwritten(model: Any) -> str | None:
     try:
         saving.serialize_keras_object(model)
     except Exception as error:
-        return " ".join(str(error).split())[:_SHOWN]
+        return clipped(" ".join(str(error).split()), _SHOWN)
     return None
 
 
@@ -406,7 +406,7 @@ def _failure(model: Any, load: Callable[[], Any]) -> str | None:
         except (OSError, MemoryError):
             raise
         except Exception as error:
-            return one_line(error.__cause__ or error)[:_SHOWN]
+            return clipped(one_line(error.__cause__ or error), _SHOWN)
         finally:
             twin = None
             gc.collect()  # models have reference cycles
