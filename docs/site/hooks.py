@@ -8,6 +8,7 @@ the links, and `on_page_content` writes equations as MathML and figures into the
 from __future__ import annotations
 
 import html
+import logging
 import posixpath
 import re
 import tomllib
@@ -40,7 +41,9 @@ EQUATION = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.*?)\\\)|\\\[(.*?
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Set the site's address, as pyproject.toml has it."""
+    """Set the site's address, as pyproject.toml has it, and let warnings count."""
+    log = logging.getLogger("mkdocs")
+    log.setLevel(min(log.level, logging.WARNING))  # --quiet hides warnings, and then a strict build passes with them
     config.site_url = tomllib.loads(_text(ROOT / "pyproject.toml"))["project"]["urls"]["Homepage"] + "/"
     return config
 
