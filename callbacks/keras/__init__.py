@@ -407,8 +407,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     "kept",
                 )
                 return
-            suffix = saving.kept_suffix(self.trial, model, self._watch.changes()[0])
-            how(lambda path: saving.write(model, path), suffix)
+            try:
+                suffix = saving.kept_suffix(self.trial, model, self._watch.changes()[0])
+            except NotSupported as error:
+                self._reporter.advise(
+                    f"The model of trial {self.trial.id}, the best so far, is not kept: {error}", "kept"
+                )
+            else:
+                how(lambda path: saving.write(model, path), suffix)
 
     def _changed_since_evaluated(self) -> bool:
         return self._evaluated is not None and self._evaluated != (_mark(self.model, self.model.weights), False)
@@ -437,9 +443,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "repeated": self._called in _REPEATED,
             }
             saving.check_optimizer(model, trial)
-            by_file = saving.suffix(trial) == saving.MODEL_SUFFIX
-            if by_file and (lost := saving.unsaved_setting(model, changed)) is not None:
-                raise NotSupported(f"{lost}. Add it there, or start with trial.load_model(make_model)")
             if self._proven:
                 saving.write(model, path, more)
             else:
@@ -516,7 +519,7 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
     metrics = _metrics(model)
     numbers: dict[str, dict[str, int]] = {}  # Keras' name for a class -> metric's name -> its number
     for _, metric in metrics:
-        if (found := _numbered(metric)) is not None:
+        if (found := companions.numbered(metric)) is not None:
             numbers.setdefault(found[0], {})[metric.name] = found[1]
     plain: dict[str, str] = {}
     for stem, names in numbers.items():
@@ -526,7 +529,7 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
     for name in wanted:
         bare = name.removeprefix("val_")
         either = [m for key, m in metrics if bare in (key, renamed.get(key))]
-        if len(either) > 1 and any(map(_numbered, either)):
+        if len(either) > 1 and any(map(companions.numbered, either)):
             raise InvalidInput(
                 f"{name!r} could be any of {len(either)} metrics of this model, because Keras numbers metrics without "
                 f"a name. Give each metric a name, {type(either[0]).__name__}(name='my_{bare}')."
@@ -573,12 +576,3 @@ def _metrics(model: Any) -> list[tuple[str, Any]]:
                 seen.add(prefix + m.name)
                 found.append((f"{prefix}weighted_{m.name}" if again else prefix + m.name, m))
     return found
-
-
-def _numbered(metric: Any) -> tuple[str, int] | None:
-    """Return Keras' name for a metric's class, and its number; None if the metric has another name."""
-    # as Keras makes a name from that of a class, with functions that it does not export
-    words = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", type(metric).__name__))
-    stem = re.sub("([a-z])([A-Z])", r"\1_\2", words).lower()
-    found = re.fullmatch(rf"{re.escape(stem)}(?:_([1-9]\d*))?", metric.name)
-    return found and (stem, int(found[1] or 0))

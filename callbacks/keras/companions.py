@@ -11,6 +11,8 @@ training. In tf.data, a shuffle from a seed cannot return to a pass, so such tri
 
 from __future__ import annotations
 
+import inspect
+import re
 import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -181,16 +183,16 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
         if id(owner.__self__) not in seen and objects.of_program(type(owner.__self__)):
             slots = [(f"{name}/self", owner.__self__, lambda value: None)]
     elif isinstance(owner, types.FunctionType):
-        cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
-        full = [(variable, cell) for variable, cell in cells if cell != types.CellType()]
-        slots = [(f"{name}/{v}", cell.cell_contents, partial(setattr, cell, "cell_contents")) for v, cell in full]
+        slots = [(f"{name}/{key}", *one) for key, one in objects.variables_of(owner).items()]
     else:
-        layer = _is_layer(owner)  # names that start with "_" are Keras' own there
-        hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set()) | (_of_layers() if layer else set())
+        hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set())
+        if _is_layer(owner):
+            mentioned = _mentioned(type(owner))  # other names that start with "_" are Keras' own
+            hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
         slots = [
             (f"{name}/{key}", value, partial(setattr, owner, key))
             for key, value in vars(owner).items()
-            if key not in hidden and not (layer and key.startswith("_"))
+            if key not in hidden
         ]
     found: list[Place] = []
     for path, value, put in slots:
@@ -217,11 +219,23 @@ def _of_layers() -> set[str]:
     return {*own, "optimizer", "history", "stop_training", "trainable", "built", "autocast"}
 
 
+def _mentioned(kind: type) -> set[str]:
+    """Return the names that the program's own code of a class uses."""
+    own = [base for base in kind.__mro__ if not objects.of_library(base.__module__)]
+    left: list[Any] = [one for base in own for one in vars(base).values()]
+    found: set[str] = set()
+    while left:
+        one = left.pop()
+        code = getattr(inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one)), "__code__", one)
+        if isinstance(code, types.CodeType):
+            found |= {*code.co_names}
+            left += code.co_consts
+    return found
+
+
 def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:
-    """Return the objects of a fit to watch, except its data: the user's parts of the model, and the callbacks."""
-    owners = {"model": model}
-    own = [layer for layer in model._flatten_layers(include_self=False) if _of_user_class(layer)]
-    owners |= {f"layer {i}": layer for i, layer in enumerate(own)}
+    """Return the objects of a fit to watch, except its data: the model, its layers, and the callbacks."""
+    owners = {"model": model} | {f"layer {i}": layer for i, layer in enumerate(layers_of(model))}
     counts: dict[str, int] = {}
     for callback in listed:
         if not is_listener(callback):
@@ -231,8 +245,13 @@ def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool])
     return owners
 
 
-def _of_user_class(layer: Any) -> bool:
-    return not type(layer).__module__.startswith("keras.")
+def numbered(part: Any) -> tuple[str, int] | None:
+    """Return Keras' name for the class of a metric or a layer, and its number; None if it has another name."""
+    # as Keras makes a name from that of a class, with functions that it does not export
+    words = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", type(part).__name__))
+    stem = re.sub("([a-z])([A-Z])", r"\1_\2", words).lower()
+    found = re.fullmatch(rf"{re.escape(stem)}(?:_([1-9]\d*))?", part.name)
+    return found and (stem, int(found[1] or 0))
 
 
 # the data
