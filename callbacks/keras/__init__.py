@@ -137,7 +137,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        tied = {"on_train_batch_end", "_watch", "_data", "_training", "_called"}
+        tied = {"on_train_batch_end", "_watch", "_data", "_step", "_training", "_called"}
         return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 reporter.advise(sentence)
         owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
         self._watch = companions.Watch(self.trial.id, owners, ("model/", "layer "), self.__dict__.get("_watch"))
-        self._data = companions.Data(self.trial.id)
+        self._data, self._step = companions.Data(self.trial.id), companions.Compiled(model)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
             self._continue(self._resumed)
         self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)
@@ -220,6 +220,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         model, reporter = self.model, self._reporter
         try:
             if (more := saving.more_of(path)) is not None:
+                self._step.numbers = more["compiled"]
                 self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
                 self._watch.put_back(more["attributes"], lambda owner: companions.of_keras(owner))
                 companions.set_metrics(model, more["metrics"])
@@ -255,6 +256,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self.trial.begins_epoch(epoch + 1)  # after an exception Keras calls no callback
         self._refuse_new_model(epoch)
         self._data.epoch_begins(lambda: saving.capture_randomness(model))
+        if (name := self._step.epoch_begins()) is not None:
+            self._reporter.advise(
+                f"{self._watch.called(name)} changes between epochs, but the compiled step has the value of its first "
+                "epoch, so the change has no effect. Make it a keras.Variable, or call compile(run_eagerly=True).",
+                "compiled",
+            )
 
     def _refuse_new_model(self, epoch: int) -> None:
         """Raise NotSupported if an untrained model starts where another one of this attempt ended."""
@@ -317,6 +324,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter, model, params = self._reporter, self.model, self.params or {}
         trial, monitor = reporter.trial, reporter.metric
         optimizers.add_batches(model, companions.batches_of_epoch(params.get("steps")))
+        self._step.epoch_ends()
         trained = self._position(epoch + 1)
         self._in_epoch = False
         trial.begins_epoch(None)
@@ -440,6 +448,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "metrics": companions.metrics_of(model),
                 "carried": companions.carried_of(model),
                 "batches": optimizers.batches_of(model),
+                "compiled": self._step.numbers,
                 "repeated": self._called in _REPEATED,
             }
             saving.check_optimizer(model, trial)

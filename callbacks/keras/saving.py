@@ -239,12 +239,15 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str]) -> str:
     options = _CHOSEN.get(trial, Loading()).options
     with suppress(Exception), _second(model, partial(_made_again, model, options)) as twin:  # a pause finds why
         lost = _unsaved(model, twin)
+    parts = _own_parts(model)
     for path in lost.keys() & {*changed}:
-        raise NotSupported(
-            f"{lost[path]} changes in training, and a loaded model would have another value. Add it to "
-            "get_config of its class, or make it a keras.Variable with add_weight(trainable=False)"
-        )
-    return WEIGHTS_SUFFIX if lost else suffix(trial)
+        owner, _, name = path.partition("/")
+        if name.partition("/")[0] in companions.evaluates_by(parts[owner]):
+            raise NotSupported(
+                f"{lost[path]} changes in training, and a loaded model would have another value. Add it to "
+                "get_config of its class, or make it a keras.Variable with add_weight(trainable=False)"
+            )
+    return WEIGHTS_SUFFIX if lost.keys() - {*changed} else suffix(trial)
 
 
 def _made_again(model: Any, options: Mapping[str, Any]) -> Any:

@@ -111,6 +111,8 @@ def test_a_loaded_model_that_counts_from_its_start_is_an_error():
     [
         (lambda lr: scaled(lr, 0.3), "Scaled.factor would have another value"),
         (lambda lr: losing(lr, Weighted(0.2)), "Weighted.weight would have another value"),
+        (lambda lr: hiding(lr, 0.3), "Hiding._factor would have another value"),
+        (lambda lr: frozen_kernel(lr), "the weight 'dense.*/kernel' has a trainable flag"),
         (lambda lr: undecayed(lr), "excludes from the decay"),
     ],
 )
@@ -159,6 +161,38 @@ def scaled(lr, factor):
     model = keras.Sequential([keras.Input((3,)), Scaled(factor), keras.layers.Dense(1)])
     model.compile(momentum(lr), "mse")
     return model
+
+
+@keras.saving.register_keras_serializable()
+class Hiding(keras.layers.Layer):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self._factor = 1.0
+
+    def call(self, x):
+        return x * self._factor
+
+
+def hiding(lr, factor):
+    model = keras.Sequential([keras.Input((3,)), Hiding(), keras.layers.Dense(1)])
+    model.layers[0]._factor = factor
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+def frozen_kernel(lr, freeze=True):
+    model = losing(lr, "mse")
+    model.layers[0].kernel.trainable = not freeze
+    return model
+
+
+def test_the_file_of_each_trial_is_compared_with_its_model():
+    study = pausing_study(at=(1,), trials=2)
+    with study.ask() as first:
+        fit(first, first.load_model() or frozen_kernel(**first.config, freeze=False))
+    with study.ask() as second, pytest.warns(HaltuneWarning, match="kernel' has a trainable flag"):
+        fit(second, second.load_model() or frozen_kernel(**second.config))
+    assert [len(t.epochs) for t in study.trials] == [1, 4]
 
 
 def undecayed(lr):
