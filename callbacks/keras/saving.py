@@ -433,12 +433,12 @@ def _difference(model: Any, twin: Any, changed: Collection[str]) -> str | None:
     for mine, theirs in zip(layers_of(model), layers_of(twin), strict=True):
         if mine.name != theirs.name and companions.numbered(mine) is None:
             return f"the layer {mine.name!r} would have another name"
-        if mine.trainable != theirs.trainable and not hasattr(mine, "layers"):  # Keras saves no flag of inner models
-            return f"the layer {mine.name!r} would be trainable otherwise"
+        plain = mine.weights and not hasattr(mine, "layers")  # of other layers Keras saves no flag
+        if plain and mine.trainable != theirs.trainable:
+            return f"a layer {type(mine).__name__} would be trainable otherwise"
     for mine, theirs in zip(model.weights, twin.weights, strict=True):
         if _rules(mine) != _rules(theirs):
-            what = mine.path.partition("/")[2]
-            return f"the weight {what!r} has a trainable flag, a regularizer or a constraint that its layer has not"
+            return f"a weight {mine.name!r} has a trainable flag, a regularizer or a constraint that its layer has not"
     same = _variables(model) == _variables(twin)
     return None if same else "it would have other weights or another optimizer state"
 

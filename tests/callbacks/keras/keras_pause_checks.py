@@ -112,7 +112,7 @@ def test_a_loaded_model_that_counts_from_its_start_is_an_error():
         (lambda lr: scaled(lr, 0.3), "Scaled.factor would have another value"),
         (lambda lr: losing(lr, Weighted(0.2)), "Weighted.weight would have another value"),
         (lambda lr: hiding(lr, 0.3), "Hiding._factor would have another value"),
-        (lambda lr: frozen_kernel(lr), "the weight 'dense.*/kernel' has a trainable flag"),
+        (lambda lr: frozen_kernel(lr), "a weight 'kernel' has a trainable flag"),
         (lambda lr: undecayed(lr), "excludes from the decay"),
     ],
 )
@@ -188,9 +188,10 @@ def frozen_kernel(lr, freeze=True):
 
 def test_the_file_of_each_trial_is_compared_with_its_model():
     study = pausing_study(at=(1,), trials=2)
-    with study.ask() as first:
+    first, second = study.ask(), study.ask()
+    with first:
         fit(first, first.load_model() or frozen_kernel(**first.config, freeze=False))
-    with study.ask() as second, pytest.warns(HaltuneWarning, match="kernel' has a trainable flag"):
+    with second, pytest.warns(HaltuneWarning, match="kernel' has a trainable flag"):
         fit(second, second.load_model() or frozen_kernel(**second.config))
     assert [len(t.epochs) for t in study.trials] == [1, 4]
 
@@ -234,8 +235,7 @@ def test_two_phases_with_two_optimizers_are_one_trial():
     """Fine-tuning compiles again in the middle: that is no model forgotten."""
     trial, model = FakeTrial(max_epochs=4), net(momentum(0.1))
     callback = HaltuneCallback(trial)
-    with pytest.warns(HaltuneWarning, match="plans 2 epochs"):
-        model.fit(X, Y, validation_data=(X, Y), epochs=2, callbacks=[callback], verbose=0)
+    model.fit(X, Y, validation_data=(X, Y), epochs=2, callbacks=[callback], verbose=0)
     model.compile("sgd", "mse")
     model.fit(X, Y, validation_data=(X, Y), epochs=4, initial_epoch=2, callbacks=[callback], verbose=0)
     assert trial.epochs == [1, 2, 3, 4]

@@ -323,7 +323,7 @@ def test_a_model_compiled_again_between_two_fits_does_not_pause_in_the_second():
         model.compile(momentum(0.001), "mse")
         return fit(trial, model)
 
-    with warnings.catch_warnings(record=True) as said:  # the fit of 4 epochs is warned of, too
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         _, found = trained(train, (2, 5))
     assert len([w for w in said if "compiles the model again" in str(w.message)]) == 1
@@ -535,11 +535,11 @@ def test_reports_within_an_epoch_come_at_the_first_step_after_each_multiple():
 
 class Fades(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
-        self.model.get_layer("dropout").rate = 0.1 * (epoch % 4)
+        self.model.get_layer("dropout").rate = 0.1 + 0.1 * (epoch % 4)
 
 
 def dropped(lr, eager=True):
-    layers = [keras.layers.Dense(8), keras.layers.Dropout(0.0, name="dropout"), keras.layers.Dense(1)]
+    layers = [keras.layers.Dense(8), keras.layers.Dropout(0.1, name="dropout"), keras.layers.Dense(1)]
     model = keras.Sequential([keras.Input((3,)), *layers])
     model.compile(momentum(lr), "mse", run_eagerly=eager)
     return model
