@@ -5,12 +5,12 @@ steps, in the study's unit. With `every=` it also reports within an epoch, where
 saves the whole model and the random state at the end of the epoch. A fit that resumes from it, in any process, equals
 one without a pause. Under a TensorFlow strategy, call trial.load_model() within its scope.
 
-Before the first pause of each kind of model, haltune tests the file: it loads it once on the CPU. If Keras cannot load
-it (because of a custom loss or a lambda), the trial does not pause, with one warning. Then use
-trial.load_model(make_model), which builds the model by your function.
+At the first pause of an attempt, haltune tests the file: it loads it on the CPU, and compares the models. If Keras
+cannot load it (because of a custom loss or a lambda), or if it lacks a setting, the trial does not pause, with one
+warning. Then use trial.load_model(make_model), which builds the model by your function.
 
 A resumed fit also restores the trainable layers, all optimizers that the model holds, the plain attributes of other
-callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of your own layers, and the place in the data: the generators
+callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of layers, and the place in the data: the generators
 of a DataLoader or a PyDataset, and with steps_per_epoch the batches already read. Trials do not pause, with one
 warning, if an optimizer is not part of the model, if the program compiles the model again between two fits, at the end
 of a fit that another one may follow, or if a tf.data dataset shuffles from a seed. These start again: TensorFlow's own

@@ -48,7 +48,7 @@ zoo = dict(
     goal=Minimize("val_loss"),
     max_epochs=4,
     trials=[{"lr": 0.05}, {"lr": 0.02}],
-    pauses=[1, 2, 3],
+    pauses=[2, 3],
     updates=4,
     counts="keras",
 )
