@@ -70,8 +70,8 @@ class Port(Attempt):
     `goal` and `measures`, the metrics that a report needs; `history`, the log; `metrics`, reported before.
 
     To state: `starts`, what a fit trains and from where; `record`, a report; `begin_save` and `commit_save`, a state;
-    `decline_pause`, a state that cannot be saved; `finish`, `fail`, `interrupt`, the end. In a distributed training
-    every rank makes the same calls and gets the same answers.
+    `decline_pause`, a state that cannot be saved; `planned`, where a fit ends by its own plan; `finish`, `fail`,
+    `interrupt`, the end. In a distributed training every rank makes the same calls and gets the same answers.
 
     Args:
         session: The session of the process that holds the trial.
