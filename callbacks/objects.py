@@ -26,9 +26,10 @@ import logging
 import sys
 import types
 from collections import deque
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,15 @@ def changes(
     return states, lost, others
 
 
+def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
+    """Return the variables of enclosing functions that a function uses: name -> value, and what sets it."""
+    if not isinstance(function, types.FunctionType):
+        return {}
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    full = [(name, cell) for name, cell in cells if cell != types.CellType()]
+    return {name: (cell.cell_contents, partial(setattr, cell, "cell_contents")) for name, cell in full}
+
+
 def under_way(value: Any, depth: int = 3) -> bool:
     """Return whether a value is an iterator that has not ended, or holds one: its place cannot be read."""
     if isinstance(value, types.GeneratorType):
@@ -307,7 +317,8 @@ class _Reader:
             return self._tensor(value, name)
         for kind, word in _CONTAINERS.items():
             if isinstance(value, kind):
-                return {"is": word, "items": self._items(value, name), "longest": getattr(value, "maxlen", None)}
+                state = {"is": word, "items": self._items(value, name), "longest": getattr(value, "maxlen", None)}
+                return state | ({"class": _class(value)} if hasattr(value, "_fields") else {})
         if not self._is_read(value, part):
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
@@ -404,7 +415,10 @@ class _Writer:
                 return tensor.requires_grad_(there is not None and there.requires_grad)
             case "object":
                 if value is None or _class(value) != state["class"]:
-                    raise _otherwise(name)
+                    kind = _kind(state["class"])
+                    if kind is None or not of_program(kind):
+                        raise _otherwise(name)
+                    value = object.__new__(kind)
                 self._seen[number] = value
                 for key, one in state["attributes"].items():
                     if not (isinstance(one, dict) and one["is"] == "constant"):
@@ -416,22 +430,34 @@ class _Writer:
         items = state["items"]
         if state["is"] == "dict":
             before = dict(value) if isinstance(value, dict) else {}
-            made = copy.copy(value) if isinstance(value, dict) else {}
+            made: Any = {}
+            if isinstance(value, dict):
+                made = copy.copy(value) if number else value
             made.clear()
             self._seen[number] = made
             for key_state, one in items:
                 key = self.write(key_state, None, name)
                 made[key] = self.write(one, before.get(key), f"{name}[{key!r}]")
             return made
-        there = list(value) if isinstance(value, (list, tuple, deque)) else []
-        there += [None] * (len(items) - len(there))
+        there = list(value) if isinstance(value, (list, tuple)) else []
+        if len(there) != len(items):  # it collects: its elements are of no fixed places
+            there = [None] * len(items)
         new: Any = deque(maxlen=state["longest"]) if state["is"] == "deque" else []
+        # a part of the program that holds the same object sees it, as a data set sees a replay buffer
+        if number == 0 and type(value) is type(new) and getattr(value, "maxlen", None) == state["longest"]:
+            new = value
+            new.clear()
         self._seen[number] = new
-        for i, (one, now) in enumerate(zip(items, there, strict=False)):
+        for i, (one, now) in enumerate(zip(items, there, strict=True)):
             new.append(self.write(one, now, f"{name}[{i}]"))
         if state["is"] == "tuple":
-            return type(value)(*new) if hasattr(value, "_fields") else tuple(new)
+            kind = type(value) if hasattr(value, "_fields") else _kind(state.get("class"))
+            return tuple.__new__(kind, new) if kind is not None and issubclass(kind, tuple) else tuple(new)
         made_of = {"set": set, "frozenset": frozenset}.get(state["is"])
+        if made_of is set and number == 0 and type(value) is set:
+            value.clear()
+            value.update(new)
+            return value
         return made_of(new) if made_of else new
 
 
@@ -454,6 +480,18 @@ def _tensor_of(state: dict[str, Any]) -> Any:
 
 def _class(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _kind(called: str | None) -> Any:
+    """Return the class of this name, as of `_class`; None if this process has none, or another kind of object."""
+    left = (called or "").split(".")
+    for i in range(len(left) - 1, 0, -1):
+        found: Any = sys.modules.get(".".join(left[:i]))
+        for part in left[i:]:
+            found = getattr(found, part, None)
+        if isinstance(found, type):
+            return found
+    return None
 
 
 def _otherwise(name: str) -> NotSupported:

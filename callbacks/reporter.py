@@ -274,20 +274,15 @@ class Reporter:
             self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
             if trial.verdict is not None and trial.verdict.stops:
                 self.verdict = trial.verdict  # this fit ends at once, too
-        elif planned is not None and horizon is not None and planned != horizon:
+        elif planned is not None and horizon is not None and planned > horizon:
             full = length_argument(trial.unit)
-            why = (
-                f"the search compares final values at {self._at(horizon)}"
-                if planned < horizon
-                else f"the search's {full} is {horizon}: haltune ends each fit there, before the end of a "
-                "learning-rate schedule"
-            )
-            unless = " If another fit of this trial follows, ignore this warning." * (planned < horizon)
             set_it = f", or set {full}={planned:g} in the search" if float(planned).is_integer() else ""
             self.advise(
-                f"This fit plans {plural(planned, trial.unit)}, but {why}. Give the loop trial.{full}{set_it}.{unless}",
+                f"This fit plans {plural(planned, trial.unit)}, but the search's {full} is {horizon}: haltune ends "
+                f"each fit there, before the end of a learning-rate schedule. Give the loop trial.{full}{set_it}.",
                 "horizon",
             )
+        trial.planned = planned
         self.starts(position, model, of)
         if not self.ended and self._enough is None:
             self._enough = threading.Event()
@@ -763,12 +758,12 @@ def trains_another(trial: Port) -> NotSupported:
     if isinstance(trial, Fold):
         return NotSupported(
             f"Fold {trial.index} of trial {trial.id} has ended ({trial.ended}), and this fit trains another model, "
-            "which no fold would count. Make HaltuneCallback(fold) for each fold, or fit without the callback."
+            "which no fold would count. Give haltune a fold of its own for each fit, or fit without haltune."
         )
     return NotSupported(
         f"Trial {trial.id} has ended ({trial.ended}), and this fit trains another model, which no trial would "
-        "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): "
-        "and HaltuneCallback(fold). Otherwise fit without the callback."
+        "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): and "
+        "give haltune the fold in place of the trial. Otherwise fit without haltune."
     )
 
 

@@ -5,12 +5,12 @@ steps, in the study's unit. With `every=` it also reports within an epoch, where
 saves the whole model and the random state at the end of the epoch. A fit that resumes from it, in any process, equals
 one without a pause. Under a TensorFlow strategy, call trial.load_model() within its scope.
 
-Before the first pause of each kind of model, haltune tests the file: it loads it once on the CPU. If Keras cannot load
-it (because of a custom loss or a lambda), the trial does not pause, with one warning. Then use
-trial.load_model(make_model), which builds the model by your function.
+At the first pause of an attempt, haltune tests the file: it loads it on the CPU, and compares the models. If Keras
+cannot load it (because of a custom loss or a lambda), or if it lacks a setting, the trial does not pause, with one
+warning. Then use trial.load_model(make_model), which builds the model by your function.
 
 A resumed fit also restores the trainable layers, all optimizers that the model holds, the plain attributes of other
-callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of your own layers, and the place in the data: the generators
+callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of layers, and the place in the data: the generators
 of a DataLoader or a PyDataset, and with steps_per_epoch the batches already read. Trials do not pause, with one
 warning, if an optimizer is not part of the model, if the program compiles the model again between two fits, at the end
 of a fit that another one may follow, or if a tf.data dataset shuffles from a seed. These start again: TensorFlow's own
@@ -137,7 +137,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        tied = {"on_train_batch_end", "_watch", "_data", "_training", "_called"}
+        tied = {"on_train_batch_end", "_watch", "_data", "_step", "_training", "_called"}
         return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -207,7 +207,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 reporter.advise(sentence)
         owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
         self._watch = companions.Watch(self.trial.id, owners, ("model/", "layer "), self.__dict__.get("_watch"))
-        self._data = companions.Data(self.trial.id)
+        self._data, self._step = companions.Data(self.trial.id), companions.Compiled(model)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
             self._continue(self._resumed)
         self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)
@@ -223,6 +223,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         model, reporter = self.model, self._reporter
         try:
             if (more := saving.more_of(path)) is not None:
+                self._step.numbers = more["compiled"]
                 self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
                 self._watch.put_back(more["attributes"], lambda owner: companions.of_keras(owner))
                 companions.set_metrics(model, more["metrics"])
@@ -258,6 +259,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self.trial.begins_epoch(epoch + 1)  # after an exception Keras calls no callback
         self._refuse_new_model(epoch)
         self._data.epoch_begins(lambda: saving.capture_randomness(model))
+        if (name := self._step.epoch_begins()) is not None:
+            self._reporter.advise(
+                f"{self._watch.called(name)} changes between epochs, but the compiled step has the value of its first "
+                "epoch, so the change has no effect. Make it a keras.Variable, or call compile(run_eagerly=True).",
+                "compiled",
+            )
 
     def _refuse_new_model(self, epoch: int) -> None:
         """Raise NotSupported if an untrained model starts where another one of this attempt ended."""
@@ -320,6 +327,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter, model, params = self._reporter, self.model, self.params or {}
         trial, monitor = reporter.trial, reporter.metric
         optimizers.add_batches(model, companions.batches_of_epoch(params.get("steps")))
+        self._step.epoch_ends()
         trained = self._position(epoch + 1)
         self._in_epoch = False
         trial.begins_epoch(None)
@@ -410,8 +418,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     "kept",
                 )
                 return
-            suffix = saving.kept_suffix(self.trial, model, self._watch.changes()[0])
-            how(lambda path: saving.write(model, path), suffix)
+            try:
+                suffix = saving.kept_suffix(self.trial, model, self._watch.changes()[0])
+            except NotSupported as error:
+                self._reporter.advise(
+                    f"The model of trial {self.trial.id}, the best so far, is not kept: {error}", "kept"
+                )
+            else:
+                how(lambda path: saving.write(model, path), suffix)
 
     def _changed_since_evaluated(self) -> bool:
         return self._evaluated is not None and self._evaluated != (_mark(self.model, self.model.weights), False)
@@ -437,12 +451,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "metrics": companions.metrics_of(model),
                 "carried": companions.carried_of(model),
                 "batches": optimizers.batches_of(model),
+                "compiled": self._step.numbers,
                 "repeated": self._called in _REPEATED,
             }
             saving.check_optimizer(model, trial)
-            by_file = saving.suffix(trial) == saving.MODEL_SUFFIX
-            if by_file and (lost := saving.unsaved_setting(model, changed)) is not None:
-                raise NotSupported(f"{lost}. Add it there, or start with trial.load_model(make_model)")
             if self._proven:
                 saving.write(model, path, more)
             else:
@@ -519,7 +531,7 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
     metrics = _metrics(model)
     numbers: dict[str, dict[str, int]] = {}  # Keras' name for a class -> metric's name -> its number
     for _, metric in metrics:
-        if (found := _numbered(metric)) is not None:
+        if (found := companions.numbered(metric)) is not None:
             numbers.setdefault(found[0], {})[metric.name] = found[1]
     plain: dict[str, str] = {}
     for stem, names in numbers.items():
@@ -529,7 +541,7 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
     for name in wanted:
         bare = name.removeprefix("val_")
         either = [m for key, m in metrics if bare in (key, renamed.get(key))]
-        if len(either) > 1 and any(map(_numbered, either)):
+        if len(either) > 1 and any(map(companions.numbered, either)):
             raise InvalidInput(
                 f"{name!r} could be any of {len(either)} metrics of this model, because Keras numbers metrics without "
                 f"a name. Give each metric a name, {type(either[0]).__name__}(name='my_{bare}')."
@@ -576,12 +588,3 @@ def _metrics(model: Any) -> list[tuple[str, Any]]:
                 seen.add(prefix + m.name)
                 found.append((f"{prefix}weighted_{m.name}" if again else prefix + m.name, m))
     return found
-
-
-def _numbered(metric: Any) -> tuple[str, int] | None:
-    """Return Keras' name for a metric's class, and its number; None if the metric has another name."""
-    # as Keras makes a name from that of a class, with functions that it does not export
-    words = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", type(metric).__name__))
-    stem = re.sub("([a-z])([A-Z])", r"\1_\2", words).lower()
-    found = re.fullmatch(rf"{re.escape(stem)}(?:_([1-9]\d*))?", metric.name)
-    return found and (stem, int(found[1] or 0))

@@ -11,8 +11,10 @@ training. In tf.data, a shuffle from a seed cannot return to a pass, so such tri
 
 from __future__ import annotations
 
+import inspect
+import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -111,6 +113,11 @@ class Watch:
     def _owners(self) -> dict[str, Any]:
         return {name: one for name, refer in self._references.items() if (one := refer()) is not None}
 
+    def called(self, path: str) -> str:
+        """Return the name of an attribute for messages."""
+        owner, _, attribute = path.partition("/")
+        return f"{type(self._owners.get(owner)).__name__}.{attribute}"
+
     def changes(self) -> tuple[dict[str, Any], list[str]]:
         """Return what changed: path -> state; and why other changes cannot be saved."""
         values = {path: value for path, value, _ in _places(self._owners)}
@@ -134,6 +141,54 @@ class Watch:
                         put(objects.put_back(state, value))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None))
+
+
+class Compiled:
+    """The numbers of a model and its layers that its compiled step has read, in the first epoch after it was compiled.
+
+    JAX and TensorFlow read an attribute when they compile, so later values have no effect. A resumed fit compiles
+    again, with the numbers of that first epoch.
+    """
+
+    def __init__(self, model: Any) -> None:
+        from keras import backend
+
+        eager = backend.backend() == "torch" or getattr(model, "run_eagerly", False)
+        self._model: Callable[[], Any] = (lambda: None) if eager else weak(model)
+        self.numbers: dict[str, Any] = {}  # those that the step has
+        self._later: dict[str, Any] = {}  # those that callbacks have set for the first epoch of a resumed fit
+        self._before: dict[str, Any] | None = None  # those at the end of the first epoch
+
+    def epoch_begins(self) -> str | None:
+        """Return the name of a number whose change has no effect, or None."""
+        places = _numbers(self._model())
+        for path, (value, put) in places.items():
+            compiled = self.numbers.setdefault(path, value)
+            if self._before is None and value != compiled:
+                self._later[path] = value
+                put(compiled)
+        before = self._before or {}
+        changed = [path for path, (value, _) in places.items() if value != before.get(path, value)]
+        return min([*changed, *self._later], default=None)
+
+    def epoch_ends(self) -> None:
+        """Set what callbacks have set."""
+        places, later, self._later = _numbers(self._model()), self._later, {}
+        for path in later.keys() & places.keys():
+            places[path][1](later[path])
+        if self._before is None:
+            self._before = {path: later.get(path, value) for path, (value, _) in places.items()}
+
+
+def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
+    """Return the numbers of a model and its layers that their code may read: by path, the value and what sets it."""
+    found: dict[str, tuple[Any, Callable[[Any], object]]] = {}
+    for name, one in () if model is None else owners_in(model, [], bool).items():
+        own = None if objects.of_library(type(one).__module__) else _mentioned(type(one))
+        for path, value, put in _slots(name, one, {id(one)}):
+            if type(value) in (bool, int, float) and (own is None or path.partition("/")[2] in own):
+                found[path] = value, put
+    return found
 
 
 def _parts_of_keras() -> tuple[type, ...]:
@@ -181,16 +236,16 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
         if id(owner.__self__) not in seen and objects.of_program(type(owner.__self__)):
             slots = [(f"{name}/self", owner.__self__, lambda value: None)]
     elif isinstance(owner, types.FunctionType):
-        cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
-        full = [(variable, cell) for variable, cell in cells if cell != types.CellType()]
-        slots = [(f"{name}/{v}", cell.cell_contents, partial(setattr, cell, "cell_contents")) for v, cell in full]
+        slots = [(f"{name}/{key}", *one) for key, one in objects.variables_of(owner).items()]
     else:
-        layer = _is_layer(owner)  # names that start with "_" are Keras' own there
-        hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set()) | (_of_layers() if layer else set())
+        hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set())
+        if _is_layer(owner):
+            mentioned = _mentioned(type(owner))  # other names that start with "_" are Keras' own
+            hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
         slots = [
             (f"{name}/{key}", value, partial(setattr, owner, key))
             for key, value in vars(owner).items()
-            if key not in hidden and not (layer and key.startswith("_"))
+            if key not in hidden
         ]
     found: list[Place] = []
     for path, value, put in slots:
@@ -217,11 +272,37 @@ def _of_layers() -> set[str]:
     return {*own, "optimizer", "history", "stop_training", "trainable", "built", "autocast"}
 
 
+_EVALUATE = ("call", "test_step", "compute_loss", "compute_metrics", "update_state", "result")
+
+
+def evaluates_by(part: Any) -> set[str]:
+    """Return the names that the program's own code of a part of a model may read when the model is evaluated."""
+    return _mentioned(type(part), _EVALUATE)
+
+
+def _mentioned(kind: type, methods: Iterable[str] | None = None) -> set[str]:
+    """Return the names that the program's own code of a class uses.
+
+    methods: only the code of these, and of methods that they use.
+    """
+    own: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if not objects.of_library(base.__module__):
+            own |= vars(base)
+    left: list[Any] = [*own.values()] if methods is None else [own[name] for name in methods if name in own]
+    found: set[str] = set()
+    while left:
+        one = left.pop()
+        code = getattr(inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one)), "__code__", one)
+        if isinstance(code, types.CodeType):
+            left += [*code.co_consts, *(own[name] for name in {*code.co_names} - found if name in own)]
+            found |= {*code.co_names}
+    return found
+
+
 def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:
-    """Return the objects of a fit to watch, except its data: the user's parts of the model, and the callbacks."""
-    owners = {"model": model}
-    own = [layer for layer in model._flatten_layers(include_self=False) if _of_user_class(layer)]
-    owners |= {f"layer {i}": layer for i, layer in enumerate(own)}
+    """Return the objects of a fit to watch, except its data: the model, its layers, and the callbacks."""
+    owners = {"model": model} | {f"layer {i}": layer for i, layer in enumerate(layers_of(model))}
     counts: dict[str, int] = {}
     for callback in listed:
         if not is_listener(callback):
@@ -231,8 +312,13 @@ def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool])
     return owners
 
 
-def _of_user_class(layer: Any) -> bool:
-    return not type(layer).__module__.startswith("keras.")
+def numbered(part: Any) -> tuple[str, int] | None:
+    """Return Keras' name for the class of a metric or a layer, and its number; None if it has another name."""
+    # as Keras makes a name from that of a class, with functions that it does not export
+    words = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", type(part).__name__))
+    stem = re.sub("([a-z])([A-Z])", r"\1_\2", words).lower()
+    found = re.fullmatch(rf"{re.escape(stem)}(?:_([1-9]\d*))?", part.name)
+    return found and (stem, int(found[1] or 0))
 
 
 # the data

@@ -156,12 +156,8 @@ def structure_of(model: Any) -> dict[str, Any]:
             if any(id(v) not in places for v in variables):
                 raise NotSupported("an optimizer of its model trains a variable that is not a weight of the model")
             built[name] = [places[id(v)] for v in variables]
-    return {"trainable": flags_of(model), "optimizers": built}
-
-
-def flags_of(model: Any) -> list[bool]:
-    """Return layer.trainable of the model and its layers."""
-    return [bool(layer.trainable) for layer in [model, *layers_of(model)]]
+    layers = [bool(layer.trainable) for layer in [model, *layers_of(model)]]
+    return {"trainable": layers, "weights": [bool(v.trainable) for v in model.weights], "optimizers": built}
 
 
 def set_structure(model: Any, structure: dict[str, Any]) -> None:
@@ -172,6 +168,10 @@ def set_structure(model: Any, structure: dict[str, Any]) -> None:
             if layer.trainable != flag:
                 layer.trainable = flag
     weights, found = model.weights, optimizers_of(model)
+    if len(weights) == len(structure["weights"]):
+        for weight, flag in zip(weights, structure["weights"], strict=True):
+            if weight.trainable != flag:
+                weight.trainable = flag
     for name, places in structure["optimizers"].items():
         if name in found and not found[name].built and all(place < len(weights) for place in places):
             found[name].build([weights[place] for place in places])

@@ -6,10 +6,9 @@
   with which the model was built, its trainable layers and the weights of each optimizer are next to it in NAME.random.
 - NAME.more: next to both, the state of the fit outside of the model. A file that is only kept has none.
 
-A model with custom classes or functions may be saved but not loaded. So the first file of each structure (the set of a
-model's classes and functions) is loaded on the CPU and compared with the model. The result holds for all models of this
-structure. An own class may have settings that its get_config lacks, so each trial's parts of such classes are made
-again from their configuration, and compared.
+A model with custom classes or functions may be saved but not loaded, and an own class may have settings that its
+get_config lacks. So the first file that an attempt of a trial writes for a pause is loaded on the CPU, and compared
+with the model. For a file that is only kept, a model with own classes is made again without its weights, and compared.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,7 +35,7 @@ from haltune.study import Trial
 
 from .. import objects
 from . import companions
-from .optimizers import flags_of, layers_of, optimizers_of, set_structure, structure_of
+from .optimizers import layers_of, optimizers_of, set_structure, structure_of
 
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
 OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)
@@ -50,6 +49,11 @@ _ADVICE = (
     "trial.load_model(custom_objects={'Net': Net}); for lambdas use trial.load_model(safe_mode=False)"
 )
 
+_RATHER = (
+    "Add it to get_config of its class, set it on a layer before it is built, or start with "
+    "model = trial.load_model(make_model), which builds the model by your function"
+)
+
 
 @dataclass(frozen=True)
 class Loading:
@@ -61,7 +65,8 @@ class Loading:
 
 
 _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
-_ANSWERS: dict[Hashable, str | None] = {}  # structure -> why its file cannot be loaded; None: it can
+# attempt of a trial -> why a file of its model cannot be loaded again; None: it can
+_ANSWERS: WeakKeyDictionary[Trial, str | None] = WeakKeyDictionary()
 # model of trial.load_model(make_model) -> makes another one
 _MADE: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
 
@@ -220,12 +225,38 @@ def suffix(trial: Trial) -> str:
 
 
 def kept_suffix(trial: Trial, model: Any, changed: Collection[str]) -> str:
-    """Return the suffix of the best trial's file: weights only, if Keras cannot serialize the model, or all of it.
+    """Return the suffix of the best trial's file: weights only, if a file of the whole model would lose a part of it.
 
-    changed: see `unsaved_setting`.
+    changed: paths of attributes that changed in the training.
+
+    Raises NotSupported if it would lose one of these, which make_model does not have either.
     """
-    whole = _unwritten(model) is None and unsaved_setting(model, changed) is None
-    return suffix(trial) if whole else WEIGHTS_SUFFIX
+    if _unserialized(model) is not None:
+        return WEIGHTS_SUFFIX
+    if not _own_parts(model):
+        return suffix(trial)
+    lost: dict[str, str] = {}
+    options = _CHOSEN.get(trial, Loading()).options
+    with suppress(Exception), _second(model, partial(_made_again, model, options)) as twin:  # a pause finds why
+        lost = _unsaved(model, twin)
+    parts = _own_parts(model)
+    for path in lost.keys() & {*changed}:
+        owner, _, name = path.partition("/")
+        if name.partition("/")[0] in companions.evaluates_by(parts[owner]):
+            raise NotSupported(
+                f"{lost[path]} changes in training, and a loaded model would have another value. Add it to "
+                "get_config of its class, or make it a keras.Variable with add_weight(trainable=False)"
+            )
+    return WEIGHTS_SUFFIX if lost.keys() - {*changed} else suffix(trial)
+
+
+def _made_again(model: Any, options: Mapping[str, Any]) -> Any:
+    """Return a model as Keras makes it from a file of `model`, before it loads the weights."""
+    from keras import saving
+
+    return saving.deserialize_keras_object(
+        saving.serialize_keras_object(model), options.get("custom_objects"), options.get("safe_mode", True)
+    )
 
 
 def write(model: Any, path: Path, more: Mapping[str, Any] | None = None) -> None:
@@ -264,67 +295,72 @@ def more_of(path: str) -> dict[str, Any] | None:
 
 
 def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -> None:
-    """Save the state of a training for a pause. Raises NotSupported if it cannot be loaded again."""
-    from keras import saving
+    """Save the state of a training for a pause. Raises NotSupported if its file cannot be loaded again.
 
+    The first file of an attempt is tested. more: see `write`, with the attributes that changed.
+    """
+    tried = trial in _ANSWERS
+    why = _ANSWERS[trial] if tried else _unwritable(model, trial)
+    if why is None:
+        write(model, path, more)
+    if why is None and not tried:
+        loading, make = _CHOSEN.get(trial, Loading()), _MADE.get(model)
+        if not loading.by_function:
+            why = _failure(model, partial(_loaded, path, loading.options), more["attributes"], by_function=False)
+        elif make is not None:
+            why = _failure(model, lambda: _load_into(make(), str(path)), more["attributes"], by_function=True)
+    _ANSWERS[trial] = why
+    if why is not None:
+        raise NotSupported(why)
+
+
+def _unwritable(model: Any, trial: Trial) -> str | None:
+    """Return why no file of a model can be written for a pause; None if one can."""
     loading = _CHOSEN.get(trial, Loading())
-    load: Callable[[], Any] | None
     if loading.by_function:
         if loading.shapes and not model.get_build_config():
-            raise NotSupported(
+            return (
                 "make_model returns a model that is not built, and Keras does not know its shapes: add an Input, or "
                 "call build(shape) in make_model"
             )
-        make = _MADE.get(model)
-        load = None if make is None else lambda: _load_into(make(), str(path))
-        kinds = map(type, layers_of(model))
-        structure: Hashable = frozenset((kind.__module__, kind.__qualname__) for kind in kinds)
-        refused, advice = "a file of its weights could not be loaded into a new model of make_model", ""
-    else:
-        if (why := _unwritten(model)) is not None:
-            raise NotSupported(f"Keras cannot serialize this model ({why}): {_ADVICE}")
-        options = loading.options
-        load = partial(saving.load_model, str(path), **options)
-        known = [*saving.get_custom_objects(), *(options.get("custom_objects") or ())]
-        parts = _parts(saving.serialize_keras_object(model))
-        structure = parts, frozenset(known), options.get("safe_mode"), options.get("compile")
-        refused, advice = "a file of this model could not be loaded again", f": {_ADVICE}"
-    # adapters are merged into the weights in a file
-    structure = structure, any(getattr(layer, "lora_enabled", False) for layer in layers_of(model))
-    if _ANSWERS.get(structure) is None:
-        write(model, path, more)
-    if structure not in _ANSWERS and load is not None:
-        _ANSWERS[structure] = _failure(model, load)
-    if (why := _ANSWERS.get(structure)) is not None:
-        raise NotSupported(f"{refused} ({why}){advice}")
+        return None
+    why = _unserialized(model)
+    return why and f"Keras cannot serialize this model ({why}): {_ADVICE}"
 
 
-def unsaved_setting(model: Any, changed: Collection[str]) -> str | None:
-    """Return which setting of a part of the model is not in its file; None if all are, as far as is known.
+def _loaded(path: Path, options: Mapping[str, Any]) -> Any:
+    from keras import saving
 
-    changed: attributes that change in the training, by their paths.
+    return saving.load_model(str(path), **options)
+
+
+def _unsaved(model: Any, twin: Any) -> dict[str, str]:
+    """Return the settings of the program's own parts of a model for which another one has other values.
+
+    They are settings by their paths, as of `companions.Watch`, with their names for messages.
     """
+    found = {}
+    others = _own_parts(twin)
+    for name, one in _own_parts(model).items():
+        theirs = companions.settings_of(name, others[name]) if name in others else {}
+        for path, marked in companions.settings_of(name, one).items():
+            if theirs.get(path, marked) != marked:
+                found[path] = f"{type(one).__name__}.{path.partition('/')[2]}"
+    return found
+
+
+def _own_parts(model: Any) -> dict[str, Any]:
+    """Return the parts of a model that have classes of the program, by their names."""
     from keras import tree
 
     parts = companions.owners_in(model, [], bool)
     others = [*tree.flatten(getattr(model, "loss", None)), *model.metrics, *optimizers_of(model).values()]
     parts |= {f"part {i}": one for i, one in enumerate(others)}
-    own = {
-        name: one
-        for name, one in parts.items()
+    return {
+        n: one
+        for n, one in parts.items()
         if hasattr(one, "get_config") and not objects.of_library(type(one).__module__)
     }
-    if not own:
-        return None
-    with _no_draws(model):
-        for name, one in own.items():
-            with suppress(Exception):  # Keras cannot make it again, which the test of the file finds
-                again = companions.settings_of(name, type(one).from_config(one.get_config()))
-                for path, marked in companions.settings_of(name, one).items():
-                    if path not in changed and again.get(path, marked) != marked:
-                        kind, attribute = type(one).__name__, path.partition("/")[2]
-                        return f"{kind}.get_config does not have {attribute!r}, so a file would lose its value"
-    return None
 
 
 def check_optimizer(model: Any, trial: Trial) -> None:
@@ -352,7 +388,7 @@ def check_optimizer(model: Any, trial: Trial) -> None:
         )
 
 
-def _unwritten(model: Any) -> str | None:
+def _unserialized(model: Any) -> str | None:
     """Return why Keras cannot serialize a model, such as a custom class without get_config; None if it can."""
     from keras import saving
 
@@ -363,52 +399,75 @@ def _unwritten(model: Any) -> str | None:
     return None
 
 
-def _parts(config: Any) -> frozenset[tuple[str, ...]]:
-    """Return the classes and functions of a model."""
-    found, left = set(), [config]
-    while left:
-        part = left.pop()
-        if isinstance(part, Mapping):
-            if "class_name" in part:
-                name = part["config"] if isinstance(part.get("config"), str) else ""  # the name of a function
-                found.add((str(part.get("module")), str(part["class_name"]), str(part.get("registered_name")), name))
-            part = list(part.values())
-        if isinstance(part, list | tuple):
-            left += part
-    return frozenset(found)
+def _failure(model: Any, make: Callable[[], Any], changed: Collection[str], by_function: bool) -> str | None:
+    """Return why its file, from which `make` makes another model, cannot restore a model; None if it can.
 
-
-def _failure(model: Any, load: Callable[[], Any]) -> str | None:
-    """Return why its file, by `load`, cannot restore a model; None if it can.
+    changed: paths of attributes that are restored otherwise.
 
     Raises OSError and MemoryError, which show nothing about the file. It draws no random numbers.
     """
+    try:
+        with _second(model, make) as twin:
+            if getattr(model, "compiled", False) and not getattr(twin, "compiled", False):
+                why = "the loaded model has no optimizer and no loss, because compile() is your own"
+            elif (lost := _difference(model, twin, changed)) is None:
+                return None
+            elif by_function:
+                return f"a new model of make_model with its weights would not be the same: {lost}"
+            else:
+                return f"a model of its file would not be the same: {lost}. {_RATHER}"
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        why = clipped(one_line(error.__cause__ or error), _SHOWN)
+    if by_function:
+        return f"a file of its weights could not be loaded into a new model of make_model ({why})"
+    return f"a file of this model could not be loaded again ({why}): {_ADVICE}"
+
+
+def _difference(model: Any, twin: Any, changed: Collection[str]) -> str | None:
+    """Return in what another model, made from the file of a model, differs from it; None if they are equal."""
+    for path, name in _unsaved(model, twin).items():
+        if path not in changed:
+            return f"{name} would have another value"
+    for mine, theirs in zip(layers_of(model), layers_of(twin), strict=True):
+        if mine.name != theirs.name and companions.numbered(mine) is None:
+            return f"the layer {mine.name!r} would have another name"
+        plain = mine.weights and not hasattr(mine, "layers")  # of other layers Keras saves no flag
+        if plain and mine.trainable != theirs.trainable:
+            return f"a layer {type(mine).__name__} would be trainable otherwise"
+    for mine, theirs in zip(model.weights, twin.weights, strict=True):
+        if _rules(mine) != _rules(theirs):
+            return f"a weight {mine.name!r} has a trainable flag, a regularizer or a constraint that its layer has not"
+    same = _variables(model) == _variables(twin)
+    return None if same else "it would have other weights or another optimizer state"
+
+
+def _rules(weight: Any) -> list[Any]:
+    """Return what Keras' layers set for a weight when they make it."""
+    others = [getattr(weight, name, None) for name in ("regularizer", "constraint")]
+    return [weight.trainable, *((type(one), getattr(one, "get_config", dict)()) for one in others)]
+
+
+@contextmanager
+def _second(model: Any, make: Callable[[], Any]) -> Iterator[Any]:
+    """Make a second model, on the CPU if that is possible, and forget it afterwards. It draws no random numbers."""
     from keras import device
 
     cpu: AbstractContextManager[Any] = nullcontext()
     with suppress(Exception):  # JAX may have no CPU backend
         # so that the second model uses no accelerator memory; not "cpu:0", where torch variables lose their kind
         cpu = device("cpu")
-    twin = None
     with _no_draws(model):
         try:
-            try:
-                with cpu:
-                    twin = load()
-            except Exception:  # a layer that needs the accelerator
-                twin = load()
-            if getattr(model, "compiled", False) and not getattr(twin, "compiled", False):
-                return "the loaded model has no optimizer and no loss, because compile() is your own"
-            if flags_of(model) != flags_of(twin):
-                return "the loaded model has other trainable layers"
-            mine, theirs = _variables(model), _variables(twin)
-            return None if mine == theirs else "the loaded model has other weights or another optimizer state"
-        except (OSError, MemoryError):
-            raise
-        except Exception as error:
-            return clipped(one_line(error.__cause__ or error), _SHOWN)
+            with cpu:
+                twin = make()
+        except Exception:  # a layer that needs the accelerator
+            twin = make()
+        try:
+            yield twin
         finally:
-            twin = None
+            del twin
             gc.collect()  # models have reference cycles
 
 

@@ -440,7 +440,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         late = shards.loads_late(trainer)  # Lightning loads after on_fit_start
         if trainer.state.fn == "fit" and (late or not self._fits) and not trainer.fast_dev_run:
-            checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self._hint))
+            checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self.trial, self._hint))
             resuming.complete(trainer, self.trial, checkpoint)
             self._changed = checkpoint.get("haltune", [])
             if late:
@@ -518,7 +518,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Start the fit; return whether it has nothing to do."""
         reporter, trial = self._reporter, self.trial
         self._steps_before = trainer.global_step
-        reporter.resume_hint = checks.how_to_resume(trainer, self._hint)
+        reporter.resume_hint = checks.how_to_resume(trainer, self.trial, self._hint)
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, checks.first_epoch(trainer))

@@ -143,6 +143,11 @@ def _owners(trainer: Any) -> Iterator[Owner]:
     yield "trainer", {name: getattr(trainer, name) for name in _OF_TRAINER}, partial(setattr, trainer)
     for owner, callback in _without_state(trainer):
         yield owner, dict(vars(callback)), partial(setattr, callback)
+    for i, callback in enumerate(_others(trainer)):  # a LambdaCallback has functions
+        for name, function in vars(callback).items():
+            if variables := objects.variables_of(function):
+                held = {variable: value for variable, (value, _) in variables.items()}
+                yield f"callback.{i}.{type(callback).__qualname__}.{name}", held, partial(_set_variable, variables)
     data = [] if datamodule is None else [("datamodule", datamodule)]
     for i, loader in enumerate(leaves(trainer.train_dataloader)):
         data += [(f"train.{i}.{name}", part) for name, part in loader_parts(loader) if part is not loader]
@@ -197,10 +202,18 @@ def _weights_in(value: Any, known: set[int], depth: int) -> Iterator[Any]:
 
 def _without_state(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the program's own callbacks whose classes define no state_dict, with their names."""
-    others = [c for c in trainer.callbacks if type(c).__module__.partition(".")[0] != "haltune"]
-    for i, callback in enumerate(others):
+    for i, callback in enumerate(_others(trainer)):
         if not of_lightning(type(callback)) and of_lightning(callback.state_dict):
             yield f"callback.{i}.{type(callback).__qualname__}", callback
+
+
+def _others(trainer: Any) -> list[Any]:
+    return [c for c in trainer.callbacks if type(c).__module__.partition(".")[0] != "haltune"]
+
+
+def _set_variable(variables: Mapping[str, Any], name: str, value: Any) -> None:
+    if name in variables:
+        variables[name][1](value)
 
 
 def _frozen(module: Any) -> set[str]:

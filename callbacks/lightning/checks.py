@@ -239,9 +239,11 @@ def check_loaded(trainer: Any, trial: Trial, checkpoint: Mapping[str, Any], resu
         )
 
 
-def how_to_resume(trainer: Any, usual: str) -> str:
+def how_to_resume(trainer: Any, trial: Trial, usual: str) -> str:
     """Return how this fit resumes, for messages: not what it does already."""
     path = trainer.ckpt_path
+    if path is None and trial.has_reported:
+        return "After the fit before, call its trainer.save_checkpoint(path), and then trainer.fit(..., ckpt_path=path)"
     return usual if path is None else f"Pass ckpt_path=trial.checkpoint in place of {os.path.basename(str(path))}"
 
 

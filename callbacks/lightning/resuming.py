@@ -157,6 +157,8 @@ def complete(trainer: Any, trial: Trial, checkpoint: dict[str, Any]) -> None:
             trainer.lightning_module.on_load_checkpoint(checkpoint)
             trainer.strategy.load_model_state_dict(checkpoint, strict=trainer.lightning_module.strict_loading)
             return
+    if trial.has_reported:  # a later fit of this attempt, whose random numbers continue
+        return
     advice = f" Pass ckpt_path=trial.checkpoint in place of {name}." if saved is not None else ""
     trial.warn(
         f"Trial {trial.id} resumes from {name}, which its program saved without the random state, so it draws other "

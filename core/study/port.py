@@ -35,7 +35,7 @@ from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.folds import FOLD
 from haltune.log.history import History
-from haltune.log.problem import rounded
+from haltune.log.problem import length_argument, rounded
 from haltune.ranks import this
 from haltune.store.checkpoints import keepers
 
@@ -70,8 +70,8 @@ class Port(Attempt):
     `goal` and `measures`, the metrics that a report needs; `history`, the log; `metrics`, reported before.
 
     To state: `starts`, what a fit trains and from where; `record`, a report; `begin_save` and `commit_save`, a state;
-    `decline_pause`, a state that cannot be saved; `finish`, `fail`, `interrupt`, the end. In a distributed training
-    every rank makes the same calls and gets the same answers.
+    `decline_pause`, a state that cannot be saved; `planned`, where a fit ends by its own plan; `finish`, `fail`,
+    `interrupt`, the end. In a distributed training every rank makes the same calls and gets the same answers.
 
     Args:
         session: The session of the process that holds the trial.
@@ -105,6 +105,7 @@ class Port(Attempt):
         self._unheard: tuple[float, float, bool] | None = None
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
+    planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _training: Training | None = None  # what torch's optimizers train in the block of the trial
     _saves_first = False  # the program saves before it reports: it had saved before the first report of this attempt
     _early: Early | None = None
@@ -137,6 +138,11 @@ class Port(Attempt):
     def metrics(self) -> Mapping[str, Any]:
         """Further metrics reported so far: name -> (n,), one entry for each report, NaN if it was not reported."""
         return self.history.trial(self.id).metrics
+
+    @property
+    def has_reported(self) -> bool:
+        """True after the first report of this attempt."""
+        return self._first is not None
 
     # a fit
 
@@ -719,6 +725,20 @@ class Port(Attempt):
         if status is None and (failure := self._handled()) is not None:
             self._end_as(Status.FAILED, failure)
         self._end_as(None if status is None else Status(status))
+        if status is None and self.ended is Status.COMPLETED:
+            self._look_at_plan()
+
+    def _look_at_plan(self) -> None:
+        """Warn if the trial has ended below max_epochs because its last fit planned so: no other fit followed."""
+        if self.horizon is not None and self.epoch == self.planned and self.epoch < self.horizon:
+            full = length_argument(self.unit)
+            set_it = f", or set {full}={self.epoch:g} in the search" if float(self.epoch).is_integer() else ""
+            self.warn(
+                f"Trial {self.id} ended after {self.unit} {self.epoch:g}, as its last fit planned, but the search "
+                f"compares final values at {self.unit} {self.horizon}. Give the loop trial.{full}{set_it}.",
+                "horizon",
+                once=True,
+            )
 
     def interrupt(self) -> None:
         """Give the trial back unfinished; it is offered again and resumes from its last checkpoint.

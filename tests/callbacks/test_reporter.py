@@ -3,6 +3,7 @@
 import gc
 import math
 import threading
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -269,20 +270,33 @@ def test_what_is_no_trial_or_no_name_is_refused(arguments, sentence):
         Reporter(*arguments)
 
 
-@pytest.mark.parametrize(
-    ("planned", "sentence"),
-    [
-        (2, r"plans 2 epochs.*compares final values at epoch 4.*[Gg]ive the loop trial\.max_epochs.*max_epochs=2 in"),
-        (9, "plans 9 epochs.*max_epochs is 4.*before the end of.*max_epochs=9 in"),
-    ],
-)
-def test_a_fit_that_plans_another_number_of_epochs_is_warned_about_once_a_study(planned, sentence):
+def test_a_fit_that_plans_more_than_the_search_is_warned_about_once_a_study():
     study = pausing_study(at=(), trials=2)
-    with pytest.warns(HaltuneWarning, match=sentence) as caught:
+    with pytest.warns(
+        HaltuneWarning, match=r"plans 9 epochs.*max_epochs is 4.*before the end of.*max_epochs=9 in"
+    ) as said:
         for trial in (study.ask(), study.ask()):
-            Reporter(trial).begin(planned)
-    assert len(caught) == 1
-    Reporter(FakeTrial(max_epochs=3)).begin(planned=3)
+            Reporter(trial).begin(9)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("fits", [(2,), (2, 4), (1, 2)])
+def test_a_trial_that_ends_early_as_its_last_fit_planned_is_warned_about_once_a_study(fits):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for trial in pausing_study(at=(), trials=2):
+            with trial:
+                for planned in fits:
+                    reporter = Reporter(trial)
+                    reporter.begin(planned)
+                    for epoch in range(int(trial.epoch) + 1, planned + 1):
+                        reporter.report(0.5, epoch)
+                    reporter.end_of_fit()
+    sentence = (
+        "Trial 0 ended after epoch 2, as its last fit planned, but the search compares final values at epoch 4. Give "
+        "the loop trial.max_epochs, or set max_epochs=2 in the search."
+    )
+    assert [str(one.message) for one in said] == ([] if fits[-1] == 4 else [sentence])
 
 
 def test_one_model_for_several_trials_is_warned_about_once_a_study():

@@ -35,7 +35,7 @@ from sklearn.svm import SVC
 from haltune import Float, Maximize, Problem, Space, Study
 from haltune.callbacks import sklearn as loops
 from haltune.callbacks.sklearn import fit, load
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4))
@@ -416,3 +416,14 @@ def test_a_solver_does_not_pause_and_its_best_model_is_kept():
 def test_another_solver_is_refused():
     with pytest.raises(InvalidInput, match="LogisticRegression does not train in parts"):
         train(accuracies(), LogisticRegression(solver="saga"))
+
+
+def test_a_second_fit_of_an_ended_trial_names_folds_and_no_callback():
+    study = Study(Problem(Space({"alpha": Float(1e-4, 1e-2)}), Maximize("accuracy"), max_epochs=2), budget="1 trial")
+    x, y = RNG.normal(size=(40, 3)), np.arange(40) % 2
+    with study.ask() as trial:
+        fit(trial, SGDClassifier(**trial.config), x[:20], y[:20], validation=(x[20:], y[20:]))
+        trial.finish()
+        with pytest.raises(NotSupported, match=r"folds\(k\): and give haltune the fold in place of the trial") as said:
+            fit(trial, SGDClassifier(**trial.config), x[20:], y[20:], validation=(x[:20], y[:20]))
+    assert "Callback" not in str(said.value)

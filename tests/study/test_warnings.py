@@ -32,13 +32,13 @@ def test_what_callbacks_warn_of_is_said_once_a_search(said):
     for trial in study:
         reporter = Reporter(trial, resume_hint="Call fit(..., ckpt_path=trial.checkpoint)")
         assert (trial.checkpoint is None) == (trial.epoch == 0)
-        reporter.begin(planned=2)
+        reporter.begin(planned=9)
         for epoch in (1, 2, 2) if trial.attempt == 1 else (3, 4):
             reporter.report(0.5, epoch)
         if reporter.pausing:
             reporter.save(lambda path: path.write_text("state"))
         reporter.end_of_fit()
-    assert [line[:24] for line in said()] == ["This fit plans 2 epochs,", "Trial 0 has already repo"]
+    assert [line[:24] for line in said()] == ["This fit plans 9 epochs,", "Trial 0 has already repo"]
 
 
 PROGRAM = """

@@ -41,6 +41,7 @@ class FakeTrial(Port):
 
     metrics = property(lambda self: self._metrics)
     heartbeat_seconds = 3600.0
+    has_reported = property(lambda self: bool(self.reports))
 
     @property
     def history(self):

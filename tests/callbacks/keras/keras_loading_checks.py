@@ -1,6 +1,7 @@
 """Models whose file Keras cannot load: not paused, or built by the user's function. Run by test_callback.py."""
 
 import warnings
+from weakref import WeakKeyDictionary
 
 import keras
 import numpy as np
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.Haltune
 
 @pytest.fixture(autouse=True)
 def forget_answers(monkeypatch):
-    monkeypatch.setattr(saving, "_ANSWERS", {})
+    monkeypatch.setattr(saving, "_ANSWERS", WeakKeyDictionary())
 
 
 unloadable = pytest.mark.parametrize("make", [own_loss, pytest.param(subclass, marks=(once, pytest.mark.slow))])

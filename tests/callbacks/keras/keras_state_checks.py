@@ -323,7 +323,7 @@ def test_a_model_compiled_again_between_two_fits_does_not_pause_in_the_second():
         model.compile(momentum(0.001), "mse")
         return fit(trial, model)
 
-    with warnings.catch_warnings(record=True) as said:  # the fit of 4 epochs is warned of, too
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         _, found = trained(train, (2, 5))
     assert len([w for w in said if "compiles the model again" in str(w.message)]) == 1
@@ -528,3 +528,45 @@ def test_reports_within_an_epoch_come_at_the_first_step_after_each_multiple():
     for batch in range(7, 40, 8):  # as with steps_per_execution=8
         callback.on_train_batch_end(batch, {"loss": 1.0})
     assert trial.epochs == [16 / 40, 24 / 40, 32 / 40]
+
+
+# layers
+
+
+class Fades(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.get_layer("dropout").rate = 0.1 + 0.1 * (epoch % 4)
+
+
+def dropped(lr, eager=True):
+    layers = [keras.layers.Dense(8), keras.layers.Dropout(0.1, name="dropout"), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    model.compile(momentum(lr), "mse", run_eagerly=eager)
+    return model
+
+
+def frozen_part(lr):
+    inner = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.BatchNormalization()])
+    inner.trainable = False
+    model = keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(1)])
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+@pytest.mark.parametrize("by_function", [False, True])
+def test_a_setting_that_a_callback_changes_in_a_layer_of_keras_continues(by_function):
+    def train(trial):
+        model = trial.load_model(dropped) if by_function else trial.load_model() or dropped(0.01)
+        return fit(trial, model, Fades())
+
+    assert_equal(train)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="it compiles nothing")
+def test_a_setting_that_a_compiled_step_does_not_read_again_has_no_effect_in_a_resumed_fit_either():
+    with pytest.warns(HaltuneWarning, match=r"Dropout\.rate changes between epochs, .* has no effect"):
+        assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Fades()))
+
+
+def test_a_model_with_a_frozen_part_pauses():
+    assert_equal(lambda trial: fit(trial, trial.load_model() or frozen_part(0.01)))

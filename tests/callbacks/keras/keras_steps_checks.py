@@ -37,9 +37,9 @@ def test_steps_of_the_optimizer_are_counted():
     assert (trial.epochs, trial.values) == ([STEPS, 2 * STEPS, 3 * STEPS, 4 * STEPS], history["val_loss"])
 
 
-def test_a_fit_of_fewer_steps_is_warned_of():
+def test_a_fit_of_more_steps_is_warned_of():
     with pytest.warns(HaltuneWarning, match=r"plans 6 steps, but .* [Gg]ive the loop trial\.max_steps"):
-        fit(HaltuneCallback(counting("step", 9)))
+        fit(HaltuneCallback(counting("step", 5)))
 
 
 def test_reports_within_an_epoch_leave_the_training_as_it_is():

@@ -45,8 +45,8 @@ def test_an_epoch_that_validations_do_not_divide_is_validated_at_its_end():
     assert trial.epochs == [0.4, 0.8, 1.0]
 
 
-@pytest.mark.parametrize(("planned", "says"), [({"max_steps": 5}, "5 steps"), ({"epochs": 2}, "20 steps")])
-def test_a_fit_of_another_number_of_steps_is_warned_of(planned, says):
+@pytest.mark.parametrize(("planned", "says"), [({"max_steps": 15}, "15 steps"), ({"epochs": 2}, "20 steps")])
+def test_a_fit_of_more_steps_is_warned_of(planned, says):
     with pytest.warns(HaltuneWarning, match=rf"plans {says}, but .* [Gg]ive the loop trial\.max_steps"):
         fit(counting("step", 12), val_check_interval=2, **planned)
 
