@@ -205,7 +205,10 @@ class Port(Attempt):
             if first is not None:
                 what, do = f"trains the model object that trial {of} has trained", _BUILD
             elif not resume:
-                what, do = f"starts with the weights of trial {of}", f"{_BUILD}, or load trial.checkpoint"
+                what, do = (
+                    f"starts with the weights of trial {of}",
+                    (f"If it loads a state, load only {self._name}.checkpoint. {_BUILD}"),
+                )
             raise NotSupported(
                 f"This fit of trial {self.id} {what}, so it would continue the training of another configuration. {do}."
             )

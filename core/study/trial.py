@@ -528,7 +528,10 @@ class Trial(Port, KnowsAttributes):
             trial._need_own(None, min(signers, key=str, default=None))
             known = self._begun_with or trial._has_signed
             resumes = trial._resumes and trial.resumes_from is not None and trial._model is None
-            if resumes and known and marks and marks.isdisjoint(self._begun_with):
+            others = resumes and known and marks and marks.isdisjoint(self._begun_with)
+            if resumes and trial._unread and not known and this().alone:  # an error came before the first step
+                others = updates.saved_in(str(trial.resumes_from), optimizer) is False
+            if others:
                 if trial._unread:
                     raise NotSupported(
                         f"The loop of trial {self.id} begins again after {self.unit} {trial.epoch:g}, but with new "
