@@ -14,6 +14,7 @@ import math
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -231,6 +232,14 @@ _log.addFilter(_show)
 def is_set_up() -> bool:
     own = any(h is not _stderr for h in _log.handlers)
     return own or (_log.propagate and logging.getLogger().hasHandlers())
+
+
+def logs_elsewhere() -> bool:
+    """Return whether the program logs to a place other than that of Python's warnings: stderr, or their own log."""
+    if getattr(warnings.showwarning, "__module__", "") == "logging":  # by logging.captureWarnings
+        return False
+    handlers = [*_log.handlers, *(logging.getLogger().handlers if _log.propagate else ())]
+    return any(h is not _stderr and getattr(h, "stream", None) is not sys.stderr for h in handlers)
 
 
 def heard() -> bool:

@@ -11,7 +11,7 @@ import traceback
 import warnings
 from contextlib import suppress
 
-from haltune.display import is_set_up, text_of, visible
+from haltune.display import logs_elsewhere, text_of, visible
 
 SITE = "https://haltune.example.org"  # of the documentation, a placeholder until it is published: CONTRIBUTING.md
 _log = logging.getLogger("haltune")
@@ -96,14 +96,14 @@ class HaltuneWarning(UserWarning):
 def warn(text: str, aloud: bool = False) -> None:
     """Give a HaltuneWarning that points at the caller's line outside haltune.
 
-    aloud: also log it to "haltune", because warnings may be filtered. In a program that does not configure logging, a
-    warning that was shown is not logged.
+    aloud: also log it to "haltune", because warnings may be filtered. A warning that was shown is not logged to the
+    same place.
     """
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "haltune":
         level, frame = level + 1, frame.f_back
     warnings.warn(warning := HaltuneWarning(visible(text)), stacklevel=level)
-    if aloud and (is_set_up() or not warning.shown):
+    if aloud and (not warning.shown or logs_elsewhere()):
         _log.warning("%s", warning, extra={"style": "yellow"})
 
 

@@ -63,6 +63,7 @@ class Interruption:
         self._grace: float | None = None  # seconds until the process is killed
         self._timer: threading.Timer | None = None  # sends the signal again before that
         self._late = False  # it has done so
+        self._hooks: tuple[Any, Any] | None = None  # of exceptions that Python ignores: its own, the one before
 
     @classmethod
     def within(cls, function: str, package: str, bears: bool = True) -> Interruption:
@@ -135,6 +136,7 @@ class Interruption:
                     _log.warning("%s: training ends at once, without a save", why)
             self._number = 0  # it waits no longer
             self._restore()
+            self._waits_if_ignored(number)
             self._leave(number, frame)
         else:
             self._number = self._number or number
@@ -146,6 +148,18 @@ class Interruption:
                 _log.warning(
                     "%s received: training ends %s; a second signal ends it at once", named(number), self._ends
                 )
+
+    def _waits_if_ignored(self, number: int) -> None:
+        """Let the signal wait after all if Python ignores its exception: in a __del__ or the callback of a weakref."""
+        before = sys.unraisablehook
+
+        def hook(ignored: Any) -> None:
+            if isinstance(ignored.exc_value, SystemExit | KeyboardInterrupt):
+                self._number = number
+            else:
+                before(ignored)
+
+        self._hooks, sys.unraisablehook = (hook, before), hook
 
     def _trains(self, frame: FrameType | None) -> bool:
         """False when the function that trains has been left by an exception."""
@@ -174,6 +188,8 @@ class Interruption:
     def _restore(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._hooks is not None and sys.unraisablehook is self._hooks[0]:
+            sys.unraisablehook = self._hooks[1]
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._before.items():
                 if signal.getsignal(number) == self._hear:  # else another handler was set since
@@ -242,7 +258,12 @@ class AroundTrial(Interruption):
                 self._number = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_before": {}, "_timer": None, "_number": 0}  # signals are this process's
+        return self.__dict__ | {
+            "_before": {},
+            "_timer": None,
+            "_hooks": None,
+            "_number": 0,
+        }  # signals are this process's
 
     def release(self, number: int) -> None:
         """Let a framework that asks whether a signal is free handle it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -172,6 +172,25 @@ def has_moments(optimizer: Any) -> bool:
     """Return whether an optimizer holds anything but zeros of steps that it has made, next to their number."""
     held = (v for state in optimizer.state.values() for name, v in state.items() if name != "step" and v is not None)
     return any(bool((v != 0).any()) if hasattr(v, "any") else bool(v) for v in held)
+
+
+def saved_in(path: str, optimizer: Any) -> bool | None:
+    """Return whether a file of torch has a weight of an optimizer as it is now; None if that is not known."""
+    try:
+        saved = [*_tensors(sys.modules["torch"].load(path, map_location="cpu", weights_only=True, mmap=True))]
+    except Exception:  # a file of another kind
+        return None
+    shapes = {one.shape for one in saved}
+    marks = Marks.of(w for w in _weights_of(optimizer) if w.shape in shapes).each
+    return any(marks & Marks.of([one]).each for one in saved) if marks else None
+
+
+def _tensors(state: Any) -> Iterator[Any]:
+    if hasattr(state, "numel"):
+        yield state
+    elif isinstance(state, Mapping | list | tuple):
+        for part in state.values() if isinstance(state, Mapping) else state:
+            yield from _tensors(part)
 
 
 def watch() -> None:

@@ -168,9 +168,9 @@ class History:
 
     @property
     def diverged(self) -> int:
-        """Return the number of trials that ended or paused with reports, but without a finite value."""
-        curves = [self._trials[id].values for s in _RANKED for id in self._with[s]]
-        return sum(len(values) > 0 and not any(map(math.isfinite, values)) for values in curves)
+        """Return the number of trials that ended or paused with reports, but do not count with a finite value."""
+        ended = [self._trials[id] for s in _RANKED for id in self._with[s]]
+        return sum(len(t.values) > 0 and not math.isfinite(t.counts) for t in ended)
 
     @property
     def reports(self) -> int:

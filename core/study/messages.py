@@ -98,11 +98,14 @@ def shared_fault(history: History) -> str | None:
 
 
 def none_finite(history: History, least: int = 3) -> str | None:
-    """Return that no trial has a finite value, and what to do; None if one has, or if fewer than `least` reported."""
+    """Return that no trial counts with a finite value, and what to do; None if one does, or fewer than `least` report.
+
+    The value of a trial that diverges after some epochs is NaN or infinite, unless its best epoch counts.
+    """
     if len(history) < least or history.best() is not None:
         return None
     reported = sum(len(t.values) > 0 for t in history.trials)
-    if reported < least or any(np.isfinite(t.values).any() for t in history.trials):
+    if reported < least:
         return None
     space = history.problem.space.parameters
     narrow = "narrow the space"
@@ -111,9 +114,11 @@ def none_finite(history: History, least: int = 3) -> str | None:
         lowest = f" (the lowest tried: {short(min(tried))})" if tried else ""
         narrow = f"lower the upper bound of {rates[0]!r}, {space[rates[0]]!r}{lowest}"
     which = f"in all {reported} trials" if reported > 1 else "in the only trial"
+    later = any(np.isfinite(t.values).any() for t in history.trials)
+    was, check = ("became", "Clip") if later else ("was", "Check the data and the loss for NaN, clip")
     return (
-        f"{history.problem.goal.metric} was NaN or infinite {which}, so haltune cannot compare trials. "
-        f"Check the data and the loss for NaN, clip the gradients, or {narrow}."
+        f"{history.problem.goal.metric} {was} NaN or infinite {which}, so haltune cannot compare trials. "
+        f"{check} the gradients, or {narrow}."
     )
 
 

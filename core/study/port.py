@@ -54,10 +54,12 @@ _SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[tuple[int, int]]]] = Weak
 
 
 class Early(NamedTuple):
-    """A state that was saved before the report of its epoch."""
+    """A state that was saved before a report: of its epoch, if the program has not trained in between."""
 
     path: str
+    seconds: float  # that saving took; 0 if the log has it
     resumes_only: bool
+    waits: bool  # it is not in the log before the report, so that no attempt continues from it
     at: tuple[int, float | None]  # steps of torch's optimizers until then, and the epoch that a loop had begun
 
 
@@ -107,8 +109,10 @@ class Port(Attempt):
 
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _training: Training | None = None  # what torch's optimizers train in the block of the trial
-    _saves_first = False  # the program saves before it reports: it had saved before the first report of this attempt
+    _saves_first = False  # without torch: it had saved before the first report of this attempt
     _early: Early | None = None
+    _made = 0  # steps of torch's optimizers until the last report
+    _trains_first = True  # False if none came before the first report of this attempt
     _name = "trial"  # in the program
     _over_folds = False  # True in a loop over trial.folds(k)
     _index = 0  # the index of the fold
@@ -207,7 +211,10 @@ class Port(Attempt):
             if first is not None:
                 what, do = f"trains the model object that trial {of} has trained", _BUILD
             elif not resume:
-                what, do = f"starts with the weights of trial {of}", f"{_BUILD}, or load trial.checkpoint"
+                what, do = (
+                    f"starts with the weights of trial {of}",
+                    (f"If it loads a state, load only {self._name}.checkpoint. {_BUILD}"),
+                )
             raise NotSupported(
                 f"This fit of trial {self.id} {what}, so it would continue the training of another configuration. {do}."
             )
@@ -323,6 +330,7 @@ class Port(Attempt):
         if not self._session.restart(self, position):
             return
         self._first, self._unheard, self._lap = None, None, self._session.monotonic()
+        self._early, self._made, self._trains_first = None, self._place_now[0], True
         self._trained_in_full, self._begins = False, self.epoch
         self._warn_of_restart(f"Trial {self.id}", reached, position, advice)
 
@@ -452,6 +460,9 @@ class Port(Attempt):
                 raise
         session.logger.judged(session.log.history, self, report.epoch, report.value, verdict, session.budget)
         self._validation = report.validation or self._validation
+        made, before = self._place_now[0], self._made
+        self._trains_first = made > before if self._first is None else self._trains_first
+        self._made = made
         self._first, self._left, self._broken = self._first or report.epoch, None, None
         self._asks = False
         if updates is not None:
@@ -553,7 +564,9 @@ class Port(Attempt):
     ) -> str:
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
-        If your program saves each epoch before it reports it, the state becomes that of the epoch with its report.
+        If your program saves an epoch before it reports it, the state becomes that of the epoch with its report, and
+        no attempt continues from it before. haltune knows whether torch has trained in between. Other programs must
+        not save at the start of an epoch, before they train: save after the report.
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
 
         Args:
@@ -583,13 +596,17 @@ class Port(Attempt):
         """
         check_write(write)
         self._need_held()
+        session, began, early = self._session, self._session.monotonic(), self._is_early(keep)
+        waits = early and self._waits
         with self._signals.whole():
-            work = partial(self._save, write, suffix, keep, resumes_only)
-            path = self._session.once(self, "is saved", work, lambda _: self._session.saved(self, keep))
-        self._note_early(path, keep, resumes_only)
+            work = partial(self._save, write, suffix, keep, resumes_only, waits)
+            path = session.once(self, "is saved", work, lambda path: path if waits else session.saved(self, keep))
+            self._notes(early, path, session.monotonic() - began, resumes_only, waits)
         return path
 
-    def _save(self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool) -> None:
+    def _save(
+        self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool, waits: bool
+    ) -> str:
         session, began = self._session, self._session.monotonic()
         temporary = session.begin(self, suffix, keep)
         with session.ours(self, temporary):
@@ -600,7 +617,10 @@ class Port(Attempt):
                 discard(temporary)
                 raise
         seconds = session.monotonic() - began
-        self._commit(partial(session.publish, self, temporary, seconds, keep, resumes_only), keep, resumes_only)
+        self._sign_weights()
+        if waits:
+            return session.complete(self, temporary)
+        return self._commit(partial(session.publish, self, temporary, seconds, keep, resumes_only), keep, resumes_only)
 
     def _commit(self, commit: Callable[[], str], keep: bool | float, resumes_only: bool) -> str:
         """Make a written state the checkpoint, by `commit`; that of the best epoch is kept as such, too."""
@@ -608,7 +628,6 @@ class Port(Attempt):
         path = commit()
         if best:
             self._session.checkpointed(self, self._session.checkpoints.recorded(path), 0.0, True)
-        self._lap = self._session.monotonic()
         return path
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
@@ -641,9 +660,11 @@ class Port(Attempt):
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         self._need_held()
+        began, early = self._session.monotonic(), self._is_early(keep)
+        self._sign_weights()
         commit = partial(self._session.commit_save, self, temporary, seconds, keep, resumes_only)
         path = self._commit(commit, keep, resumes_only)
-        self._note_early(path, keep, resumes_only)
+        self._notes(early, path, self._session.monotonic() - began + seconds, resumes_only, False)
         return path
 
     @property
@@ -651,10 +672,39 @@ class Port(Attempt):
         """Return what is known of where the program is in its training: see `Early.at`."""
         return (0 if self._training is None else self._training.made), self._left
 
-    def _note_early(self, path: str, keep: bool | float = False, resumes_only: bool = False) -> None:
+    def _is_early(self, keep: bool | float) -> bool:
+        """Return whether a state may be of the epoch that the program reports next; see `Early`."""
+        if keep is not False or not self.patient or self._over_folds or self._model is not None:
+            return False
+        if made := self._place_now[0]:
+            return self._trains_first and made > self._made
         self._saves_first = self._saves_first or self._first is None
-        if self._saves_first and keep is False:
-            self._early = Early(path, resumes_only, self._place_now)
+        return self._saves_first
+
+    @property
+    def _waits(self) -> bool:
+        """True if an early state waits for its report.
+
+        One that is not the first since the last report does not, because its program saves within an epoch, and counts
+        there itself; nor does one of a handler of an exception, after which perhaps no report follows.
+        """
+        return (self._early is None or self._early.at[1] != self._left) and sys.exc_info()[1] is None
+
+    def _notes(self, early: bool, path: str, seconds: float, resumes_only: bool, waits: bool) -> None:
+        """Note a state that was saved. seconds: that it took; they are not of the epoch."""
+        self._lap += seconds
+        self._early = Early(path, seconds if waits else 0.0, resumes_only, waits, self._place_now) if early else None
+
+    def _record_early(self) -> None:
+        """Record the early state as that of the last reported epoch."""
+        early, self._early, session = self._early, None, self._session
+        if early is not None and self.ended is None:
+            record = partial(session.record_state, self, early.path, early.seconds, False, early.resumes_only)
+            commit = partial(session.once, self, "is recorded", record, lambda _: early.path)
+            self._commit(commit, False, early.resumes_only)
+
+    def _sign_weights(self, each: bool = True) -> None:
+        """State that its present weights are of this trial, where they are known."""
 
     def decline_pause(self, why: str | None = None) -> None:
         """Take back a PAUSE that was not carried out, so that later reports are judged.
@@ -722,6 +772,8 @@ class Port(Attempt):
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None and self._held_here:
             act()
+        if self._early is not None and self._early.waits and status != "interrupted":
+            self._record_early()
         if status is None and (failure := self._handled()) is not None:
             self._end_as(Status.FAILED, failure)
         self._end_as(None if status is None else Status(status))

@@ -132,12 +132,10 @@ def answer(
 
 
 def _need_finite(replica: Replica, history: History, max_failures: int) -> None:
-    """Raise TrainingFailed if many trials have ended and none ever had a finite value.
+    """Raise TrainingFailed if many trials have ended and none counts with a finite value.
 
     If the program is started again, perhaps after a repair, each further trial of this kind ends it again.
     """
-    if history.any_success:
-        return
     diverged = history.diverged
     if replica.diverged is None:
         replica.diverged = diverged

@@ -466,16 +466,29 @@ class Session:
 
     def publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float, resumes_only: bool) -> str:
         """`commit_save` on rank 0."""
-        checkpoints = self.checkpoints
-        with checkpoints.undecided(temporary):
-            with self.ours(attempt, temporary):
-                final = checkpoints.publish(temporary)
-            # an error may come after the append, so the file stays; the next save deletes files that the log lacks
-            if not self.checkpointed(attempt, checkpoints.recorded(final), seconds, keep, resumes_only):
-                discard(final)
+        with self.checkpoints.undecided(temporary):
+            if not self.record_state(attempt, self.complete(attempt, temporary), seconds, keep, resumes_only):
                 raise _lost(attempt)
-            checkpoints.supersede(final, self.log.history.kept(attempt.id))
         return self.saved(attempt, keep)
+
+    def complete(self, attempt: Attempt, temporary: Path) -> str:
+        """Give a written state its name, on rank 0, and return its path. The log does not have it yet."""
+        with self.ours(attempt, temporary):
+            return str(self.checkpoints.publish(temporary))
+
+    def record_state(self, attempt: Attempt, path: str, seconds: float, keep: bool | float, resumes_only: bool) -> bool:
+        """Append a complete state, on rank 0, and delete older ones; see `checkpointed`.
+
+        If the trial is no longer held, the state is deleted, unless it is a file of the program's own.
+        """
+        checkpoints = self.checkpoints
+        # an error may come after the append, so the file stays; the next save deletes files that the log lacks
+        if not self.checkpointed(attempt, checkpoints.recorded(path), seconds, keep, resumes_only):
+            if checkpoints.is_written(path):
+                discard(Path(path))
+            return False
+        checkpoints.supersede(Path(path), self.log.history.kept(attempt.id))
+        return True
 
     @contextmanager
     def ours(self, attempt: Attempt, temporary: Path) -> Iterator[None]:

@@ -89,7 +89,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         checkpoints: The folder of the checkpoints, or Checkpointing(folder, keep=3, disk_quota="20GB"), which also sets
             how many are kept. Default: None, next to the store's file; the model of the best trial is kept.
         max_failures: Number of trials that may fail in a row before the last exception is raised. Twice as many may
-            diverge (NaN or infinite from the first report) before any has a finite value. Default: 5.
+            diverge (NaN or infinite, at once or later) before any has a final value. Default: 5.
         verbose: How much is logged to "haltune": 0 nothing; 1 a line when a trial pauses or ends; 2 also when it
             starts, each report's decision, and reasons. If your program does not configure logging, the lines go to
             stderr. Default: 1.

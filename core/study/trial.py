@@ -32,7 +32,7 @@ from haltune.log.problem import ENDLESS, length_argument, position_argument, rou
 from haltune.ranks import follows, this
 
 from .attempt import Attempt, Failure, Report, epoch_number
-from .port import Early, Port, trains_over_folds
+from .port import Port, trains_over_folds
 from .session import Session
 
 T = TypeVar("T")
@@ -225,23 +225,26 @@ class Trial(Port, KnowsAttributes):
         if self._training is not None:
             self._doubt_weights(self._training)
             self._training.looks_again()
-        early, self._early = self._early, None
+        early = self._early
         if early is not None and early.at != self._place_now:  # it has trained since it saved
-            early = None
+            self._saves_first = False
+            if early.waits:
+                self._record_early()
+            self._early = None
         verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
-        if early is not None and self.ended is None:
-            self._date(early)
+        if self._early is not None and not self._place_now[0]:
+            self._hint_at_order(position)
+        self._record_early()
         return verdict
 
-    def _date(self, early: Early) -> None:
-        """Record that a state which the program saved just before a report is of the epoch that it has reported."""
-
-        def commit() -> str:
-            recorded = self._session.checkpoints.recorded(early.path)
-            self._session.checkpointed(self, recorded, 0.0, False, early.resumes_only)
-            return early.path
-
-        self._checkpoint = super()._commit(commit, False, early.resumes_only)  # its weights are signed
+    def _hint_at_order(self, position: float) -> None:
+        """Say once which epoch a state counts to, in a program that does not show whether it trains after it saves."""
+        at = f"{self.unit} {position:g}"
+        self.hint(
+            f"Trial {self.id} saved a state before it reported {at}, so this is the state after {at}. If your program "
+            "saves first and trains then, save after trial.report(value) instead.",
+            "saves first",
+        )
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -525,7 +528,10 @@ class Trial(Port, KnowsAttributes):
             trial._need_own(None, min(signers, key=str, default=None))
             known = self._begun_with or trial._has_signed
             resumes = trial._resumes and trial.resumes_from is not None and trial._model is None
-            if resumes and known and marks and marks.isdisjoint(self._begun_with):
+            others = resumes and known and marks and marks.isdisjoint(self._begun_with)
+            if resumes and trial._unread and not known and this().alone:  # an error came before the first step
+                others = updates.saved_in(str(trial.resumes_from), optimizer) is False
+            if others:
                 if trial._unread:
                     raise NotSupported(
                         f"The loop of trial {self.id} begins again after {self.unit} {trial.epoch:g}, but with new "
@@ -580,10 +586,6 @@ class Trial(Port, KnowsAttributes):
     def _counts_updates(self) -> None:
         if self._training is not None:
             self._training.counts()
-
-    def _commit(self, commit: Callable[[], str], keep: bool | float, resumes_only: bool) -> str:
-        self._sign_weights()  # a later attempt starts with them
-        return super()._commit(commit, keep, resumes_only)
 
     def _sign_weights(self, each: bool = True) -> None:
         """State that torch's optimizers have trained their present weights in this trial. each: also each alone."""
@@ -660,8 +662,10 @@ class Trial(Port, KnowsAttributes):
                 "checkpointed() after you have written the state, or use trial.save(write).",
                 "checkpointed",
             )
-        self._session.checkpointed(self, path, seconds)
-        self._note_early(path)
+        early = self._is_early(False)
+        if not (waits := early and self._waits):
+            self._session.checkpointed(self, path, seconds)
+        self._notes(early, path, seconds, False, waits)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.

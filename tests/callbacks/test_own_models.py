@@ -2,8 +2,10 @@
 
 import asyncio
 import copy
+import pickle
 import warnings
 from contextlib import nullcontext, suppress
+from pathlib import Path
 
 import pytest
 
@@ -342,6 +344,55 @@ def test_what_handles_an_error_of_a_resumed_trial_loads_its_state_again(handler,
     with refused if handler == "loads nothing" else nullcontext(), pytest.warns(HaltuneWarning, match="trains again"):
         study.optimize(both)
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if handler == "loads nothing" else 4]
+
+
+@pytest.mark.parametrize("saved", ["in a dict", "as one vector", "by pickle"])
+@pytest.mark.parametrize("handler", ["loads nothing", "keeps the loaded net"])
+def test_so_does_what_handles_one_before_the_first_step_in_another_process(saved, handler, tmp_path):
+    def save(net, path):
+        if saved == "by pickle":
+            path.write_bytes(pickle.dumps(net.state_dict()))
+        else:
+            vector = torch.nn.utils.parameters_to_vector(net.parameters())
+            torch.save({"net": net.state_dict()} if saved == "in a dict" else vector.detach(), path)
+
+    def load(net, path):
+        if saved == "as one vector":
+            torch.nn.utils.vector_to_parameters(torch.load(path), net.parameters())
+        else:
+            found = pickle.loads(Path(path).read_bytes()) if saved == "by pickle" else torch.load(path)["net"]
+            net.load_state_dict(found)
+
+    def train(trial, net, fails):
+        sgd = torch.optim.SGD(net.parameters(), 0.1)
+        for epoch in trial.epochs():
+            if fails and epoch == 3:
+                raise RuntimeError("out of memory")
+            net(torch.ones(1, 8)).sum().backward()
+            sgd.step()
+            trial.report(0.5)
+            trial.save(lambda path: save(net, path))
+            if fails:
+                raise KeyboardInterrupt
+
+    def handled(trial):
+        net = torch.nn.Linear(8, 4)
+        if trial.checkpoint is not None:
+            load(net, trial.checkpoint)
+        try:
+            train(trial, net, fails=True)
+        except RuntimeError:
+            train(trial, net if handler == "keeps the loaded net" else torch.nn.Linear(8, 4), fails=False)
+
+    for _ in range(2):
+        with suppress(KeyboardInterrupt):
+            pausing_study(f"{tmp_path}/s.db", at=(), verbose=0).optimize(handled)
+    study = pausing_study(f"{tmp_path}/s.db", at=(), verbose=0)  # as in another process
+    seen = handler == "loads nothing" and saved == "in a dict"
+    refused = pytest.raises(NotSupported, match=r"begins again after epoch 2, but with new weights")
+    with refused if seen else nullcontext():
+        study.optimize(handled)
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if seen else 4]
 
 
 @pytest.mark.parametrize("load", ["in full", "names that do not match", "into a model that is not trained"])

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:loss was NaN or infinite in all"
 SPACE = {"lr": Float(1e-3, 10.0, log=True), "x": Float(0.0, 1.0)}
 
 
-def searched(store: Any = None, trials: int = 30, **options: Any) -> Study:
+def searched(store: Any = None, trials: int = 30, metric: Any = "loss", **options: Any) -> Study:
     options = {"policy": RandomSearch(), "max_epochs": 3, "seed": 0, "verbose": 0} | options
-    return Study(SPACE, "loss", store, budget=f"{trials} trials", **options)
+    return Study(SPACE, metric, store, budget=f"{trials} trials", **options)
 
 
 def diverging(trial: Trial) -> None:
@@ -61,20 +61,30 @@ def test_told_values_of_infinity_end_it_too() -> None:
         study.ask()
 
 
-def test_one_finite_value_keeps_it_alive() -> None:
+def test_one_trial_with_a_finite_value_keeps_it_alive() -> None:
     study = searched(trials=15)
     for trial in study:
         with trial:
+            trial.report(math.nan)
             trial.report(0.5 if trial.id == 8 else math.nan)
-            trial.report(math.nan)
     assert len(study.trials) == 15
-    study = searched(trials=15)
-    for trial in study:
-        with trial:  # later NaN is divergence, not a mistake in the data
-            trial.report(0.5)
-            trial.report(math.nan)
-            trial.report(math.nan)
-    assert len(study.trials) == 15
+    best_counts = searched(trials=15, metric=Minimize("loss", of="best"))
+    best_counts.optimize(diverging_later)
+    assert len(best_counts.trials) == 15
+
+
+def diverging_later(trial: Trial) -> None:
+    for epoch in trial.epochs():
+        trial.report(0.5 if epoch == 1 else math.nan)
+
+
+@pytest.mark.filterwarnings("ignore:loss became NaN or infinite in all")
+@pytest.mark.parametrize("policy", [None, RandomSearch(), BOBOS()], ids=["default", "random", "BOBOS"])
+def test_trials_that_all_diverge_after_an_epoch_end_it(policy: Any) -> None:
+    study = searched(policy=policy, max_epochs=9)
+    words = r"loss became NaN or infinite in all 1\d trials.* Clip the gradients, or lower the upper bound of 'lr'"
+    with pytest.raises(TrainingFailed, match=words):
+        study.optimize(diverging_later)
 
 
 def test_a_trial_that_still_trains_with_finite_values_keeps_it_alive() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,16 @@ from scripted import CURVES, ENDS, scripted_study
 from haltune import Checkpointing, Minimize, Study
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning
-from haltune.log.events import Kept
+from haltune.log.events import Checkpointed, Kept
+from haltune.study.session import clocked
+
+
+def steps_of_torch() -> Callable[[], object]:
+    torch = pytest.importorskip("torch")
+    weight = torch.nn.Parameter(torch.zeros(()))
+    weight.grad = torch.ones(())
+    optimizer = torch.optim.SGD([weight], 0.1)
+    return lambda: optimizer.step()
 
 
 def train(study: Study, curves: tuple[list[float], ...]) -> dict[tuple[int, int], int]:
@@ -151,6 +162,87 @@ def test_a_state_that_torch_trained_on_before_the_report_is_of_the_epoch_before(
                     trial.save(lambda path: path.write_text("state")) if saves else optimizer.step()
                 trial.report(0.5)
         assert study.trials[0].checkpoint_epoch == (1 if saves_first else 2)
+
+
+@pytest.mark.parametrize("by_torch", [False, True])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_state_whose_epoch_was_not_reported_is_not_one_to_resume_from(
+    by_torch: bool, at: int, tmp_path: Path
+) -> None:
+    train_epoch = steps_of_torch() if by_torch else lambda: None
+    study, trained = pausing_study(at=(), epochs=3), []
+    for attempt in (1, 2):
+        with suppress(KeyboardInterrupt), study.ask() as trial:
+            epochs = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            for _ in trial.epochs():
+                train_epoch()
+                epochs += 1
+                trained.append(epochs)
+                trial.save(lambda path: path.write_text(f"{epochs}"))  # noqa: B023
+                if (attempt, epochs) == (1, at):
+                    raise KeyboardInterrupt
+                trial.report(0.5)
+    assert trained == [*range(1, at + 1), *range(at, 4)]
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3]  # one for each
+
+
+def test_a_program_that_saves_within_its_epochs_resumes_there() -> None:
+    train_part, study = steps_of_torch(), pausing_study(at=(), epochs=2)
+    with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+        for _ in trial.epochs():
+            for part in range(4):
+                train_part()
+                trial.save(lambda path, part=part: path.write_text(f"{part}"))
+                if part == 2:
+                    raise KeyboardInterrupt
+    again = study.ask()
+    assert (again.epoch, Path(again.checkpoint).read_text()) == (0, "2")
+
+
+@pytest.mark.parametrize("counts_itself", [False, True])
+def test_a_state_is_of_its_epoch_also_in_a_program_that_reports_before_it_trains(counts_itself: bool) -> None:
+    train_epoch, study = steps_of_torch(), pausing_study(at=(), epochs=3)
+    with study.ask() as trial:
+        for epoch in range(1, 4) if counts_itself else trial.epochs():
+            trial.report(0.5, epoch)
+            train_epoch()
+            trial.save(lambda path: path.write_text("state"))
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3]
+
+
+def test_the_seconds_of_an_epoch_are_those_that_it_trained_also_if_its_state_is_saved_first() -> None:
+    now = [0.0]
+    with clocked(lambda: now[0]):
+        study = pausing_study(at=(), epochs=2)
+        with study.ask() as trial:
+            for _ in trial.epochs():
+                now[0] += 100.0  # trains
+
+                def write(path: Path) -> None:
+                    now[0] += 10.0
+                    path.write_text("state")
+
+                trial.save(write)
+                now[0] += 1.0  # validates
+                trial.report(0.5)
+    assert study.trials[0].seconds.tolist() == [101.0, 101.0]
+
+
+def test_a_program_without_torch_that_saves_first_is_asked_once_when_it_trains(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "haltune")
+    study = pausing_study(at=(), epochs=3, trials=2)
+    for trial in study:
+        with trial:
+            for _ in trial.epochs():
+                trial.save(lambda path: path.write_text("state"))
+                trial.report(0.5)
+    said = [r.getMessage() for r in caplog.records if "saved a state before it reported" in r.getMessage()]
+    assert said == [
+        "Trial 0 saved a state before it reported epoch 1, so this is the state after epoch 1. If your program saves "
+        "first and trains then, save after trial.report(value) instead."
+    ]
 
 
 def test_a_state_that_is_saved_between_two_reports_is_of_the_earlier_one() -> None:

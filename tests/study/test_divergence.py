@@ -40,7 +40,7 @@ def test_it_ends_after_the_second_in_a_row_and_says_why(values: list[float], sai
 
 
 def test_it_is_no_failure_and_no_complete_run() -> None:
-    study = Study(problem(epochs=9), RandomSearch(), seed=0, budget=Budget(trials=3), max_failures=1)
+    study = Study(problem(epochs=9), RandomSearch(), seed=0, budget=Budget(trials=3), max_failures=2)
     for _ in range(3):
         trained([0.9, math.nan, math.nan], study)
     assert [(t.status, t.complete, t.error) for t in study.trials] == [("stopped", False, None)] * 3

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,12 @@ At = Callable[[Trial, int], object]
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """None is handled before; nor afterwards."""
-    numbers = (signal.SIGTERM, signal.SIGUSR1)
+    numbers, hook = (signal.SIGTERM, signal.SIGUSR1), sys.unraisablehook
     before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
     yield
     after = [signal.signal(number, handler) for number, handler in zip(numbers, before, strict=True)]
     assert after == [signal.SIG_DFL, signal.SIG_DFL]
+    assert sys.unraisablehook is hook
 
 
 def opened(store: Path | None = None) -> Study:
@@ -107,6 +109,38 @@ def test_a_second_one_ends_at_once(tmp_path: Path) -> None:
     assert seen[4:] == [1, 2]
     trial = opened(tmp_path / "search.db").trials[1]
     assert (trial.status, trial.epoch, trial.checkpoint_epoch) == (Status.INTERRUPTED, 2, 2)
+
+
+class Dies:
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Dummy:
+    pass
+
+
+def by_del() -> None:
+    Dies()
+
+
+def by_callback() -> None:
+    weakref.finalize(Dummy(), os.kill, os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("ends", [by_del, by_callback])
+def test_one_whose_exception_python_ignores_is_raised_after_the_next_report(ends: Callable[[], None]) -> None:
+    seen: list[int] = []
+    study = opened()
+    with pytest.raises(SystemExit) as caught, study.ask() as trial:
+        for epoch in range(1, 5):
+            if epoch == 2:
+                ends()
+            seen.append(epoch)
+            trial.report(epoch / 10)
+    assert caught.value.code == 143
+    assert seen == [1, 2]
+    assert study.trials[0].status == Status.INTERRUPTED
 
 
 def test_an_epoch_that_the_grace_is_too_short_for_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,14 @@ study = Study({{"x": Float(0, 1)}}, Maximize("val_loss"), max_epochs=3, budget="
 
 @pytest.mark.parametrize(
     ("setup", "times"),
-    [("warnings.simplefilter('ignore')", 1), ("warnings.simplefilter('ignore'); logging.disable()", 0)],
+    [
+        ("warnings.simplefilter('ignore')", 1),
+        ("warnings.simplefilter('ignore'); logging.disable()", 0),
+        ("logging.basicConfig()", 1),
+        ("logging.basicConfig(); warnings.simplefilter('ignore')", 1),
+        ("logging.basicConfig(); logging.captureWarnings(True)", 1),
+        ("import sys; logging.basicConfig(stream=sys.stdout)", 1),
+    ],
 )
 def test_a_screen_has_a_warning_once(setup, times):
     code = [sys.executable, "-c", PROGRAM.format(setup=setup)]
