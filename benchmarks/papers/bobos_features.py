@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bobos_searches import PAPERS, Experiment, Training
+from bobos_searches import PAPERS, Experiment, Method, Training, parser, search
 
 from haltune import Float, Int, Minimize, Problem, Space
-from haltune.log.policy import Policy
 from haltune.policies import BOBOS, GPUCB, Hyperband, RandomSearch
 
 HORIZON, BAND = 50, 54  # N, and of Hyperband
@@ -50,12 +49,12 @@ def problem(horizon: int) -> Problem:
     return Problem(SPACE, Minimize("validation error", bounds=BOUNDS), horizon)
 
 
-METHODS: dict[str, tuple[Problem, Policy[Any]]] = {
-    "random search": (problem(HORIZON), RandomSearch()),
-    "Hyperband": (problem(BAND), Hyperband(BAND, eta=3)),
-    "GP-UCB": (problem(HORIZON), GPUCB()),
-    PAPERS: (problem(HORIZON), BOBOS(mode="faithful", growth=1 / 0.99)),
-    "BO-BOS, robust": (problem(HORIZON), BOBOS(growth=1 / 0.99)),
+METHODS: dict[str, Method] = {
+    "random search": partial(search, problem(HORIZON), RandomSearch()),
+    "Hyperband": partial(search, problem(BAND), Hyperband(BAND, eta=3)),
+    "GP-UCB": partial(search, problem(HORIZON), GPUCB()),
+    PAPERS: partial(search, problem(HORIZON), BOBOS(mode="faithful", growth=1 / 0.99)),
+    "BO-BOS, robust": partial(search, problem(HORIZON), BOBOS(growth=1 / 0.99)),
 }
 
 
@@ -108,4 +107,4 @@ EXPERIMENT = Experiment(
 )  # fmt: skip
 
 if __name__ == "__main__":
-    EXPERIMENT.main(__doc__, seeds=3, trainings=12)
+    EXPERIMENT.run(parser(__doc__, 3, 12, METHODS, "spambase.csv").parse_args())

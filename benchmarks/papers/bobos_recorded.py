@@ -11,10 +11,8 @@ at the median final value.
 
 BO-BOS as the paper sets it has K1 = 100 at first, divided by 0.89 (a), 0.95 (b), 0.99 (c) or 1 (d) with each trial, K2
 = 99, c = 1, kappa = 2, and 10,000 simulated curves in place of 100,000. Its curves decay to error 0, so the goal ends
-at the best value of the table. "curve prediction" is GP-UCB whose trials end as in Domhan et al. (2015): every second
-epoch an ensemble of power laws, weighted by likelihood, predicts the final value; if it beats the best with a
-probability below 5% the trial ends, and the surrogate gets the predicted value. "BOHB" is Syne Tune's. Differences are
-paired: the same table and seed.
+at the best value of the table. "curve prediction" and "BOCA" are those of bobos_peers.py, "BOHB" is Syne Tune's.
+Differences are paired: the same table and seed.
 """
 
 import os
@@ -32,25 +30,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bobos_peers import BOCA, CurvePrediction
 from command_line import command_line
 from kept import Kept
 from numpy.typing import NDArray
 from paired import differences
-from scipy.stats import norm
 
 sys.path.append(str(Path(__file__).parents[1] / "search"))
-from recorded import Meter, OnRows, Task, load_kinds, search
+from recorded import Meter, Task, load_kinds, search
 
-from haltune import Budget, Maximize, Problem, Study
+from haltune import Maximize, Problem
 from haltune.policies import BOBOS, GPUCB, Hyperband, OptimalStopping, RandomSearch
-from haltune.ranks import alone
 
 Array = NDArray[np.float64]
 MARKS = (2, 5, 10, 15, 20, 30)  # full trainings
 TABLES = ("alexnet_imagenet10pct", "metaqnn_cifar10", "lstm_ptb", "text")
 PATHS = 10_000
-POWERS = np.geomspace(0.05, 3.0, 24)
-SURE, EVERY, LEAST = 0.05, 2, 4  # a trial ends below this probability; epochs between predictions; before the first
 
 
 @dataclass(frozen=True)
@@ -74,51 +69,6 @@ def of(policy: Callable[[], Any]) -> Callable[[Meter, int], object]:
     return lambda meter, seed: search(policy(), meter, seed)
 
 
-def prediction(seen: Array, horizon: int) -> tuple[float, float]:
-    """Mean and deviation of the final value, by power laws a + b n^-c of the epochs seen, weighted by likelihood."""
-    n = np.arange(1, len(seen) + 1, dtype=float)
-    fits, ends, spread = [], [], []
-    for power in POWERS:
-        basis = np.stack([np.ones_like(n), n**-power], axis=1)
-        inverse = np.linalg.inv(basis.T @ basis + 1e-9 * np.eye(2))
-        weights = inverse @ basis.T @ seen
-        last = np.array([1.0, horizon**-power])
-        fits.append(float(np.square(seen - basis @ weights).sum()))
-        ends.append(float(last @ weights))
-        spread.append(float(1.0 + last @ inverse @ last))
-    errors = np.array(fits) + 1e-8
-    share = (errors / errors.min()) ** (-0.5 * len(seen))
-    share /= share.sum()
-    mean = float(share @ ends)
-    noise = errors / max(len(seen) - 2, 1)
-    variance = float(share @ (noise * np.array(spread) + np.square(np.array(ends) - mean)))
-    return mean, variance**0.5
-
-
-def predicted(meter: Meter, seed: int) -> None:
-    """GP-UCB with curve prediction."""
-    task, horizon = meter.task, meter.task.scores.shape[1]
-    with alone():
-        study = Study(task.problem, OnRows(GPUCB(), task), seed=seed, budget=Budget(trials=len(task.points)), verbose=0)
-    best, low = -np.inf, task.problem.goal.bounds[0]
-    for trial in study:
-        row, seen = meter.take(task.point(trial.config)), []
-        for epoch in range(1, horizon + 1):
-            seen.append(meter.train(row, epoch))
-            if meter.full or epoch == horizon:
-                trial.report(max(seen), horizon)
-                best = max(best, *seen)
-                break
-            if epoch >= LEAST and epoch % EVERY == 0 and np.isfinite(best):
-                mean, deviation = prediction(np.array(seen), horizon)
-                if norm.sf((best - mean) / deviation) < SURE:
-                    trial.report(float(np.clip(mean, low, best)), horizon)
-                    break
-        trial.finish()
-        if meter.full:
-            return
-
-
 def bohb(meter: Meter, seed: int) -> None:
     """Syne Tune's."""
     import peer_syne_tune
@@ -132,7 +82,8 @@ METHODS: dict[str, Callable[[Meter, int], object]] = {
     "Hyperband": of(lambda: Hyperband(eta=3, rounds=None)),
     "BOHB": bohb,
     "GP-UCB": of(GPUCB),
-    "curve prediction": predicted,
+    "curve prediction": of(CurvePrediction),
+    "BOCA": of(BOCA),
     "BO-BOS (a) K1 / 0.89": of(faithful(1 / 0.89)),
     PAPER: of(faithful(1 / 0.95)),
     "BO-BOS (c) K1 / 0.99": of(faithful(1 / 0.99)),

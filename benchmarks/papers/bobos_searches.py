@@ -28,6 +28,7 @@ from haltune.log.policy import Policy
 Array = NDArray[np.float64]
 Config = dict[str, Any]
 Training = Callable[[Config], Iterator[Any]]  # what each epoch gives, from the first on
+Method = Callable[[int, int, "Trainings"], "Run"]  # seed, epochs of the search
 PAPERS = "BO-BOS, the paper's"  # the method whose differences from the others are printed
 SHARES = (0.4, 0.55, 0.7, 0.85, 1)  # of what is spent, that the tables show
 
@@ -82,22 +83,80 @@ class Run:
         self.best.append(min(error, self.best[-1]) if self.best else error)
 
 
+@dataclass
+class Paid:
+    """A search at work: the epochs that it pays for."""
+
+    trainings: Trainings
+    run: Run = field(default_factory=Run)
+    trained: float = 0.0  # seconds
+    began: float = field(default_factory=time.process_time)
+    before: float = field(init=False)  # seconds that the trainings had taken
+
+    def __post_init__(self) -> None:
+        self.before = self.trainings.spent
+
+    def train(self, config: Mapping[str, Any], epoch: int) -> tuple[float, float]:
+        """Return the error after an epoch, and its seconds."""
+        error, seconds = self.trainings.at(config, epoch)
+        self.trained += seconds
+        self.run.deciding = time.process_time() - self.began - (self.trainings.spent - self.before)
+        self.run.add(self.trained + self.run.deciding, error)
+        return error, seconds
+
+
 def search(problem: Problem, policy: Policy[Any], seed: int, epochs: int, trainings: Trainings) -> Run:
     """One search through a study, until its epochs are spent."""
-    study = Study(problem, policy, seed=seed, budget=Budget(epochs=epochs), verbose=0)
-    run, trained = Run(), 0.0
-    began, before = time.process_time(), trainings.spent
+    study, paid = Study(problem, policy, seed=seed, budget=Budget(epochs=epochs), verbose=0), Paid(trainings)
     for trial in study:
         with trial:
             for epoch in trial.epochs():
-                error, seconds = trainings.at(trial.config, epoch)
-                trained += seconds
-                run.deciding = time.process_time() - began - (trainings.spent - before)
-                run.add(trained + run.deciding, error)
+                error, seconds = paid.train(trial.config, epoch)
                 if trial.report(error, seconds=seconds).resumable:
                     trial.checkpointed(f"curve-{trial.id}")  # a curve has its trained epochs
-    run.trials, run.full = len(study.trials), sum(t.epoch == problem.max_epochs for t in study.trials)
-    return run
+    paid.run.trials, paid.run.full = len(study.trials), sum(t.epoch == problem.max_epochs for t in study.trials)
+    return paid.run
+
+
+@dataclass
+class Points:
+    """The `Meter` of benchmarks/search/peer_syne_tune.py: its points become configurations, and errors scores."""
+
+    problem: Problem
+    epochs: int  # of the search
+    paid: Paid
+    configs: list[Config] = field(default_factory=list)
+
+    @property
+    def dim(self) -> int:
+        return self.problem.space.dim
+
+    @property
+    def horizon(self) -> int:
+        return int(self.problem.max_epochs or 1)
+
+    @property
+    def full(self) -> bool:
+        return len(self.paid.run.epochs) >= self.epochs
+
+    def take(self, point: Array) -> int:
+        self.configs.append(self.problem.space.decode(point))
+        return len(self.configs) - 1
+
+    def train(self, row: int, epoch: int) -> float:
+        self.paid.run.full += epoch == self.horizon
+        return self.problem.goal.sign * self.paid.train(self.configs[row], epoch)[0]
+
+
+def bohb(problem: Problem, seed: int, epochs: int, trainings: Trainings) -> Run:
+    """One search by Syne Tune's BOHB."""
+    sys.path.append(str(Path(__file__).parents[1] / "search"))
+    import peer_syne_tune
+
+    points = Points(problem, epochs, Paid(trainings))
+    peer_syne_tune.run("bohb", points, seed)
+    points.paid.run.trials = len(points.configs)
+    return points.paid.run
 
 
 def over_seeds(
@@ -165,13 +224,12 @@ class Experiment:
     y: tuple[float, float]  # errors that are drawn, %
     file: str
     needs: tuple[str, str]  # a package, and what to install for it
-    methods: Mapping[str, tuple[Problem, Policy[Any]]]
+    methods: Mapping[str, Method]
     horizon: int  # epochs of a full training
     training: Callable[[int, Path], Training]  # of a seed, on the file
 
-    def main(self, doc: str | None, seeds: int, trainings: int) -> None:
+    def run(self, given: argparse.Namespace) -> None:
         """Print its tables, and write its figure if the command line asks for it."""
-        given = parser(doc, seeds, trainings, self.methods, self.file).parse_args()
         trained = partial(self.training, file=data_file(given.data, self.file))
         package, install = self.needs
         if find_spec(package) is None:
@@ -179,7 +237,7 @@ class Experiment:
         epochs = self.horizon * given.trainings
 
         def found(name: str, seed: int, trainings: Trainings) -> dict[str, Any]:
-            return asdict(search(*self.methods[name], seed, epochs, trainings))
+            return asdict(self.methods[name](seed, epochs, trainings))
 
         every = over_seeds(given, trained, found)
         runs = {name: [Run(**one) for one in of] for name, of in every.items()}

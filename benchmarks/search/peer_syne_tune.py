@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from recorded import Meter
 
 NAMES = {
     "asha": ("ASHA", {"type": "stopping"}),
@@ -20,6 +17,19 @@ NAMES = {
     "asha_bore": ("ASHABORE", {}),
     "bohb": ("BOHB", {}),
 }
+
+
+class Meter(Protocol):
+    """What trains the proposed points, as `recorded.Meter`."""
+
+    @property
+    def dim(self) -> int: ...
+    @property
+    def horizon(self) -> int: ...  # epochs of a full training
+    @property
+    def full(self) -> bool: ...  # the budget is spent
+    def take(self, point: np.ndarray) -> int: ...  # the number of a new training
+    def train(self, row: int, epoch: int) -> float: ...  # its score after the epoch
 
 
 def run(name: str, meter: Meter, seed: int) -> None:
@@ -41,12 +51,12 @@ def run(name: str, meter: Meter, seed: int) -> None:
         id = len(trials) if suggestion.spawn_new_trial_id else suggestion.checkpoint_trial_id
         if suggestion.spawn_new_trial_id:
             trials[id] = Trial(id, suggestion.config, datetime.now())
-            point = np.array([suggestion.config[f"u{i}"] for i in range(meter.task.points.shape[1])])
+            point = np.array([suggestion.config[f"u{i}"] for i in range(meter.dim)])
             rows[id], had[id] = meter.take(point), 0
             scheduler.on_trial_add(trials[id])
         elif suggestion.config is not None:
             trials[id] = Trial(id, suggestion.config, trials[id].creation_time)
-        for epoch in range(had[id] + 1, meter.task.scores.shape[1] + 1):
+        for epoch in range(had[id] + 1, meter.horizon + 1):
             had[id], result = epoch, {"score": meter.train(rows[id], epoch), "epoch": epoch}
             decision = scheduler.on_trial_result(trials[id], result)
             if decision != SchedulerDecision.CONTINUE or meter.full:
@@ -67,8 +77,8 @@ def _scheduler(name: str, meter: Meter, seed: int) -> Any:
     newer = made is not None and "do_minimize" in inspect.signature(made).parameters
     if made is None or (newer and options.get("type") == "promotion"):
         raise ImportError(f"this version of Syne Tune has no {name}; 0.13 or 0.16 has it")
-    horizon = meter.task.scores.shape[1]
-    space = {f"u{i}": uniform(0.0, 1.0) for i in range(meter.task.points.shape[1])}
+    horizon = meter.horizon
+    space = {f"u{i}": uniform(0.0, 1.0) for i in range(meter.dim)}
     if newer:
         return made(space, metric="score", do_minimize=False, time_attr="epoch", max_t=horizon, random_seed=seed)
     return made(

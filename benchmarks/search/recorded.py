@@ -230,6 +230,16 @@ class Meter:
     def __post_init__(self) -> None:
         self.free = np.ones(len(self.task.points), dtype=bool)
 
+    @property
+    def dim(self) -> int:
+        """Return the number of coordinates of a point."""
+        return int(self.task.points.shape[1])
+
+    @property
+    def horizon(self) -> int:
+        """Return the epochs of a full training."""
+        return int(self.task.scores.shape[1])
+
     def take(self, point: Array) -> int:
         """Return the row that a proposed point becomes, which is not used again; a new one in a continuous task."""
         if self.task.continuous:
