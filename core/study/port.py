@@ -96,7 +96,6 @@ class Port(Attempt):
         self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
         self._trained_in_full = False  # by a loop that has asked for the epoch after the last one
         self._same_model = False  # that of the fit before
-        self._first: float | None = None  # position of the first report of this attempt
         self._left: float | None = None  # the epoch that a loop has begun and not reported
         self._broken: Failure | None = None  # the exception that ended the last fit, while no other fit has started
         self._fit: Callable[[], bool] | None = None  # whether the last fit is under way; None: it has ended normally
@@ -105,8 +104,10 @@ class Port(Attempt):
         self._last_act: Callable[[], object] | None = None
         # epoch and value of a report that was interrupted; True if it failed on all ranks
         self._unheard: tuple[float, float, bool] | None = None
+        self._handled_before = id(sys.exc_info()[1])  # CatBoost leaves an error handled for good
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
+    _first: float | None = None  # position of the first report of this attempt
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _training: Training | None = None  # what torch's optimizers train in the block of the trial
     _saves_first = False  # without torch: it had saved before the first report of this attempt
@@ -467,6 +468,7 @@ class Port(Attempt):
         self._asks = False
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
+        self._record_early()
         self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated
         return verdict
 
@@ -688,7 +690,9 @@ class Port(Attempt):
         One that is not the first since the last report does not, because its program saves within an epoch, and counts
         there itself; nor does one of a handler of an exception, after which perhaps no report follows.
         """
-        return (self._early is None or self._early.at[1] != self._left) and sys.exc_info()[1] is None
+        handled = sys.exc_info()[1]
+        first = self._early is None or self._early.at[1] != self._left
+        return first and (handled is None or id(handled) == self._handled_before)
 
     def _notes(self, early: bool, path: str, seconds: float, resumes_only: bool, waits: bool) -> None:
         """Note a state that was saved. seconds: that it took; they are not of the epoch."""

@@ -231,17 +231,15 @@ class Trial(Port, KnowsAttributes):
             if early.waits:
                 self._record_early()
             self._early = None
-        verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
         if self._early is not None and not self._place_now[0]:
             self._hint_at_order(position)
-        self._record_early()
-        return verdict
+        return self.record(Report(value, position, took, validated, paid, metrics), judge)
 
     def _hint_at_order(self, position: float) -> None:
         """Say once which epoch a state counts to, in a program that does not show whether it trains after it saves."""
         at = f"{self.unit} {position:g}"
         self.hint(
-            f"Trial {self.id} saved a state before it reported {at}, so this is the state after {at}. If your program "
+            f"Trial {self.id} saved a state before it reports {at}, so this is the state after {at}. If your program "
             "saves first and trains then, save after trial.report(value) instead.",
             "saves first",
         )

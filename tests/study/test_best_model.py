@@ -238,9 +238,9 @@ def test_a_program_without_torch_that_saves_first_is_asked_once_when_it_trains(
             for _ in trial.epochs():
                 trial.save(lambda path: path.write_text("state"))
                 trial.report(0.5)
-    said = [r.getMessage() for r in caplog.records if "saved a state before it reported" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records if "saved a state before it reports" in r.getMessage()]
     assert said == [
-        "Trial 0 saved a state before it reported epoch 1, so this is the state after epoch 1. If your program saves "
+        "Trial 0 saved a state before it reports epoch 1, so this is the state after epoch 1. If your program saves "
         "first and trains then, save after trial.report(value) instead."
     ]
 
