@@ -672,6 +672,11 @@ class Port(Attempt):
         """Return what is known of where the program is in its training: see `Early.at`."""
         return (0 if self._training is None else self._training.made), self._left
 
+    def _trained_since(self, early: Early) -> bool:
+        """Return whether it has trained since it saved an early state."""
+        made, left = early.at
+        return left != self._left or (self._training is not None and self._training.trained_since(made))
+
     def _is_early(self, keep: bool | float) -> bool:
         """Return whether a state may be of the epoch that the program reports next; see `Early`."""
         if keep is not False or not self.patient or self._over_folds or self._model is not None:

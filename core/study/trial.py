@@ -226,7 +226,7 @@ class Trial(Port, KnowsAttributes):
             self._doubt_weights(self._training)
             self._training.looks_again()
         early = self._early
-        if early is not None and early.at != self._place_now:  # it has trained since it saved
+        if early is not None and self._trained_since(early):
             self._saves_first = False
             if early.waits:
                 self._record_early()

@@ -164,6 +164,40 @@ def test_a_state_that_torch_trained_on_before_the_report_is_of_the_epoch_before(
         assert study.trials[0].checkpoint_epoch == (1 if saves_first else 2)
 
 
+def test_a_probe_that_is_trained_to_evaluate_a_saved_epoch_is_not_its_training() -> None:
+    train_epoch, trained = steps_of_torch(), []
+    study = pausing_study(at=(1, 2), epochs=3, keep=1)
+    for trial in study:
+        with trial:
+            epochs = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            for _ in trial.epochs():
+                train_epoch()
+                epochs += 1
+                trained.append(epochs)
+                trial.save(lambda path: path.write_text(f"{epochs}"))  # noqa: B023
+                steps_of_torch()()
+                trial.report(0.5)
+    assert trained == [1, 2, 3]
+    assert study.best is not None
+    assert study.best.checkpoint_epoch == 3
+
+
+def test_a_search_ends_although_its_program_saves_only_as_epochs_begin_and_its_policy_pauses_at_the_first() -> None:
+    study, trained = pausing_study(at=(1, 2), epochs=3), []
+    for trial in study:
+        with trial:
+            train_epoch = steps_of_torch()
+            epochs = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            for _ in trial.epochs():
+                trial.save(lambda path: path.write_text(f"{epochs}"))  # noqa: B023
+                train_epoch()
+                epochs += 1
+                trained.append(epochs)
+                assert trained.count(epochs) < 3
+                trial.report(0.5)
+    assert trained == [1, 1, 2, 2, 3]
+
+
 @pytest.mark.parametrize("by_torch", [False, True])
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_state_whose_epoch_was_not_reported_is_not_one_to_resume_from(
