@@ -665,7 +665,7 @@ class Trial(Port, KnowsAttributes):
         early = self._is_early(False)
         if not (waits := early and self._waits):
             self._session.checkpointed(self, path, seconds)
-        self._notes(early, path, seconds, False, waits)
+        self._notes(early, path, seconds, False, False, waits)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
