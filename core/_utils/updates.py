@@ -198,8 +198,12 @@ def saved_in(path: str, optimizer: Any) -> bool | None:
 def _tensors(state: Any) -> Iterator[Any]:
     if hasattr(state, "numel"):
         yield state
-    elif isinstance(state, Mapping | list | tuple):
-        for part in state.values() if isinstance(state, Mapping) else state:
+    elif isinstance(state, Mapping):
+        for name, part in state.items():
+            if not isinstance(name, int):  # it is of an optimizer's state
+                yield from _tensors(part)
+    elif isinstance(state, list | tuple):
+        for part in state:
             yield from _tensors(part)
 
 
