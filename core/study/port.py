@@ -664,7 +664,7 @@ class Port(Attempt):
         waits = early and self._waits
         self._sign_weights()
         if waits:
-            path = session.once(self, "commits", partial(session.complete, self, temporary), lambda path: path)
+            path: str = session.once(self, "commits", partial(session.complete, self, temporary), lambda path: path)
         else:
             commit = partial(session.commit_save, self, temporary, seconds, keep, resumes_only)
             path = self._commit(commit, keep, resumes_only)
