@@ -76,6 +76,8 @@ class _Weights:
     references: list[Any]  # weak ones
     start: Marks  # before the first step; before the first since `Training.counts`, if there was one
     own: bool  # they were updated since then
+    first: int  # the number of the first step that updates them, of `Training.made`
+    last: int = 0
 
     @property
     def now(self) -> list[Any]:
@@ -117,10 +119,18 @@ class Training:
         self.made += 1
         if (held := self._of.get(optimizer)) is None:
             held = self._of[optimizer] = self._noted(optimizer)
-        if self._counts:
-            for of in held:
-                if not of.own:
-                    of.own, of.start = True, Marks.of(of.now)
+        for of in held:
+            of.last = self.made
+            if self._counts and not of.own:
+                of.own, of.start = True, Marks.of(of.now)
+
+    def trained_since(self, made: int) -> bool:
+        """Return whether later steps than so many have updated weights that earlier ones had updated, too.
+
+        Others are not of the model that was there: those of a probe that evaluates it, or of a copy. If no step came
+        before, all are.
+        """
+        return any(made < of.last and (of.first <= made or not made) for of in self._all)
 
     def looks_again(self) -> None:
         """Look at all optimizers once more after a report: a program may thaw weights, or add some."""
@@ -134,7 +144,7 @@ class Training:
         weights = _weights_of(optimizer)
         held = {id(of): of for w in weights if (of := known.get(id(w))) is not None}
         new = [w for w in weights if id(w) not in known]
-        of = _Weights([*map(ref, new)], Marks.of(new), self._counts)
+        of = _Weights([*map(ref, new)], Marks.of(new), self._counts, self.made)
         self._begins(optimizer, {of.start.together, *of.start.each} - {0})
         self.changes |= self.reported and bool(new)
         added = [of] if new else []
@@ -188,8 +198,12 @@ def saved_in(path: str, optimizer: Any) -> bool | None:
 def _tensors(state: Any) -> Iterator[Any]:
     if hasattr(state, "numel"):
         yield state
-    elif isinstance(state, Mapping | list | tuple):
-        for part in state.values() if isinstance(state, Mapping) else state:
+    elif isinstance(state, Mapping):
+        for name, part in state.items():
+            if not isinstance(name, int):  # it is of an optimizer's state
+                yield from _tensors(part)
+    elif isinstance(state, list | tuple):
+        for part in state:
             yield from _tensors(part)
 
 

@@ -130,9 +130,13 @@ class History:
         for t, config in zip(trials, configs, strict=True):
             t.config, t.restored = MappingProxyType(config), True
 
-    def furthest_superseded(self, id: int) -> TrialRecord | None:
-        """Return the attempt that came furthest among those that a later attempt trains again."""
-        return max(self._trials[id].superseded, key=lambda t: t.epoch, default=None)
+    def furthest_superseded(self, id: int, *status: Status) -> TrialRecord | None:
+        """Return the attempt that came furthest among those that a later attempt trains again.
+
+        status: with which it ended. Default: any.
+        """
+        found = [t for t in self._trials[id].superseded if not status or t.status in status]
+        return max(found, key=lambda t: t.epoch, default=None)
 
     @property
     def points(self) -> Array:

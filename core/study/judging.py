@@ -112,7 +112,8 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
     """Return the policy's verdict on a trial after a report that is not yet in the log.
 
     Between two judged points the policy is not asked. Before the problem's min_epochs every trial continues; after it
-    one that diverged ends without the policy.
+    one that diverged ends without the policy. A trial that paused without a state does not pause again in the epochs
+    that it trains again: it would never come further if its program saves only as an epoch begins.
     """
     history, problem, trial = log.judged, log.judged.problem, as_judged(log, id, report)
     if (epoch := trial.epoch) != math.floor(epoch):
@@ -126,6 +127,9 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
     with undisturbed, one_thread, undisturbed.heard:
         verdict = log.policy.judge(log.state, history, trial, rng)
+    before = history.furthest_superseded(id, Status.PAUSED)
+    if verdict.action is Action.PAUSE and before is not None and before.epoch >= epoch:
+        verdict = continue_(f"it paused at {problem.at(before.epoch)} before, where its state was not saved")
     return verdict if problem.grid is None else verdict_in_unit(verdict, problem.grid)
 
 

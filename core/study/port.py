@@ -603,7 +603,7 @@ class Port(Attempt):
         with self._signals.whole():
             work = partial(self._save, write, suffix, keep, resumes_only, waits)
             path = session.once(self, "is saved", work, lambda path: path if waits else session.saved(self, keep))
-            self._notes(early, path, session.monotonic() - began, resumes_only, waits)
+            self._notes(early, path, session.monotonic() - began, keep, resumes_only, waits)
         return path
 
     def _save(
@@ -662,17 +662,26 @@ class Port(Attempt):
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         self._need_held()
-        began, early = self._session.monotonic(), self._is_early(keep)
+        session, began, early = self._session, self._session.monotonic(), self._is_early(keep)
+        waits = early and self._waits
         self._sign_weights()
-        commit = partial(self._session.commit_save, self, temporary, seconds, keep, resumes_only)
-        path = self._commit(commit, keep, resumes_only)
-        self._notes(early, path, self._session.monotonic() - began + seconds, resumes_only, False)
+        if waits:
+            path: str = session.once(self, "commits", partial(session.complete, self, temporary), lambda path: path)
+        else:
+            commit = partial(session.commit_save, self, temporary, seconds, keep, resumes_only)
+            path = self._commit(commit, keep, resumes_only)
+        self._notes(early, path, session.monotonic() - began + seconds, keep, resumes_only, waits)
         return path
 
     @property
     def _place_now(self) -> tuple[int, float | None]:
         """Return what is known of where the program is in its training: see `Early.at`."""
         return (0 if self._training is None else self._training.made), self._left
+
+    def _trained_since(self, early: Early) -> bool:
+        """Return whether it has trained since it saved an early state."""
+        made, left = early.at
+        return left != self._left or (self._training is not None and self._training.trained_since(made))
 
     def _is_early(self, keep: bool | float) -> bool:
         """Return whether a state may be of the epoch that the program reports next; see `Early`."""
@@ -694,10 +703,14 @@ class Port(Attempt):
         first = self._early is None or self._early.at[1] != self._left
         return first and (handled is None or id(handled) == self._handled_before)
 
-    def _notes(self, early: bool, path: str, seconds: float, resumes_only: bool, waits: bool) -> None:
+    def _notes(
+        self, early: bool, path: str, seconds: float, keep: bool | float, resumes_only: bool, waits: bool
+    ) -> None:
         """Note a state that was saved. seconds: that it took; they are not of the epoch."""
         self._lap += seconds
-        self._early = Early(path, seconds if waits else 0.0, resumes_only, waits, self._place_now) if early else None
+        if keep is False:  # else it is another file than the one to resume from
+            at = self._place_now
+            self._early = Early(path, seconds if waits else 0.0, resumes_only, waits, at) if early else None
 
     def _record_early(self) -> None:
         """Record the early state as that of the last reported epoch."""

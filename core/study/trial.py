@@ -226,7 +226,7 @@ class Trial(Port, KnowsAttributes):
             self._doubt_weights(self._training)
             self._training.looks_again()
         early = self._early
-        if early is not None and early.at != self._place_now:  # it has trained since it saved
+        if early is not None and self._trained_since(early):
             self._saves_first = False
             if early.waits:
                 self._record_early()
@@ -527,8 +527,10 @@ class Trial(Port, KnowsAttributes):
             known = self._begun_with or trial._has_signed
             resumes = trial._resumes and trial.resumes_from is not None and trial._model is None
             others = resumes and known and marks and marks.isdisjoint(self._begun_with)
-            if resumes and trial._unread and not known and this().alone:  # an error came before the first step
-                others = updates.saved_in(str(trial.resumes_from), optimizer) is False
+            if resumes and (self._doubted or not known) and this().alone:  # a new process knows none
+                there = updates.saved_in(str(trial.resumes_from), optimizer)
+                others = others or (there is False and not known)
+                self._doubted = None if there else self._doubted
             if others:
                 if trial._unread:
                     raise NotSupported(
@@ -549,10 +551,12 @@ class Trial(Port, KnowsAttributes):
         """Warn once if a resumed trial has begun with weights that it did not have, in a program that keeps its own."""
         if training.reported:
             _KEEPS[self._session] = not training.changes and _KEEPS.get(self._session, True)
-        resumed = self._doubted is not None and self._loads and self._resumes
-        if resumed and _KEEPS.get(self._session, False) and this().alone:  # ranks may share weights otherwise
+        if self._session not in _KEEPS:
+            return  # the next report shows it
+        resumed = self._doubted is not None and self._loads
+        if resumed and _KEEPS[self._session] and this().alone:  # ranks may share weights otherwise
             self.warn(
-                f"Trial {self.id} has resumed after {self.unit} {self.epoch:g}, but its {self._doubted} began with "
+                f"Trial {self.id} has resumed after {self.unit} {self._begins:g}, but its {self._doubted} began with "
                 "weights that it did not have there. Load them all, as they were saved, from trial.checkpoint into the "
                 "model that the optimizer is made for.",
                 "weights",
@@ -579,7 +583,7 @@ class Trial(Port, KnowsAttributes):
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         super().restart(position, advice)
-        self._trains = None  # a new model has started the curve again: it does not do so twice
+        self._trains = self._doubted = None  # a new model has started the curve again: it does not do so twice
 
     def _counts_updates(self) -> None:
         if self._training is not None:
@@ -663,7 +667,7 @@ class Trial(Port, KnowsAttributes):
         early = self._is_early(False)
         if not (waits := early and self._waits):
             self._session.checkpointed(self, path, seconds)
-        self._notes(early, path, seconds, False, waits)
+        self._notes(early, path, seconds, False, False, waits)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.

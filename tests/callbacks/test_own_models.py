@@ -395,6 +395,47 @@ def test_so_does_what_handles_one_before_the_first_step_in_another_process(saved
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if seen else 4]
 
 
+@pytest.mark.parametrize(
+    "program",
+    ["loads", "loads nothing", "loads after a probe", "saves an optimizer only", "trains a new net each epoch"],
+)
+def test_a_trial_that_resumes_in_another_process_warns_if_its_optimizer_starts_with_other_weights(program, tmp_path):
+    def new():
+        net = torch.nn.Linear(8, 4)
+        return net, torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+
+    def step(net, sgd):
+        net(torch.ones(1, 8)).sum().backward()
+        sgd.step()
+
+    def train(trial, ends):
+        net, sgd = new()
+        if (path := trial.checkpoint) is not None and program.startswith("loads") and program != "loads nothing":
+            net.load_state_dict(torch.load(path)["net"])
+        if program == "loads after a probe":
+            step(*new())
+        for epoch in trial.epochs():
+            if program == "trains a new net each epoch" and epoch > 1:
+                net, sgd = new()
+            step(net, sgd)
+            trial.report(0.5)
+            state = {"sgd": sgd.state_dict()} if program == "saves an optimizer only" else {"net": net.state_dict()}
+            trial.save(lambda path: torch.save(state, path))  # noqa: B023
+            if epoch == ends:
+                raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        pausing_study(f"{tmp_path}/s.db", at=(), verbose=0).optimize(lambda trial: train(trial, 2))
+    study = pausing_study(f"{tmp_path}/s.db", at=(), verbose=0)  # as in another process
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        study.optimize(lambda trial: train(trial, None))
+    seen = [
+        w for w in found if "resumed after epoch 2, but its SGD began with weights that it did not" in str(w.message)
+    ]
+    assert len(seen) == (program == "loads nothing")
+
+
 @pytest.mark.parametrize("load", ["in full", "names that do not match", "into a model that is not trained"])
 def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(load, tmp_path):
     study = pausing_study(f"{tmp_path}/s.db", at=(2, 3), epochs=4, trials=2, verbose=0)

@@ -10,7 +10,7 @@ import pytest
 from paused_studies import pausing_study
 from scripted import CURVES, ENDS, scripted_study
 
-from haltune import Checkpointing, Minimize, Study
+from haltune import Checkpointing, Minimize, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning
 from haltune.log.events import Checkpointed, Kept
@@ -164,12 +164,71 @@ def test_a_state_that_torch_trained_on_before_the_report_is_of_the_epoch_before(
         assert study.trials[0].checkpoint_epoch == (1 if saves_first else 2)
 
 
+def test_a_probe_that_is_trained_to_evaluate_a_saved_epoch_is_not_its_training() -> None:
+    train_epoch, trained = steps_of_torch(), []
+    study = pausing_study(at=(1, 2), epochs=3, keep=1)
+    for trial in study:
+        with trial:
+            epochs = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            for _ in trial.epochs():
+                train_epoch()
+                epochs += 1
+                trained.append(epochs)
+                trial.save(lambda path: path.write_text(f"{epochs}"))  # noqa: B023
+                steps_of_torch()()
+                trial.report(0.5)
+    assert trained == [1, 2, 3]
+    assert study.best is not None
+    assert study.best.checkpoint_epoch == 3
+
+
+def test_a_state_that_waits_for_its_report_is_not_lost_to_a_second_file_that_is_kept() -> None:
+    trained: list[int] = []
+    study = pausing_study(at=(1, 2), epochs=3, keep=1)
+    for trial in study:
+        with trial:
+            epochs = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            for epoch in trial.epochs():
+                epochs += 1
+                trained.append(epochs)
+                for keep in (False, epoch):
+                    trial.save(lambda path: path.write_text(f"{epochs}"), keep=keep)  # noqa: B023
+                trial.report(1 / epoch)
+    assert trained == [1, 2, 3]
+
+
+def test_a_search_ends_although_its_program_saves_only_as_epochs_begin_and_its_policy_pauses_at_the_first() -> None:
+    study, trained = pausing_study(at=(1, 2), epochs=3), []
+    for trial in study:
+        with trial:
+            train_epoch = steps_of_torch()
+            epochs = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            for _ in trial.epochs():
+                trial.save(lambda path: path.write_text(f"{epochs}"))  # noqa: B023
+                train_epoch()
+                epochs += 1
+                trained.append(epochs)
+                assert trained.count(epochs) < 3
+                trial.report(0.5)
+    assert trained == [1, 1, 2, 2, 3]
+
+
 @pytest.mark.parametrize("by_torch", [False, True])
+@pytest.mark.parametrize("by_parts", [False, True])
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_state_whose_epoch_was_not_reported_is_not_one_to_resume_from(
-    by_torch: bool, at: int, tmp_path: Path
+    by_torch: bool, by_parts: bool, at: int
 ) -> None:
     train_epoch = steps_of_torch() if by_torch else lambda: None
+
+    def save(trial: Trial, text: str) -> None:
+        if not by_parts:
+            trial.save(lambda path: path.write_text(text))
+            return
+        path = trial.begin_save()
+        path.write_text(text)
+        trial.commit_save(path)
+
     study, trained = pausing_study(at=(), epochs=3), []
     for attempt in (1, 2):
         with suppress(KeyboardInterrupt), study.ask() as trial:
@@ -178,7 +237,7 @@ def test_a_state_whose_epoch_was_not_reported_is_not_one_to_resume_from(
                 train_epoch()
                 epochs += 1
                 trained.append(epochs)
-                trial.save(lambda path: path.write_text(f"{epochs}"))  # noqa: B023
+                save(trial, f"{epochs}")
                 if (attempt, epochs) == (1, at):
                     raise KeyboardInterrupt
                 trial.report(0.5)
