@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from haltune._utils.interruption import caller
-from haltune.callbacks.keras import _metrics, _numbered, companions, optimizers, saving, surroundings
+from haltune.callbacks.keras import _metrics, companions, optimizers, saving, surroundings
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 BACKEND = keras.backend.backend()
@@ -92,7 +92,7 @@ class HTTPRate2D(keras.metrics.Mean):
 
 def named_by_keras():
     made = [kind() for kind in (keras.metrics.AUC, keras.metrics.Precision, keras.metrics.Recall, HTTPRate2D)]
-    return all(_numbered(metric) is not None for metric in made)
+    return all(companions.numbered(metric) is not None for metric in made)
 
 
 def global_generator():
