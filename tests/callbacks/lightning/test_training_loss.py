@@ -10,7 +10,7 @@ from lightning_nets import GOAL, Slow, make_trainer, seed, shuffled, ten_batches
 
 from haltune import Minimize  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
+from haltune.errors import InvalidInput  # noqa: E402
 from haltune.log.problem import Measures  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
