@@ -192,8 +192,8 @@ def under_way(value: Any, depth: int = 3) -> bool:
     inner: Any = ()
     if isinstance(value, (list, tuple, dict)) and len(value) <= _FEW:
         inner = value.values() if isinstance(value, dict) else value
-    elif of_program(type(value)) and hasattr(value, "__dict__"):
-        inner = vars(value).values()
+    elif of_program(type(value)):
+        inner = attributes_of(value).values()
     return any(under_way(one, depth - 1) for one in inner)
 
 
@@ -215,7 +215,7 @@ def _sample(value: Any, few: int = _FEW) -> Any:
         if isinstance(value, dict):
             return [count, [[str(key), _sample(one, few // 20)] for key, one in chosen]]
         return [count, [_sample(one, few // 20) for one in chosen]]
-    inner = getattr(value, "__dict__", {})
+    inner = attributes_of(value)
     return {str(name): _sample(one, few // 10) for name, one in inner.items()}
 
 
@@ -278,7 +278,7 @@ def of_program(kind: type) -> bool:
 def of_library(module: str) -> bool:
     """Return whether a module is of an installed package or of haltune."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return module.partition(".")[0] == "haltune" or any(part in file for part in ("site-packages", "dist-packages"))
+    return module.partition(".")[0] == "haltune" or "site-packages" in file or "dist-packages" in file
 
 
 class _Large(NotSupported):
@@ -323,7 +323,7 @@ class _Reader:
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
             key: self.read(one, f"{type(value).__name__}.{key}")
-            for key, one in vars(value).items()
+            for key, one in attributes_of(value).items()
             if key not in self._skip
         }
         return {"is": "object", "class": _class(value), "attributes": attributes}
@@ -420,9 +420,14 @@ class _Writer:
                         raise _otherwise(name)
                     value = object.__new__(kind)
                 self._seen[number] = value
+                held, slots = attributes_of(value), _slots(type(value))
                 for key, one in state["attributes"].items():
                     if not (isinstance(one, dict) and one["is"] == "constant"):
-                        vars(value)[key] = self.write(one, vars(value).get(key), f"{type(value).__name__}.{key}")
+                        written = self.write(one, held.get(key), f"{type(value).__name__}.{key}")
+                        if key in slots:
+                            slots[key].__set__(value, written)
+                        else:
+                            vars(value)[key] = written
                 return value
         return self._container(state, value, name, number)
 
@@ -462,10 +467,20 @@ class _Writer:
 
 
 def _in_attributes(value: Any) -> bool:
-    """Return whether all that an object remembers is in its attributes: Python made its classes, without slots."""
+    """Return whether all that an object remembers is in its attributes: Python made its classes."""
     classes = [c for c in type(value).__mro__ if c is not object]
-    python = all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes)
-    return python and hasattr(value, "__dict__") and not any(vars(c).get("__slots__") for c in classes)
+    return bool(classes) and all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes)
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object, also those in slots."""
+    slots = _slots(type(value))
+    return {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots if hasattr(value, name)}}
+
+
+def _slots(kind: type) -> dict[str, Any]:
+    found = (item for base in reversed(kind.__mro__) for item in vars(base).items())
+    return {name: one for name, one in found if isinstance(one, types.MemberDescriptorType)}
 
 
 def _tensor_of(state: dict[str, Any]) -> Any:

@@ -5,9 +5,10 @@ steps, in the study's unit. With `every=` it also reports within an epoch, where
 saves the whole model and the random state at the end of the epoch. A fit that resumes from it, in any process, equals
 one without a pause. Under a TensorFlow strategy, call trial.load_model() within its scope.
 
-At the first pause of an attempt, haltune tests the file: it loads it on the CPU, and compares the models. If Keras
-cannot load it (because of a custom loss or a lambda), or if it lacks a setting, the trial does not pause, with one
-warning. Then use trial.load_model(make_model), which builds the model by your function.
+At the first pause of a trial, haltune tests the file: it loads it on the CPU, and compares the models. Files of models
+without classes of your own that differ only in numbers, such as widths, are tested once. If Keras cannot load the file
+(because of a custom loss or a lambda), or if it lacks a setting, the trial does not pause, with one warning. Then use
+trial.load_model(make_model), which builds the model by your function.
 
 A resumed fit also restores the trainable layers, all optimizers that the model holds, the plain attributes of other
 callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of layers, and the place in the data: the generators
@@ -207,7 +208,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 reporter.advise(sentence)
         owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
         self._watch = companions.Watch(self.trial.id, owners, ("model/", "layer "), self.__dict__.get("_watch"))
-        self._data, self._step = companions.Data(self.trial.id), companions.Compiled(model)
+        self._data, self._step = companions.Data(self.trial.id), companions.Compiled.of(model)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
             self._continue(self._resumed)
         self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)

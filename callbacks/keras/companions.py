@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -146,15 +147,25 @@ class Watch:
 class Compiled:
     """The numbers of a model and its layers that its compiled step has read, in the first epoch after it was compiled.
 
-    JAX and TensorFlow read an attribute when they compile, so later values have no effect. A resumed fit compiles
-    again, with the numbers of that first epoch.
+    JAX and TensorFlow read an attribute when they compile, so later values have no effect, also in a further fit that
+    keeps the step. A resumed fit compiles again, with the numbers of that first epoch.
     """
 
-    def __init__(self, model: Any) -> None:
+    @classmethod
+    def of(cls, model: Any) -> Compiled:
+        """Return the record of a model's present step."""
         from keras import backend
 
         eager = backend.backend() == "torch" or getattr(model, "run_eagerly", False)
-        self._model: Callable[[], Any] = (lambda: None) if eager else weak(model)
+        step = None if eager else getattr(model, "train_function", None)
+        of, found = _COMPILED.get(model, (None, None))
+        if found is None or step is None or of is None or of() is not step:
+            found = cls((lambda: None) if eager else weak(model))
+            _COMPILED[model] = None if step is None else weak(step), found
+        return found
+
+    def __init__(self, model: Callable[[], Any]) -> None:
+        self._model = model
         self.numbers: dict[str, Any] = {}  # those that the step has
         self._later: dict[str, Any] = {}  # those that callbacks have set for the first epoch of a resumed fit
         self._before: dict[str, Any] | None = None  # those at the end of the first epoch
@@ -178,6 +189,10 @@ class Compiled:
             places[path][1](later[path])
         if self._before is None:
             self._before = {path: later.get(path, value) for path, (value, _) in places.items()}
+
+
+# model -> its compiled step, and the record of it
+_COMPILED: WeakKeyDictionary[Any, tuple[Callable[[], Any] | None, Compiled]] = WeakKeyDictionary()
 
 
 def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:

@@ -7,14 +7,16 @@
 - NAME.more: next to both, the state of the fit outside of the model. A file that is only kept has none.
 
 A model with custom classes or functions may be saved but not loaded, and an own class may have settings that its
-get_config lacks. So the first file that an attempt of a trial writes for a pause is loaded on the CPU, and compared
-with the model. For a file that is only kept, a model with own classes is made again without its weights, and compared.
+get_config lacks. So the first file that a trial writes for a pause is loaded on the CPU, and compared with the model.
+That takes twice as long as to write it, so it is done once for models of Keras' own classes that differ in numbers. For
+a file that is only kept, a model with own classes is made again without its weights, and compared.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import re
 import sys
 import warnings
 import zipfile
@@ -67,6 +69,7 @@ class Loading:
 _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
 # attempt of a trial -> why a file of its model cannot be loaded again; None: it can
 _ANSWERS: WeakKeyDictionary[Trial, str | None] = WeakKeyDictionary()
+_RIGHT: set[str] = set()  # structures of models whose files can be loaded again
 # model of trial.load_model(make_model) -> makes another one
 _MADE: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
 
@@ -229,25 +232,26 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str]) -> str:
 
     changed: paths of attributes that changed in the training.
 
-    Raises NotSupported if it would lose one of these, which make_model does not have either.
+    Raises NotSupported if a loaded model would lack one of these that its evaluation reads.
     """
-    if _unserialized(model) is not None:
-        return WEIGHTS_SUFFIX
-    if not _own_parts(model):
-        return suffix(trial)
-    lost: dict[str, str] = {}
-    options = _CHOSEN.get(trial, Loading()).options
-    with suppress(Exception), _second(model, partial(_made_again, model, options)) as twin:  # a pause finds why
-        lost = _unsaved(model, twin)
-    parts = _own_parts(model)
-    for path in lost.keys() & {*changed}:
+    own, found = _own_parts(model), suffix(trial)
+    lost: set[str] = set()
+    if found == MODEL_SUFFIX and _unserialized(model) is not None:
+        found = WEIGHTS_SUFFIX
+    elif found == MODEL_SUFFIX and own:
+        options = _CHOSEN.get(trial, Loading()).options
+        with suppress(Exception), _second(model, partial(_made_again, model, options)) as twin:  # a pause finds why
+            lost = {*_unsaved(model, twin)}
+        found = WEIGHTS_SUFFIX if lost - {*changed} else MODEL_SUFFIX
+    # make_model has the value before the training
+    for path in changed if found == WEIGHTS_SUFFIX else lost & {*changed}:
         owner, _, name = path.partition("/")
-        if name.partition("/")[0] in companions.evaluates_by(parts[owner]):
+        if owner in own and name.partition("/")[0] in companions.evaluates_by(own[owner]):
             raise NotSupported(
-                f"{lost[path]} changes in training, and a loaded model would have another value. Add it to "
-                "get_config of its class, or make it a keras.Variable with add_weight(trainable=False)"
+                f"{type(own[owner]).__name__}.{name} changes in training, and a loaded model would have another "
+                "value. Make it a keras.Variable with add_weight(trainable=False)"
             )
-    return WEIGHTS_SUFFIX if lost.keys() - {*changed} else suffix(trial)
+    return found
 
 
 def _made_again(model: Any, options: Mapping[str, Any]) -> Any:
@@ -297,21 +301,41 @@ def more_of(path: str) -> dict[str, Any] | None:
 def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -> None:
     """Save the state of a training for a pause. Raises NotSupported if its file cannot be loaded again.
 
-    The first file of an attempt is tested. more: see `write`, with the attributes that changed.
+    The first file of an attempt is tested, unless one of the same structure is right. more: see `write`, with the
+    attributes that changed.
     """
     tried = trial in _ANSWERS
     why = _ANSWERS[trial] if tried else _unwritable(model, trial)
     if why is None:
         write(model, path, more)
-    if why is None and not tried:
+    if why is None and not tried and (structure := _structure(model, trial)) not in _RIGHT:
         loading, make = _CHOSEN.get(trial, Loading()), _MADE.get(model)
         if not loading.by_function:
             why = _failure(model, partial(_loaded, path, loading.options), more["attributes"], by_function=False)
         elif make is not None:
             why = _failure(model, lambda: _load_into(make(), str(path)), more["attributes"], by_function=True)
+        if why is None and structure is not None:
+            _RIGHT.add(structure)
     _ANSWERS[trial] = why
     if why is not None:
         raise NotSupported(why)
+
+
+def _structure(model: Any, trial: Trial) -> str | None:
+    """Return a text that is equal for models that differ in numbers, such as rates and widths; None with own classes.
+
+    An own class may lose a setting in one trial only, so each trial with one is tested.
+    """
+    from keras import saving
+
+    if _own_parts(model) or _unserialized(model) is not None:
+        return None
+    loading = _CHOSEN.get(trial, Loading())
+    config = json.dumps(saving.serialize_keras_object(model), sort_keys=True, default=str)
+    config = re.sub(r"_\d+\b", "", config)  # Keras numbers names
+    config = re.sub(r"(?<=[ \[])-?\d[\w.+-]*", "0", config)
+    kept = [(mine.trainable, *map(_rules, mine.weights)) for mine in layers_of(model)]  # a program may have set them
+    return f"{loading.by_function} {loading.options!r} {config} {kept!r}"
 
 
 def _unwritable(model: Any, trial: Trial) -> str | None:

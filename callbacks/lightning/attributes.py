@@ -195,8 +195,8 @@ def _weights_in(value: Any, known: set[int], depth: int) -> Iterator[Any]:
     elif isinstance(value, (list, tuple, deque, dict)):
         for one in value.values() if isinstance(value, dict) else value:
             yield from _weights_in(one, known, depth - 1)
-    elif objects.of_program(type(value)) and hasattr(value, "__dict__"):
-        for one in vars(value).values():
+    elif objects.of_program(type(value)):
+        for one in objects.attributes_of(value).values():
             yield from _weights_in(one, known, depth - 1)
 
 

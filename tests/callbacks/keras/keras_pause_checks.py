@@ -196,6 +196,71 @@ def test_the_file_of_each_trial_is_compared_with_its_model():
     assert [len(t.epochs) for t in study.trials] == [1, 4]
 
 
+def test_files_of_models_of_keras_own_classes_are_tested_once_if_only_numbers_differ(monkeypatch):
+    def build(lr, units=4, activation="tanh"):
+        layers = [keras.layers.Dense(units, activation), keras.layers.Dense(1, kernel_regularizer="l2")]
+        model = keras.Sequential([keras.Input((3,)), *layers])
+        model.compile(momentum(lr), "mse")
+        return model
+
+    loaded, load = [], keras.saving.load_model
+    monkeypatch.setattr(
+        keras.saving, "load_model", lambda path, **options: loaded.append(path) or load(path, **options)
+    )
+    study = pausing_study(at=(1,), trials=3)
+    trials = [study.ask() for _ in range(3)]
+    for trial, changed in zip(trials, ({}, {"units": 5}, {"activation": "silu"}), strict=True):
+        with trial:
+            fit(trial, trial.load_model() or build(**trial.config, **changed))
+    assert [len(t.epochs) for t in study.trials] == [1, 1, 1]
+    assert len(loaded) == 2
+
+
+@keras.saving.register_keras_serializable()
+class Annealed(keras.Model):
+    """A number that changes is in its file, another one is not."""
+
+    def __init__(self, weight=1.0, **options):
+        super().__init__(**options)
+        self.weight, self.factor, self.dense = weight, 1.0, keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.dense(x) * self.weight * self.factor
+
+    def get_config(self):
+        return super().get_config() | {"weight": self.weight}
+
+
+class Anneals(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.weight = 1 / (1 + epoch)
+
+
+def annealed(lr, factor=0.5):
+    model = Annealed()
+    model.factor = factor
+    model.compile(momentum(lr), "mse")
+    model.build((None, 3))
+    return model
+
+
+@pytest.mark.parametrize("by_function", [False, True])
+def test_a_model_of_which_only_weights_can_be_saved_is_not_kept_if_a_number_that_it_evaluates_by_changes(by_function):
+    study = pausing_study(at=(), keep=1)
+    trial = study.ask()
+    model = trial.load_model(annealed) if by_function else trial.load_model() or annealed(**trial.config)
+    with pytest.warns(HaltuneWarning, match=r"is not kept: Annealed\.weight changes in training"):
+        fit(trial, model, Anneals())
+    assert study.best.checkpoint is None
+
+
+def test_a_number_that_a_model_evaluates_by_and_its_file_has_is_kept():
+    study = pausing_study(at=(), keep=1)
+    trial = study.ask()
+    fit(trial, trial.load_model() or annealed(**trial.config, factor=1.0), Anneals())
+    np.testing.assert_allclose(study.best.load_model().evaluate(X, Y, verbose=0), study.best.value, rtol=1e-5)
+
+
 def undecayed(lr):
     model = losing(lr, "mse")
     model.optimizer.weight_decay = 0.5

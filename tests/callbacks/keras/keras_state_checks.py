@@ -568,5 +568,20 @@ def test_a_setting_that_a_compiled_step_does_not_read_again_has_no_effect_in_a_r
         assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Fades()))
 
 
+@pytest.mark.skipif(BACKEND == "torch", reason="it compiles nothing")
+def test_a_compiled_step_keeps_its_numbers_in_a_further_fit():
+    def train(trial):
+        model = trial.load_model() or dropped(0.01, eager=False)
+        for epoch in range(int(trial.epoch), LENGTH):
+            model.get_layer("dropout").rate = 0.1 + 0.1 * (epoch % 4)
+            fit(trial, model, initial_epoch=epoch, epochs=epoch + 1)
+            if model.stop_training:
+                break
+        return model
+
+    with pytest.warns(HaltuneWarning, match=r"Dropout\.rate changes between epochs, .* has no effect"):
+        assert_equal(train)
+
+
 def test_a_model_with_a_frozen_part_pauses():
     assert_equal(lambda trial: fit(trial, trial.load_model() or frozen_part(0.01)))
