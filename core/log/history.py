@@ -130,13 +130,14 @@ class History:
         for t, config in zip(trials, configs, strict=True):
             t.config, t.restored = MappingProxyType(config), True
 
-    def furthest_superseded(self, id: int, *status: Status) -> TrialRecord | None:
-        """Return the attempt that came furthest among those that a later attempt trains again.
+    def furthest_superseded(self, id: int) -> TrialRecord | None:
+        """Return the attempt that came furthest among those that a later attempt trains again."""
+        return max(self._trials[id].superseded, key=lambda t: t.epoch, default=None)
 
-        status: with which it ended. Default: any.
-        """
-        found = [t for t in self._trials[id].superseded if not status or t.status in status]
-        return max(found, key=lambda t: t.epoch, default=None)
+    def paused_unsaved(self, id: int) -> float:
+        """Return the furthest position at which a trial has paused without a state of it; 0 if it never did."""
+        paused = (t for t in self._trials[id].superseded if t.status is Status.PAUSED)
+        return max((t.epoch for t in paused if t.checkpoint_epoch < t.epoch), default=0.0)
 
     @property
     def points(self) -> Array:

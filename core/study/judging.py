@@ -127,9 +127,8 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
     rng = history.rng("judge", trial.id, int(np.count_nonzero(trial.whole)))
     with undisturbed, one_thread, undisturbed.heard:
         verdict = log.policy.judge(log.state, history, trial, rng)
-    before = history.furthest_superseded(id, Status.PAUSED)
-    if verdict.action is Action.PAUSE and before is not None and before.epoch >= epoch:
-        verdict = continue_(f"it paused at {problem.at(before.epoch)} before, where its state was not saved")
+    if verdict.action is Action.PAUSE and epoch <= (paused := history.paused_unsaved(id)):
+        verdict = continue_(f"it paused at {problem.at(paused)} before, where its state was not saved")
     return verdict if problem.grid is None else verdict_in_unit(verdict, problem.grid)
 
 

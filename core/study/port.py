@@ -598,8 +598,8 @@ class Port(Attempt):
         """
         check_write(write)
         self._need_held()
-        session, began, early = self._session, self._session.monotonic(), self._is_early(keep)
-        waits = early and self._waits
+        session, began, keep = self._session, self._session.monotonic(), self._kept_epoch(keep)
+        waits = (early := keep is False and self._is_early()) and self._waits
         with self._signals.whole():
             work = partial(self._save, write, suffix, keep, resumes_only, waits)
             path = session.once(self, "is saved", work, lambda path: path if waits else session.saved(self, keep))
@@ -643,7 +643,7 @@ class Port(Attempt):
             OSError: If the folder cannot be made.
         """
         self._need_held()
-        return self._session.begin_save(self, suffix, keep)
+        return self._session.begin_save(self, suffix, self._kept_epoch(keep))
 
     def commit_save(
         self, temporary: Path, seconds: float = 0.0, keep: bool | float = False, resumes_only: bool = False
@@ -662,8 +662,8 @@ class Port(Attempt):
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         self._need_held()
-        session, began, early = self._session, self._session.monotonic(), self._is_early(keep)
-        waits = early and self._waits
+        session, began, keep = self._session, self._session.monotonic(), self._kept_epoch(keep)
+        waits = (early := keep is False and self._is_early()) and self._waits
         self._sign_weights()
         if waits:
             path: str = session.once(self, "commits", partial(session.complete, self, temporary), lambda path: path)
@@ -683,9 +683,13 @@ class Port(Attempt):
         made, left = early.at
         return left != self._left or (self._training is not None and self._training.trained_since(made))
 
-    def _is_early(self, keep: bool | float) -> bool:
+    def _kept_epoch(self, keep: bool | float) -> bool | float:
+        """Return the epoch of a state that is kept before its report: the one that the loop has begun."""
+        return self._left if keep is True and self._left is not None and self._is_early() else keep
+
+    def _is_early(self) -> bool:
         """Return whether a state may be of the epoch that the program reports next; see `Early`."""
-        if keep is not False or not self.patient or self._over_folds or self._model is not None:
+        if not self.patient or self._over_folds or self._model is not None:
             return False
         if made := self._place_now[0]:
             return self._trains_first and made > self._made

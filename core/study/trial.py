@@ -664,7 +664,7 @@ class Trial(Port, KnowsAttributes):
                 "checkpointed() after you have written the state, or use trial.save(write).",
                 "checkpointed",
             )
-        early = self._is_early(False)
+        early = self._is_early()
         if not (waits := early and self._waits):
             self._session.checkpointed(self, path, seconds)
         self._notes(early, path, seconds, False, False, waits)

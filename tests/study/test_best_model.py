@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,32 @@ def test_a_search_ends_although_its_program_saves_only_as_epochs_begin_and_its_p
                 assert trained.count(epochs) < 3
                 trial.report(0.5)
     assert trained == [1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_a_state_that_is_kept_before_its_report_is_not_the_model_of_the_epoch_before(
+    by_torch: bool, tmp_path: Path
+) -> None:
+    train_epoch = steps_of_torch() if by_torch else lambda: None
+    losses = {1: 0.5, 2: 0.4, 3: 0.3, 4: 0.6, 5: 0.7}
+    study = pausing_study(
+        f"{tmp_path}/s.db", at=(3,), epochs=5, trials=1, metric=Minimize("val_loss", of="best"), keep=1
+    )
+    for trial in study:
+        with trial:
+            best = float("inf")  # a program that forgets its best at a resume
+            assert trial.checkpoint is None or int(Path(trial.checkpoint).read_text()) == trial.epoch
+            for epoch in trial.epochs():
+                train_epoch()
+                state = partial(Path.write_text, data=f"{epoch}")
+                if losses[epoch] < best:
+                    best = losses[epoch]
+                    trial.save(state, keep=True)
+                trial.save(state)
+                trial.report(losses[epoch])
+    assert study.best is not None
+    kept = study.best.checkpoint  # the program has replaced it by another epoch's
+    assert kept is None or losses[int(Path(kept).read_text())] == study.best.value
 
 
 @pytest.mark.parametrize("by_torch", [False, True])
