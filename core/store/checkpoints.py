@@ -248,9 +248,10 @@ class Checkpoints:
 
     def owner(self, path: StrPath) -> int | None:
         """Return the trial whose folder a path lies in, or None."""
-        if "\0" in str(path):
+        try:
+            where, folder = os.path.realpath(path), os.path.realpath(self.folder)
+        except ValueError:  # no file can have this name
             return None
-        where, folder = os.path.realpath(path), os.path.realpath(self.folder)
         inside = os.path.relpath(where, folder).split(os.sep)
         found = _FOLDER.fullmatch(inside[0])
         return int(found[1]) if found and len(inside) > 1 else None

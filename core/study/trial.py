@@ -646,7 +646,7 @@ class Trial(Port, KnowsAttributes):
             seconds: Time that saving took. Default: 0.
 
         Raises:
-            InvalidInput: If it is a checkpoint of another trial.
+            InvalidInput: If it is a checkpoint of another trial, or `seconds` is not a number.
             StoreError: If the store cannot be reached.
         """
         self._need_held()
@@ -655,7 +655,7 @@ class Trial(Port, KnowsAttributes):
                 f"checkpointed({str(path)!r}): this is a checkpoint of trial {owner}, so trial {self.id} would resume "
                 "the training of another configuration. Write its own state, and pass that path."
             )
-        path = str(path)
+        path, seconds = str(path), number("seconds", seconds, positive=None)
         if os.path.lexists(path):
             path = os.path.abspath(path)  # a later attempt may have another working directory
         elif os.path.isabs(path):  # other names may be keys of the user's own storage

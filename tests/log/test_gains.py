@@ -30,12 +30,14 @@ def without_gain(study: Study) -> int:
 
 
 def ended(study: Study, *values: Any) -> int:
-    """Train one trial with these values, the last of them at its end; return the count."""
+    """Train one trial with these values, the last of them at its end or a saved pause; return the count."""
     trial = study.ask()
     assert isinstance(trial, Trial)
     with trial:
         for value in values:
-            if trial.report(value).stops:
+            if (verdict := trial.report(value)).stops:
+                if verdict.resumable:
+                    trial.checkpointed("a key")
                 break
     return without_gain(study)
 
