@@ -556,7 +556,7 @@ def frozen_part(lr):
 @pytest.mark.parametrize("by_function", [False, True])
 def test_a_setting_that_a_callback_changes_in_a_layer_of_keras_continues(by_function):
     def train(trial):
-        model = trial.load_model(dropped) if by_function else trial.load_model() or dropped(0.01)
+        model = trial.load_model(lambda **_: dropped(0.01)) if by_function else trial.load_model() or dropped(0.01)
         return fit(trial, model, Fades())
 
     assert_equal(train)
