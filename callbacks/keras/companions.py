@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -295,7 +295,7 @@ def evaluates_by(part: Any) -> set[str]:
     return _mentioned(type(part), _EVALUATE)
 
 
-def _mentioned(kind: type, methods: Iterable[str] | None = None) -> set[str]:
+def _mentioned(kind: type, methods: tuple[str, ...] | None = None) -> set[str]:
     """Return the names that the program's own code of a class uses.
 
     methods: only the code of these, and of methods that they use.

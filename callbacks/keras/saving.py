@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from haltune._utils import randomness
@@ -39,6 +39,7 @@ from .. import objects
 from . import companions
 from .optimizers import layers_of, optimizers_of, set_structure, structure_of
 
+T = TypeVar("T")
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
 OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)
 _BESIDE, _MORE = ".random", ".more"
@@ -240,8 +241,8 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str]) -> str:
         found = WEIGHTS_SUFFIX
     elif found == MODEL_SUFFIX and own:
         options = _CHOSEN.get(trial, Loading()).options
-        with suppress(Exception), _second(model, partial(_made_again, model, options)) as twin:  # a pause finds why
-            lost = {*_unsaved(model, twin)}
+        with suppress(Exception):  # a pause finds why
+            lost = {*_of_second(model, partial(_made_again, model, options), partial(_unsaved, model))}
         found = WEIGHTS_SUFFIX if lost - {*changed} else MODEL_SUFFIX
     # make_model has the value before the training
     for path in changed if found == WEIGHTS_SUFFIX else lost & {*changed}:
@@ -328,10 +329,13 @@ def _structure(model: Any, trial: Trial) -> str | None:
     """
     from keras import saving
 
-    if _own_parts(model) or _unserialized(model) is not None:
+    if _own_parts(model):
         return None
     loading = _CHOSEN.get(trial, Loading())
-    config = json.dumps(saving.serialize_keras_object(model), sort_keys=True, default=str)
+    try:
+        config = json.dumps(saving.serialize_keras_object(model), sort_keys=True, default=str)
+    except Exception:  # Keras cannot serialize it
+        return None
     config = re.sub(r"_\d+\b", "", config)  # Keras numbers names
     config = re.sub(r"(?<=[ \[])-?\d[\w.+-]*", "0", config)
     kept = [(mine.trainable, *map(_rules, mine.weights)) for mine in layers_of(model)]  # a program may have set them
@@ -430,20 +434,25 @@ def _failure(model: Any, make: Callable[[], Any], changed: Collection[str], by_f
 
     Raises OSError and MemoryError, which show nothing about the file. It draws no random numbers.
     """
+
+    def compiled_and_lost(twin: Any) -> tuple[bool, str | None]:
+        compiled = getattr(twin, "compiled", False) or not getattr(model, "compiled", False)
+        return compiled, _difference(model, twin, changed) if compiled else None
+
     try:
-        with _second(model, make) as twin:
-            if getattr(model, "compiled", False) and not getattr(twin, "compiled", False):
-                why = "the loaded model has no optimizer and no loss, because compile() is your own"
-            elif (lost := _difference(model, twin, changed)) is None:
-                return None
-            elif by_function:
-                return f"a new model of make_model with its weights would not be the same: {lost}"
-            else:
-                return f"a model of its file would not be the same: {lost}. {_RATHER}"
+        compiled, lost = _of_second(model, make, compiled_and_lost)
     except (OSError, MemoryError):
         raise
     except Exception as error:
         why = clipped(one_line(error.__cause__ or error), _SHOWN)
+    else:
+        if lost is not None and by_function:
+            return f"a new model of make_model with its weights would not be the same: {lost}"
+        if lost is not None:
+            return f"a model of its file would not be the same: {lost}. {_RATHER}"
+        if compiled:
+            return None
+        why = "the loaded model has no optimizer and no loss, because compile() is your own"
     if by_function:
         return f"a file of its weights could not be loaded into a new model of make_model ({why})"
     return f"a file of this model could not be loaded again ({why}): {_ADVICE}"
@@ -473,9 +482,11 @@ def _rules(weight: Any) -> list[Any]:
     return [weight.trainable, *((type(one), getattr(one, "get_config", dict)()) for one in others)]
 
 
-@contextmanager
-def _second(model: Any, make: Callable[[], Any]) -> Iterator[Any]:
-    """Make a second model, on the CPU if that is possible, and forget it afterwards. It draws no random numbers."""
+def _of_second(model: Any, make: Callable[[], Any], look: Callable[[Any], T]) -> T:
+    """Return what `look` finds in a second model, made on the CPU if that is possible. It draws no random numbers.
+
+    The second model is gone afterwards, so that a large one does not fill the memory.
+    """
     from keras import device
 
     cpu: AbstractContextManager[Any] = nullcontext()
@@ -489,7 +500,7 @@ def _second(model: Any, make: Callable[[], Any]) -> Iterator[Any]:
         except Exception:  # a layer that needs the accelerator
             twin = make()
         try:
-            yield twin
+            return look(twin)
         finally:
             del twin
             gc.collect()  # models have reference cycles

@@ -258,12 +258,8 @@ class AroundTrial(Interruption):
                 self._number = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {
-            "_before": {},
-            "_timer": None,
-            "_hooks": None,
-            "_number": 0,
-        }  # signals are this process's
+        # signals are this process's
+        return self.__dict__ | {"_before": {}, "_timer": None, "_hooks": None, "_number": 0}
 
     def release(self, number: int) -> None:
         """Let a framework that asks whether a signal is free handle it."""

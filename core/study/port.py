@@ -212,10 +212,8 @@ class Port(Attempt):
             if first is not None:
                 what, do = f"trains the model object that trial {of} has trained", _BUILD
             elif not resume:
-                what, do = (
-                    f"starts with the weights of trial {of}",
-                    (f"If it loads a state, load only {self._name}.checkpoint. {_BUILD}"),
-                )
+                what = f"starts with the weights of trial {of}"
+                do = f"If it loads a state, load only {self._name}.checkpoint. {_BUILD}"
             raise NotSupported(
                 f"This fit of trial {self.id} {what}, so it would continue the training of another configuration. {do}."
             )
@@ -461,8 +459,9 @@ class Port(Attempt):
                 raise
         session.logger.judged(session.log.history, self, report.epoch, report.value, verdict, session.budget)
         self._validation = report.validation or self._validation
-        made, before = self._place_now[0], self._made
-        self._trains_first = made > before if self._first is None else self._trains_first
+        made, _ = self._place_now
+        if not self.has_reported:
+            self._trains_first = made > self._made
         self._made = made
         self._first, self._left, self._broken = self._first or report.epoch, None, None
         self._asks = False

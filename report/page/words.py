@@ -92,25 +92,25 @@ def stats(facts: Digest) -> str:
 
 def outlook(facts: Digest, model: MetricModel | None, policy: Policy[Any] | None) -> str:
     """Return how certain the best is, the expected gain of a longer search, what to do next, and what is not used."""
-    told = []
+    sentences = []
     if facts.problem.plain and facts.best is not None:
         if model is not None:
             behind = model.behind(facts.history, facts.best.trial)
             more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
-            told.append(f"With 90% probability, no trial so far would be better{more} if it were trained in full.")
+            sentences.append(f"With 90% probability, no trial so far would be better{more} if it were trained in full.")
         with suppress(InvalidInput):  # for example, too few trials
-            told.append(escaped(str(estimated(facts.history, policy.predicts if policy else None))))
+            sentences.append(escaped(str(estimated(facts.history, policy.predicts if policy else None))))
     if facts.over and facts.lifted and not facts.held:
-        told.append("To continue the search, pass a larger <code>budget=</code>.")
+        sentences.append("To continue the search, pass a larger <code>budget=</code>.")
     if facts.over and not facts.problem.further and facts.best is not None and facts.best.checkpoint is not None:
-        told.append("The model of the best trial is <code>study.best.checkpoint</code>.")
+        sentences.append("The model of the best trial is <code>study.best.checkpoint</code>.")
     search = policy.part(MultiFidelity) if policy else None
     if model is not None and search is not None and search.learn_from:
-        told.append(
+        sentences.append(
             "The policy learns from prior studies (<code>learn_from=</code>). "
             "The predictions on this page use the trials of this study alone."
         )
-    return f'<p class="facts">{" ".join(told)}</p>' if told else ""
+    return f'<p class="facts">{" ".join(sentences)}</p>' if sentences else ""
 
 
 def best(facts: Digest) -> str:
