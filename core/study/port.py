@@ -241,13 +241,22 @@ class Port(Attempt):
         self._broken = None
         another = model is not None and self.trained_another(model)
         if self._left is not None or (another and self.ended is None):
-            self.restart(self._saved_start(model is not None), self._folds_hint if another else "")
+            self._continues(model is not None, self._folds_hint if another else "")
         elif not another and self._trained_in_full:
             raise NotSupported(
                 f"Trial {self.id} has trained to {self.unit} {self.epoch:g}, a full training, and this second loop "
                 f"over its {several_of(self.unit)} would train nothing. {self._folds_hint}"
             )
+        self._counts_updates()
         return self._first is None
+
+    def _counts_updates(self) -> None:
+        if self._training is not None:
+            self._training.counts()
+
+    def _continues(self, loads: bool = True, advice: str = "") -> None:
+        """Start again from the last checkpoint, if it is loaded and more was reported; see `_saved_start`."""
+        self.restart(self._saved_start(loads), advice)
 
     def _saved_start(self, loads: bool) -> float:
         """Return where a second loop starts. loads: it loads the state of `checkpoint` itself."""
@@ -384,6 +393,11 @@ class Port(Attempt):
         except TypeError:  # it cannot be referred to weakly, or hashed
             return None
         return first if first != self.id else None
+
+    def _first_with(self, optimizer: Any) -> str | None:
+        """Return the other trial that has trained with an optimizer before, in words; None if there is none."""
+        first = self.trained_before(optimizer)
+        return None if first is None else f"trial {first}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -723,7 +737,7 @@ class Port(Attempt):
             commit = partial(session.once, self, "is recorded", record, lambda _: early.path)
             self._commit(commit, False, early.resumes_only)
 
-    def _sign_weights(self, each: bool = True) -> None:
+    def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""
 
     def decline_pause(self, why: str | None = None) -> None:

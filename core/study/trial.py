@@ -6,9 +6,8 @@ import json
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -16,11 +15,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils import updates
 from haltune._utils.checks import number, timed
 from haltune._utils.randomness import capture, restore, state_from_json
 from haltune._utils.signals import interrupts
-from haltune._utils.updates import Updated
+from haltune._utils.updates import Training
 from haltune.above import above
 from haltune.display import numeral, one_line, plural, several_of
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, free_memory, is_shortage
@@ -34,21 +32,11 @@ from haltune.ranks import follows, this
 from .attempt import Attempt, Failure, Report, epoch_number
 from .port import Port, trains_over_folds
 from .session import Session
+from .weights import OwnWeights
 
 T = TypeVar("T")
 _BETWEEN = ".fold"  # suffix of a checkpoint between two folds, which has no model but the process's random state
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, tuple[int, int]]] = WeakKeyDictionary()  # -> trial and fold
-_KEEPS: WeakKeyDictionary[Session, bool] = WeakKeyDictionary()  # study -> it trains no new weights after a report
-
-
-@dataclass
-class _Model:
-    """What a plain loop trains."""
-
-    weights: Updated  # that its last report followed, or its first one
-    handles: int  # id of the error that was being handled, or 0
-    reports: int
-    former: _Model | None  # trained before
 
 
 class Trial(Port, KnowsAttributes):
@@ -80,11 +68,11 @@ class Trial(Port, KnowsAttributes):
     """
 
     _fold: Fold | None = None  # the one that trains now
-    _refusal: NotSupported | None = None  # of what its optimizer was about to train
-    _begun_with: frozenset[int] = frozenset()  # the marks of the weights with which they began in this attempt
-    _doubted: str | None = None  # the first optimizer of a resumed trial, if no optimizer began with weights of it
-    _trains: _Model | None = None  # the model of the last report, if its loop is a plain one and that is known
     _folds_over = False  # all folds that this process is to train have ended
+
+    def __init__(self, session: Session, attempt: Attempt) -> None:
+        super().__init__(session, attempt)
+        self._weights = OwnWeights(self)
 
     if not TYPE_CHECKING:
 
@@ -205,7 +193,7 @@ class Trial(Port, KnowsAttributes):
         if (known := self._recalled(value, position)) is not None:
             return known
         lap = self._session.monotonic() - self._lap
-        made = self._reports_of_new_model(self._left if position is None else position)
+        made = self._weights.new_model(self._left if position is None else position)
         if position is None:
             position = self._next() + max(0, made - 1) if self.unit == "epoch" else self._next()
         if self.horizon is not None and position > self.horizon:
@@ -218,13 +206,7 @@ class Trial(Port, KnowsAttributes):
             position = float(self.horizon)  # computed from batches, with a rounding error
         took, validated = timed(seconds, validation, lap)
         paid = None if cost is None else number("cost", cost, positive=None)
-        if self._refusal is not None:
-            raise self._refusal
-        self._counts_updates()
-        self._sign_weights(each=False)  # the program may save them now, and load them in another trial
-        if self._training is not None:
-            self._doubt_weights(self._training)
-            self._training.looks_again()
+        self._weights.reported()
         early = self._early
         if early is not None and self._trained_since(early):
             self._saves_first = False
@@ -270,44 +252,6 @@ class Trial(Port, KnowsAttributes):
             f"The study counts {several_of(self.unit)}, and the report does not say how many were trained. "
             f"Write trial.report(value, {position_argument(self.unit)})."
         )
-
-    def _reports_of_new_model(self, position: float | None) -> int:
-        """Start the curve again if its loop trains another model now; return the reports of this model then, or else 0.
-
-        position: of the present report; None: the next one. The former model of a retry is gone, has the same shapes,
-        or raised the error that is handled now. The retry reports the first position again; without positions, one of
-        the two models has several reports. One report for each of several models is no retry.
-        """
-        updated, handled, last = updates.take(), sys.exc_info()[1], self._trains
-        if updated is None:
-            return 0
-        if last is not None and updated.shares(last.weights):
-            last.reports += 1
-        else:
-            self._trains = _Model(
-                updated, 0 if handled is None else id(handled), 1, None if last is None else replace(last, former=None)
-            )
-        now = self._trains
-        assert now is not None
-        if (former := now.former) is None or not this().alone:
-            return 0
-        failed = now.handles not in (0, former.handles)  # CatBoost leaves an error handled for good
-        gone = failed or not former.weights.alive or former.weights.shapes == updated.shapes
-        if position is not None:
-            again = gone and now.reports == 1 and position <= (self._first or 0.0)
-        elif now.reports == former.reports == 1:
-            again = failed
-        else:
-            again = gone and now.reports < 3 and 1 in (now.reports, former.reports)
-        if not again:
-            return 0
-        now.former, attempt = None, self.attempt
-        self._continues(False, "Its optimizer updates the weights of another model than before.")
-        return now.reports if self.attempt > attempt else 0
-
-    def _continues(self, loads: bool = True, advice: str = "") -> None:
-        """Start again from the last checkpoint, if it is loaded and more was reported; see `_saved_start`."""
-        self.restart(self._saved_start(loads), advice)
 
     def _doubt_order(self, value: Any, epoch: Any) -> None:
         """Raises InvalidInput if, by their types, value and epoch of the first report are swapped."""
@@ -360,7 +304,7 @@ class Trial(Port, KnowsAttributes):
                 self.begins_epoch(None)
         finally:
             self._signals.counts = False
-            self._sign_weights()
+            self._weights.sign()
 
     steps = epochs
 
@@ -413,11 +357,11 @@ class Trial(Port, KnowsAttributes):
     def _each_fold(self, fold: Fold | None) -> Iterator[Fold]:
         try:
             while fold is not None and self.ended is None and not (self.verdict and self.verdict.stops):
-                self._fold, self._over_folds = fold, True
+                self._fold = self._weights.trains = fold
+                self._over_folds = True
                 yield fold
-                self._sign_weights()
-                if self._training is not None:
-                    self._training.ends_part()
+                self._weights.sign()
+                self._weights.ends_fold()
                 fold._close()
                 fold._mark_end()
                 if fold.ended is not None and (fold.index + 1 == fold.count or (self.verdict and self.verdict.stops)):
@@ -425,7 +369,7 @@ class Trial(Port, KnowsAttributes):
                 fold = fold._following()
             self._folds_over = True
         finally:
-            self._fold = None
+            self._fold, self._weights.trains = None, self
 
     def evaluate_now(self, position: float, *, share: float = 0.2) -> bool:
         """Return whether a decision needs an evaluation at this position; for evaluations that take long.
@@ -474,14 +418,14 @@ class Trial(Port, KnowsAttributes):
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
-        self._training = updates.Training(self._begins_to_train)
+        self._training = Training(self._weights.begins)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._signals.end()  # the trial ends as a whole before a signal does
         self._session.leave(self)
         self._block = None
-        self._sign_weights()
+        self._weights.sign()
         if self._training is not None:
             self._training.ends()
         forgiven = False
@@ -495,80 +439,6 @@ class Trial(Port, KnowsAttributes):
                 self._signals.__exit__(kind, error, None)
         return forgiven
 
-    def _begins_to_train(self, optimizer: Any, marks: set[int]) -> None:
-        """Raise NotSupported before the first step of a torch optimizer that continues what another trial trained.
-
-        A program that handles the exception gets it again at its report, unless another model has begun to train.
-        """
-        if marks:
-            self._refusal = None
-        try:
-            self._need_own_weights(optimizer, marks)
-            self._begun_with |= marks
-        except NotSupported as refusal:
-            self._refusal = refusal
-            raise
-
-    def _need_own_weights(self, optimizer: Any, marks: set[int]) -> None:
-        trial = self._fold or self
-        if trial.ended is not None or (trial.verdict and trial.verdict.stops) or trial.epoch == trial.horizon:
-            return  # what it trains after its own training is not counted
-        signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
-        if trial.id in signers:
-            self._doubted = None
-            if self.attempt > 1 and not self.epoch and self._checkpoint is None and trial is self:
-                raise NotSupported(
-                    f"Trial {self.id} starts from its beginning, because it has saved no state, but this fit continues "
-                    "with weights that it has trained. Build a model for each attempt, and save a state to resume from."
-                )
-            trial._loads = True
-        else:
-            trial._need_own(None, min(signers, key=str, default=None))
-            known = self._begun_with or trial._has_signed
-            resumes = trial._resumes and trial.resumes_from is not None and trial._model is None
-            others = resumes and known and marks and marks.isdisjoint(self._begun_with)
-            if resumes and (self._doubted or not known) and this().alone:  # a new process knows none
-                there = updates.saved_in(str(trial.resumes_from), optimizer)
-                others = others or (there is False and not known)
-                self._doubted = None if there else self._doubted
-            if others:
-                if trial._unread:
-                    raise NotSupported(
-                        f"The loop of trial {self.id} begins again after {self.unit} {trial.epoch:g}, but with new "
-                        f"weights. Load {trial._name}.checkpoint where your program handles the exception, or call "
-                        "trial.restart() there to train from the start."
-                    )
-                if not self._begun_with and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
-                    self._doubted = type(optimizer).__name__
-        first = trial._first_with(optimizer)
-        if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
-            raise NotSupported(
-                f"Trial {self.id} trains with the {type(optimizer).__name__} object of {first}, and would continue "
-                "with its momentum or averages. Make an optimizer for each training, within the loop."
-            )
-
-    def _doubt_weights(self, training: updates.Training) -> None:
-        """Warn once if a resumed trial has begun with weights that it did not have, in a program that keeps its own."""
-        if training.reported:
-            _KEEPS[self._session] = not training.changes and _KEEPS.get(self._session, True)
-        if self._session not in _KEEPS:
-            return  # the next report shows it
-        resumed = self._doubted is not None and self._loads
-        if resumed and _KEEPS[self._session] and this().alone:  # ranks may share weights otherwise
-            self.warn(
-                f"Trial {self.id} has resumed after {self.unit} {self._begins:g}, but its {self._doubted} began with "
-                "weights that it did not have there. Load them all, as they were saved, from trial.checkpoint into the "
-                "model that the optimizer is made for.",
-                "weights",
-                once=True,
-            )
-        self._doubted = None
-
-    def _first_with(self, optimizer: Any) -> str | None:
-        """Return the other trial that has trained with an optimizer before, in words; None if there is none."""
-        first = self.trained_before(optimizer)
-        return None if first is None else f"trial {first}"
-
     def _need_loaded(self) -> None:
         if self._fold is None:
             super()._need_loaded()
@@ -576,23 +446,12 @@ class Trial(Port, KnowsAttributes):
             self._fold._loads |= self._loads
             self._fold._need_loaded()
 
-    def begins_loop(self, model: Any = None) -> bool:
-        starts = super().begins_loop(model)
-        self._counts_updates()
-        return starts
-
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         super().restart(position, advice)
-        self._trains = self._doubted = None  # a new model has started the curve again: it does not do so twice
+        self._weights.restarts()
 
-    def _counts_updates(self) -> None:
-        if self._training is not None:
-            self._training.counts()
-
-    def _sign_weights(self, each: bool = True) -> None:
-        """State that torch's optimizers have trained their present weights in this trial. each: also each alone."""
-        for mark in () if self._training is None else self._training.marks(each):
-            (self._fold or self).sign(mark)
+    def _sign_weights(self) -> None:
+        self._weights.sign()
 
     def _doubt_kept(self) -> None:
         """Say once that the last state of the best trial was not saved, in a loop that saves earlier ones by itself."""
@@ -705,7 +564,7 @@ class Fold(Trial):
         self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
         self.index, self.count, self._index = index, count, index
-        self._block, self._begins, self._training = t._block, t._begins, t._training
+        self._block, self._begins, self._training, self._weights = t._block, t._begins, t._training, t._weights
         self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)

@@ -1,0 +1,197 @@
+"""Whether the weights that train are the trial's own, in a loop of the user's own: only torch's optimizers show them.
+
+    begins      before an optimizer's first step: its weights are another trial's, or not those that the trial resumes
+    new_model   at a report: its loop trains another model than before, so that the curve starts again
+    reported    at a report: what was refused or doubted is said now
+    sign        where the program may save its weights: they are of this trial
+
+A loop of a framework states what it trains; see `Port.starts`. `haltune._utils.updates` reads the optimizers.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from haltune._utils import updates
+from haltune._utils.updates import Training, Updated
+from haltune.errors import NotSupported
+from haltune.ranks import this
+
+from .port import Port
+from .session import Session
+
+_KEEPS: WeakKeyDictionary[Session, bool] = WeakKeyDictionary()  # study -> it trains no new weights after a report
+
+
+@dataclass
+class _Model:
+    """What a plain loop trains."""
+
+    weights: Updated  # that its last report followed, or its first one
+    handles: int  # id of the error that was being handled, or 0
+    reports: int
+    former: _Model | None  # trained before
+
+
+class OwnWeights:
+    """What is known of the weights that a trial trains, from the steps of torch's optimizers.
+
+    Args:
+        trial: The trial. A loop over its folds sets `trains` to the fold that trains.
+    """
+
+    def __init__(self, trial: Port) -> None:
+        self._trial = self.trains = trial
+        self._refusal: NotSupported | None = None  # of what an optimizer was about to train
+        self._begun_with: set[int] = set()  # the marks of the weights with which they began in this attempt
+        self._doubted: str | None = None  # the first optimizer of a resumed trial, if none began with weights of it
+        self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A process that is started to train knows none of them."""
+        return vars(OwnWeights(self._trial)) | {"trains": self.trains}
+
+    # before the first step of an optimizer
+
+    def begins(self, optimizer: Any, marks: set[int]) -> None:
+        """Raise NotSupported before the first step of a torch optimizer that continues what another trial trained.
+
+        A program that handles the exception gets it again at its report, unless another model has begun to train.
+        """
+        if marks:
+            self._refusal = None
+        try:
+            self._need_own(optimizer, marks)
+            self._begun_with |= marks
+        except NotSupported as refusal:
+            self._refusal = refusal
+            raise
+
+    def _need_own(self, optimizer: Any, marks: set[int]) -> None:
+        trial = self.trains
+        if trial.ended is not None or (trial.verdict and trial.verdict.stops) or trial.epoch == trial.horizon:
+            return  # what it trains after its own training is not counted
+        signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
+        if trial.id in signers:
+            self._doubted = None
+            if trial.attempt > 1 and not trial.epoch and trial.resumes_from is None and trial is self._trial:
+                raise NotSupported(
+                    f"Trial {trial.id} starts from its beginning, because it has saved no state, but this fit "
+                    "continues with weights that it has trained. Build a model for each attempt, and save a state to "
+                    "resume from."
+                )
+            trial._loads = True
+        else:
+            trial._need_own(None, min(signers, key=str, default=None))
+            if self._begins_with_others(trial, optimizer, marks):
+                if trial._unread:
+                    raise NotSupported(
+                        f"The loop of trial {trial.id} begins again after {trial.unit} {trial.epoch:g}, but with new "
+                        f"weights. Load {trial._name}.checkpoint where your program handles the exception, or call "
+                        "trial.restart() there to train from the start."
+                    )
+                if not self._begun_with and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
+                    self._doubted = type(optimizer).__name__
+        first = trial._first_with(optimizer)
+        if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
+            raise NotSupported(
+                f"Trial {trial.id} trains with the {type(optimizer).__name__} object of {first}, and would continue "
+                "with its momentum or averages. Make an optimizer for each training, within the loop."
+            )
+
+    def _begins_with_others(self, trial: Port, optimizer: Any, marks: set[int]) -> bool:
+        """Return whether a trial that resumes begins with other weights than it had, as far as that is known."""
+        if not trial._resumes or trial.resumes_from is None or trial._model is not None:
+            return False
+        known = bool(self._begun_with) or trial._has_signed
+        others = known and bool(marks) and marks.isdisjoint(self._begun_with)
+        if (self._doubted or not known) and this().alone:  # a new process knows none
+            there = updates.saved_in(trial.resumes_from, optimizer)
+            others = others or (there is False and not known)
+            self._doubted = None if there else self._doubted
+        return others
+
+    # at a report
+
+    def new_model(self, position: float | None) -> int:
+        """Start the curve again if its loop trains another model now; return the reports of this model then, or else 0.
+
+        position: of the present report; None: the next one. The former model of a retry is gone, has the same shapes,
+        or raised the error that is handled now. The retry reports the first position again; without positions, one of
+        the two models has several reports. One report for each of several models is no retry.
+        """
+        updated, handled, last, trial = updates.take(), sys.exc_info()[1], self._model, self.trains
+        if updated is None:
+            return 0
+        if last is not None and updated.shares(last.weights):
+            last.reports += 1
+        else:
+            self._model = _Model(
+                updated, 0 if handled is None else id(handled), 1, None if last is None else replace(last, former=None)
+            )
+        now = self._model
+        assert now is not None
+        if (former := now.former) is None or not this().alone:
+            return 0
+        failed = now.handles not in (0, former.handles)  # CatBoost leaves an error handled for good
+        gone = failed or not former.weights.alive or former.weights.shapes == updated.shapes
+        if position is not None:
+            again = gone and now.reports == 1 and position <= (trial._first or 0.0)
+        elif now.reports == former.reports == 1:
+            again = failed
+        else:
+            again = gone and now.reports < 3 and 1 in (now.reports, former.reports)
+        if not again:
+            return 0
+        now.former, attempt = None, trial.attempt
+        trial._continues(False, "Its optimizer updates the weights of another model than before.")
+        return now.reports if trial.attempt > attempt else 0
+
+    def reported(self) -> None:
+        """Sign the present weights, and look at each optimizer again. Raises a refusal that the program handled."""
+        if self._refusal is not None:
+            raise self._refusal
+        self.sign(each=False)  # the program may save them now, and load them in another trial
+        if (training := self._trial._training) is not None:
+            training.counts()
+            self._doubt(training)
+            training.looks_again()
+
+    def _doubt(self, training: Training) -> None:
+        """Warn once if a resumed trial has begun with weights that it did not have, in a program that keeps its own."""
+        trial, session = self.trains, self._trial._session
+        if training.reported:
+            _KEEPS[session] = not training.changes and _KEEPS.get(session, True)
+        if session not in _KEEPS:
+            return  # the next report shows it
+        resumed = self._doubted is not None and trial._loads
+        if resumed and _KEEPS[session] and this().alone:  # ranks may share weights otherwise
+            trial.warn(
+                f"Trial {trial.id} has resumed after {trial.unit} {trial._begins:g}, but its {self._doubted} began "
+                "with weights that it did not have there. Load them all, as they were saved, from trial.checkpoint "
+                "into the model that the optimizer is made for.",
+                "weights",
+                once=True,
+            )
+        self._doubted = None
+
+    # other steps of a trial
+
+    def sign(self, each: bool = True) -> None:
+        """State that optimizers have trained their present weights in this trial. each: also each alone."""
+        training = self._trial._training
+        for mark in () if training is None else training.marks(each):
+            self.trains.sign(mark)
+
+    def restarts(self) -> None:
+        """State that a new model has started the curve again: it does not do so twice."""
+        self._model = self._doubted = None
+
+    def ends_fold(self) -> None:
+        """State that a fold ends: the next one trains a model of its own."""
+        self._model = None
+        if (training := self._trial._training) is not None:
+            training.ends_part()
