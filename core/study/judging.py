@@ -26,6 +26,8 @@ from .attempt import Attempt, Decides, MonotonicClock, Report
 from .replica import Replica
 
 _log = logging.getLogger("haltune")
+_ELSEWHERE = "another process or a copy of the trial object"
+_ONE_OBJECT = "Train each trial in one process, with the object that the study returned."
 
 
 def record(
@@ -197,7 +199,14 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> None:
         seen=replica.history.position, **vars(report),
     )  # fmt: skip
     replica.append(event, -1)
-    if attempt.ended is None:
+    r = replica.history.trial(attempt.id)
+    if attempt.ended is None and r.attempt == attempt.attempt and r.status not in (Status.INTERRUPTED, Status.FAILED):
+        replica.warn_once(
+            f"{_ELSEWHERE.capitalize()} has ended trial {attempt.id} ({r.status}), so training stops here. "
+            f"{_ONE_OBJECT}",
+            about="ended elsewhere",
+        )
+    elif attempt.ended is None:
         replica.warn_once(
             f"This worker's lease on trial {attempt.id} expired and the trial was offered again, so training stops "
             "here."
@@ -229,8 +238,12 @@ def _doubt_order(replica: Replica, attempt: Attempt, r: TrialRecord, report: Rep
     same = report.epoch == r.epoch > attempt.epoch and report.seconds == r.seconds[-1]
     if same and np.array_equal(report.value, r.values[-1], equal_nan=True):
         return
-    replica.warn_once(
-        f"Trial {attempt.id} reported {at(report.epoch)} after {at(r.epoch)}; the report is ignored. A training that "
-        "resumes from a checkpoint must continue its count (Keras: initial_epoch, Lightning: ckpt_path).",
-        about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}",
-    )
+    reported = f"Trial {attempt.id} reported {at(report.epoch)}"
+    if r.epoch > attempt.epoch:
+        text = f"{reported}, but {_ELSEWHERE} has reported {at(r.epoch)} already; the report is ignored. {_ONE_OBJECT}"
+    else:
+        text = (
+            f"{reported} after {at(r.epoch)}; the report is ignored. A training that resumes from a checkpoint must "
+            "continue its count (Keras: initial_epoch, Lightning: ckpt_path)."
+        )
+    replica.warn_once(text, about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}")

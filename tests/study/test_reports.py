@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from pathlib import Path
@@ -153,6 +154,18 @@ def test_an_epoch_reported_again_is_ignored_with_one_warning(world: World) -> No
     assert len(w) == 1
     assert world.curve() == [0.1, 0.2]
     assert len(world.events(Reported)) == 2
+
+
+def test_a_copy_of_a_trial_is_named_where_both_report(world: World) -> None:
+    trial = world.ask()
+    other = copy.copy(trial)
+    trial.report(0.1)
+    with pytest.warns(HaltuneWarning, match="but another process or a copy of the trial object has reported epoch 1"):
+        other.report(0.9)
+    trial.finish("stopped")
+    with pytest.warns(HaltuneWarning, match=r"a copy of the trial object has ended trial 0 \(stopped\), so training"):
+        assert other.report(0.9).stops
+    assert world.curve() == [0.1]
 
 
 def test_a_late_delivery_is_stored_unjudged(world: World) -> None:
