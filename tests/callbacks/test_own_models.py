@@ -544,6 +544,20 @@ def test_an_optimizer_of_another_fold_is_refused():
                 fold.report(step(net, adam))
 
 
+def test_a_fold_that_handles_a_refusal_gets_it_again_at_its_report():
+    study, net = pausing_study(at=(), epochs=2, trials=1, verbose=0), Net()
+    trial, said = study.ask(), []
+    with trial, pytest.raises(NotSupported, match="starts with the weights of fold 0"):
+        for fold in trial.folds(2):
+            sgd = torch.optim.SGD(net.parameters(), 0.1)
+            for _ in fold.epochs():
+                with suppress(NotSupported):
+                    step(net, sgd)
+                fold.report(0.5)
+                said.append(fold.index)
+    assert said == [0, 0]
+
+
 def test_a_model_that_continues_where_its_trial_starts_again_is_refused():
     study = pausing_study(at=(2,), epochs=4, trials=1, verbose=0)
     net = Net()
