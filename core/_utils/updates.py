@@ -76,12 +76,15 @@ class _Weights:
     references: list[Any]  # weak ones
     start: Marks  # before the first step; before the first since `Training.counts`, if there was one
     own: bool  # they were updated since then
-    first: int  # the number of the first step that updates them, of `Training.made`
-    last: int = 0
+    last: int = 0  # the number of the last step that updated them, of `Training.made`
 
     @property
     def now(self) -> list[Any]:
         return [reference() for reference in self.references]
+
+    @property
+    def frozen(self) -> bool:
+        return not any(w is None or w.requires_grad for w in self.now)
 
     def changed(self, each: bool) -> set[int]:
         """Return their marks, if they have changed and still exist. each: also that of each such weight."""
@@ -106,6 +109,7 @@ class Training:
         self.reported = self.changes = False  # whether new weights come after a report
         self._of: WeakKeyDictionary[Any, list[_Weights]] = WeakKeyDictionary()  # of optimizers
         self._all: list[_Weights] = []
+        self._saved, self._saved_at = list[_Weights](), 0  # see `saves`
         self._over, self._outer = False, _training.get()  # of a trial around this one
         _training.set(self)
         watch()
@@ -124,13 +128,18 @@ class Training:
             if self._counts and not of.own:
                 of.own, of.start = True, Marks.of(of.now)
 
-    def trained_since(self, made: int) -> bool:
-        """Return whether later steps than so many have updated weights that earlier ones had updated, too.
+    def saves(self, reported: int) -> None:
+        """State that a state is saved, of the weights updated since then. reported: the steps until the last report."""
+        self._saved, self._saved_at = [of for of in self._all if of.last > reported], self.made
 
-        Others are not of the model that was there: those of a probe that evaluates it, or of a copy. If no step came
-        before, all are.
+    @property
+    def trains_on(self) -> bool:
+        """True if weights of the last saved state were updated after it, or others while all of these are frozen.
+
+        Updates of others are else those of a probe that evaluates the state, or of a copy.
         """
-        return any(made < of.last and (of.first <= made or not made) for of in self._all)
+        later = [of for of in self._all if of.last > self._saved_at]
+        return any(of in self._saved for of in later) or (bool(later) and all(of.frozen for of in self._saved))
 
     def looks_again(self) -> None:
         """Look at all optimizers once more after a report: a program may thaw weights, or add some."""
@@ -144,7 +153,7 @@ class Training:
         weights = _weights_of(optimizer)
         held = {id(of): of for w in weights if (of := known.get(id(w))) is not None}
         new = [w for w in weights if id(w) not in known]
-        of = _Weights([*map(ref, new)], Marks.of(new), self._counts, self.made)
+        of = _Weights([*map(ref, new)], Marks.of(new), self._counts)
         self._begins(optimizer, {of.start.together, *of.start.each} - {0})
         self.changes |= self.reported and bool(new)
         added = [of] if new else []

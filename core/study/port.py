@@ -15,12 +15,12 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -53,14 +53,26 @@ _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictio
 _SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[tuple[int, int]]]] = WeakKeyDictionary()
 
 
-class Early(NamedTuple):
-    """A state that was saved before a report: of its epoch, if the program has not trained in between."""
+@dataclass
+class State:
+    """A state that the program saves: that of the last reported epoch, or an early one.
 
-    path: str
-    seconds: float  # that saving took; 0 if the log has it
+    An early state may be of the next epoch, in a loop of the user's own that saves before it reports. Its life:
+
+        _begins_save    it is early if the program has trained since the last report, as far as that is known
+        _saved          it is written, and waits: the log does not have it yet, so that no attempt continues from it
+        _date_early     at the report: it is of this epoch, unless the program has trained since it was saved
+        _record_early   after the report, or at the end of the trial: the log has it
+    """
+
+    keep: bool | float  # see `Port.save`
     resumes_only: bool
-    waits: bool  # it is not in the log before the report, so that no attempt continues from it
-    at: tuple[int, float | None]  # steps of torch's optimizers until then, and the epoch that a loop had begun
+    early: bool
+    waits: bool  # all early ones do, but those that a program saves within an epoch or in a handler of an exception
+    left: float | None  # the epoch that the loop had begun
+    began: float  # when it began to be saved
+    path: str = ""
+    seconds: float = 0.0  # that saving took; 0 if the log has it
 
 
 class Port(Attempt):
@@ -110,9 +122,9 @@ class Port(Attempt):
     _first: float | None = None  # position of the first report of this attempt
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _training: Training | None = None  # what torch's optimizers train in the block of the trial
+    _early: State | None = None  # saved since the last report
     _saves_first = False  # without torch: it had saved before the first report of this attempt
-    _early: Early | None = None
-    _made = 0  # steps of torch's optimizers until the last report
+    _made_before = 0  # steps of torch's optimizers until the last report
     _trains_first = True  # False if none came before the first report of this attempt
     _name = "trial"  # in the program
     _over_folds = False  # True in a loop over trial.folds(k)
@@ -338,7 +350,7 @@ class Port(Attempt):
         if not self._session.restart(self, position):
             return
         self._first, self._unheard, self._lap = None, None, self._session.monotonic()
-        self._early, self._made, self._trains_first = None, self._place_now[0], True
+        self._early, self._made_before, self._trains_first = None, self._made, True
         self._trained_in_full, self._begins = False, self.epoch
         self._warn_of_restart(f"Trial {self.id}", reached, position, advice)
 
@@ -446,7 +458,7 @@ class Port(Attempt):
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
         self._need_held()
-        if FOLD not in report.metrics and (self._over_folds or FOLD in self.metrics):
+        if FOLD not in report.metrics and (self._over_folds or (self._first is None and FOLD in self.metrics)):
             raise trains_over_folds(self.id)
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
@@ -454,6 +466,8 @@ class Port(Attempt):
         for name in sorted(report.metrics, key=str):
             scalars[str(name)] = number(f"metric {name!r}", report.metrics[name])
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
+        if self._early is not None:
+            self._date_early(self._early, report.epoch)
         again = report.epoch == self.epoch and self._resumes and not self._loads
         if again or self.goes_back(report.epoch):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
@@ -461,7 +475,8 @@ class Port(Attempt):
         session = self._session
 
         def work(replica: Replica) -> None:  # on rank 0, which may load the state for all
-            self._need_loaded()
+            if self._first is None:
+                self._need_loaded()
             record(replica, session.budget, self, report, judge, session.monotonic)
 
         about = f"{self._label} reports {self.unit} {report.epoch:.12g}"
@@ -473,15 +488,16 @@ class Port(Attempt):
                 raise
         session.logger.judged(session.log.history, self, report.epoch, report.value, verdict, session.budget)
         self._validation = report.validation or self._validation
-        made, _ = self._place_now
-        if not self.has_reported:
-            self._trains_first = made > self._made
-        self._made = made
+        made = self._made
+        if self._first is None:
+            self._trains_first = made > self._made_before
+        self._made_before = made
         self._first, self._left, self._broken = self._first or report.epoch, None, None
         self._asks = False
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
-        self._record_early()
+        if self._early is not None:
+            self._record_early(self._early)
         self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated
         return verdict
 
@@ -610,39 +626,23 @@ class Port(Attempt):
             ('weights', True)
         """
         check_write(write)
-        self._need_held()
-        session, began, keep = self._session, self._session.monotonic(), self._kept_epoch(keep)
-        waits = (early := keep is False and self._is_early()) and self._waits
+        session, state = self._session, self._begins_save(keep, resumes_only)
+
+        def written() -> str:  # on rank 0
+            began, temporary = session.monotonic(), session.begin(self, suffix, state.keep)
+            with session.ours(self, temporary):
+                try:
+                    write(temporary)
+                    check_written(temporary)
+                except BaseException:
+                    discard(temporary)
+                    raise
+            self._sign_weights()
+            return self._commit(state, temporary, session.monotonic() - began)
+
         with self._signals.whole():
-            work = partial(self._save, write, suffix, keep, resumes_only, waits)
-            path = session.once(self, "is saved", work, lambda path: path if waits else session.saved(self, keep))
-            self._notes(early, path, session.monotonic() - began, keep, resumes_only, waits)
-        return path
-
-    def _save(
-        self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool, waits: bool
-    ) -> str:
-        session, began = self._session, self._session.monotonic()
-        temporary = session.begin(self, suffix, keep)
-        with session.ours(self, temporary):
-            try:
-                write(temporary)
-                check_written(temporary)
-            except BaseException:
-                discard(temporary)
-                raise
-        seconds = session.monotonic() - began
-        self._sign_weights()
-        if waits:
-            return session.complete(self, temporary)
-        return self._commit(partial(session.publish, self, temporary, seconds, keep, resumes_only), keep, resumes_only)
-
-    def _commit(self, commit: Callable[[], str], keep: bool | float, resumes_only: bool) -> str:
-        """Make a written state the checkpoint, by `commit`; that of the best epoch is kept as such, too."""
-        best = keep is False and not resumes_only and self.keeps(best_epoch=True)
-        path = commit()
-        if best:
-            self._session.checkpointed(self, self._session.checkpoints.recorded(path), 0.0, True)
+            path = session.once(self, "is saved", written, partial(self._path, state))
+            self._saved(state, path, session.monotonic() - state.began)
         return path
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
@@ -655,8 +655,7 @@ class Port(Attempt):
         Raises:
             OSError: If the folder cannot be made.
         """
-        self._need_held()
-        return self._session.begin_save(self, suffix, self._kept_epoch(keep))
+        return self._session.begin_save(self, suffix, self._begins_save(keep).keep)
 
     def commit_save(
         self, temporary: Path, seconds: float = 0.0, keep: bool | float = False, resumes_only: bool = False
@@ -674,68 +673,87 @@ class Port(Attempt):
             LeaseLost: If another worker holds the trial now, or it has ended.
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
-        self._need_held()
-        session, began, keep = self._session, self._session.monotonic(), self._kept_epoch(keep)
-        waits = (early := keep is False and self._is_early()) and self._waits
+        session, state = self._session, self._begins_save(keep, resumes_only)
         self._sign_weights()
-        if waits:
-            path: str = session.once(self, "commits", partial(session.complete, self, temporary), lambda path: path)
-        else:
-            commit = partial(session.commit_save, self, temporary, seconds, keep, resumes_only)
-            path = self._commit(commit, keep, resumes_only)
-        self._notes(early, path, session.monotonic() - began + seconds, keep, resumes_only, waits)
+        commit = partial(self._commit, state, temporary, seconds)
+        path = session.once(self, "commits", commit, partial(self._path, state))
+        self._saved(state, path, seconds + session.monotonic() - state.began)
         return path
 
-    @property
-    def _place_now(self) -> tuple[int, float | None]:
-        """Return what is known of where the program is in its training: see `Early.at`."""
-        return (0 if self._training is None else self._training.made), self._left
-
-    def _trained_since(self, early: Early) -> bool:
-        """Return whether it has trained since it saved an early state."""
-        made, left = early.at
-        return left != self._left or (self._training is not None and self._training.trained_since(made))
-
-    def _kept_epoch(self, keep: bool | float) -> bool | float:
-        """Return the epoch of a state that is kept before its report: the one that the loop has begun."""
-        return self._left if keep is True and self._left is not None and self._is_early() else keep
-
-    def _is_early(self) -> bool:
-        """Return whether a state may be of the epoch that the program reports next; see `Early`."""
-        if not self.patient or self._over_folds or self._model is not None:
-            return False
-        if made := self._place_now[0]:
-            return self._trains_first and made > self._made
-        self._saves_first = self._saves_first or self._first is None
-        return self._saves_first
+    def _begins_save(self, keep: bool | float = False, resumes_only: bool = False) -> State:
+        """Return a state that is to be written. Raises NotSupported in a process that does not train the trial."""
+        self._need_held()
+        self._saves_first |= self._first is None
+        left, made, training, before = self._left, self._made, self._training, self._early
+        # a loop of haltune's saves between its epochs, after their reports
+        own = (self.patient or left is not None) and not self._over_folds and self._model is None
+        early = own and (self._trains_first and made > self._made_before if made else self._saves_first)
+        if early and keep is True and left is not None:
+            keep = left
+        early = early and keep is False  # others are no states to resume from
+        # a program that saves again, and perhaps has trained in between, saves within epochs and counts there itself
+        within = before is not None and before.left == left and (training is None or not made or training.trains_on)
+        handled = sys.exc_info()[1]  # after which perhaps no report follows
+        handles = handled is not None and id(handled) != self._handled_before
+        return State(keep, resumes_only, early, early and not within and not handles, left, self._session.monotonic())
 
     @property
-    def _waits(self) -> bool:
-        """True if an early state waits for its report.
+    def _made(self) -> int:
+        """Steps of torch's optimizers in the block of the trial."""
+        return 0 if self._training is None else self._training.made
 
-        One that is not the first since the last report does not, because its program saves within an epoch, and counts
-        there itself; nor does one of a handler of an exception, after which perhaps no report follows.
+    def _commit(self, state: State, temporary: Path | None = None, seconds: float = 0.0) -> str:
+        """Make a written state the trial's checkpoint, on rank 0, and return its path. The best epoch's is kept, too.
+
+        One that waits only gets its name. temporary: None for one that has waited.
         """
-        handled = sys.exc_info()[1]
-        first = self._early is None or self._early.at[1] != self._left
-        return first and (handled is None or id(handled) == self._handled_before)
+        session, keep, resumes_only = self._session, state.keep, state.resumes_only
+        if state.waits and temporary is not None:
+            return session.complete(self, temporary)
+        best = keep is False and not resumes_only and self.keeps(best_epoch=True)
+        if temporary is None:
+            path = state.path
+            session.record_state(self, path, state.seconds, keep, resumes_only)
+        else:
+            path = session.publish(self, temporary, seconds, keep, resumes_only)
+        if best:
+            session.checkpointed(self, session.checkpoints.recorded(path), 0.0, True)
+        return path
 
-    def _notes(
-        self, early: bool, path: str, seconds: float, keep: bool | float, resumes_only: bool, waits: bool
-    ) -> None:
-        """Note a state that was saved. seconds: that it took; they are not of the epoch."""
-        self._lap += seconds
-        if keep is False:  # else it is another file than the one to resume from
-            at = self._place_now
-            self._early = Early(path, seconds if waits else 0.0, resumes_only, waits, at) if early else None
+    def _path(self, state: State, path: str) -> str:
+        return path if state.waits else self._session.saved(self, state.keep)
 
-    def _record_early(self) -> None:
-        """Record the early state as that of the last reported epoch."""
-        early, self._early, session = self._early, None, self._session
-        if early is not None and self.ended is None:
-            record = partial(session.record_state, self, early.path, early.seconds, False, early.resumes_only)
-            commit = partial(session.once, self, "is recorded", record, lambda _: early.path)
-            self._commit(commit, False, early.resumes_only)
+    def _saved(self, state: State, path: str, seconds: float) -> None:
+        """Note a state that was saved. seconds: that it took."""
+        self._lap += seconds  # they are not of the epoch
+        if state.keep is False:  # else it is another file than the one to resume from
+            state.path, state.seconds = path, seconds if state.waits else 0.0
+            self._early = state if state.early else None
+            if self._training is not None:
+                self._training.saves(self._made_before)
+
+    def _date_early(self, early: State, position: float) -> None:
+        """Record an early state as that of the last report if the program has trained since; else it is of this one."""
+        training = self._training
+        fitted = self._model is not None  # by a framework, which has begun since
+        if fitted or early.left != self._left or (training is not None and training.trains_on):
+            self._saves_first = False
+            if early.waits:
+                self._record_early(early)
+            self._early = None
+        elif not self._made:
+            at = f"{self.unit} {position:g}"
+            self.hint(
+                f"Trial {self.id} saved a state before it reports {at}, so this is the state after {at}. If your "
+                "program saves first and trains then, save after trial.report(value) instead.",
+                "saves first",
+            )
+
+    def _record_early(self, early: State) -> None:
+        """Record an early state as that of the last reported epoch."""
+        self._early = None
+        if self.ended is None:
+            self._session.once(self, "is recorded", partial(self._commit, early))
 
     def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""
@@ -807,7 +825,7 @@ class Port(Attempt):
         if act is not None and self.ended is None and self._held_here:
             act()
         if self._early is not None and self._early.waits and status != "interrupted":
-            self._record_early()
+            self._record_early(self._early)
         if status is None and (failure := self._handled()) is not None:
             self._end_as(Status.FAILED, failure)
         self._end_as(None if status is None else Status(status))

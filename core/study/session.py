@@ -433,7 +433,7 @@ class Session:
         return held is not False
 
     def begin_save(self, attempt: Attempt, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
-        """Return a temporary path for `commit_save`, the same on all ranks. Raises OSError.
+        """Return a temporary path for `publish`, the same on all ranks. Raises OSError.
 
         keep: True for the state after the trial's best epoch, which is not one to continue from.
         """
@@ -444,28 +444,16 @@ class Session:
         a = attempt
         return self.checkpoints.begin(a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
 
-    def commit_save(
-        self,
-        attempt: Attempt,
-        temporary: Path,
-        seconds: float = 0.0,
-        keep: bool | float = False,
-        resumes_only: bool = False,
-    ) -> str:
-        """Make the state at a path of `begin_save` the trial's checkpoint; return its path. Raises as Trial.save does.
-
-        seconds: time that writing took.
-        """
-        work = partial(self.publish, attempt, temporary, seconds, keep, resumes_only)
-        return self.once(attempt, "commits", work, lambda _: self.saved(attempt, keep))
-
     def saved(self, attempt: Attempt, keep: bool | float) -> str:
         """Return the path of the last checkpoint in the log. keep: of the best epoch's."""
         r = self.log.history.trial(attempt.id)
         return str(r.kept if keep else r.checkpoint)
 
     def publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float, resumes_only: bool) -> str:
-        """`commit_save` on rank 0."""
+        """Make the state at a path of `begin_save` the trial's checkpoint, on rank 0; return its path.
+
+        seconds: that writing took. Raises as Trial.save does.
+        """
         with self.checkpoints.undecided(temporary):
             if not self.record_state(attempt, self.complete(attempt, temporary), seconds, keep, resumes_only):
                 raise _lost(attempt)

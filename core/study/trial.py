@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -70,9 +71,10 @@ class Trial(Port, KnowsAttributes):
     _fold: Fold | None = None  # the one that trains now
     _folds_over = False  # all folds that this process is to train have ended
 
-    def __init__(self, session: Session, attempt: Attempt) -> None:
-        super().__init__(session, attempt)
-        self._weights = OwnWeights(self)
+    @cached_property
+    def _weights(self) -> OwnWeights:
+        """What is known of the weights that it trains."""
+        return OwnWeights(self)
 
     if not TYPE_CHECKING:
 
@@ -207,24 +209,7 @@ class Trial(Port, KnowsAttributes):
         took, validated = timed(seconds, validation, lap)
         paid = None if cost is None else number("cost", cost, positive=None)
         self._weights.reported()
-        early = self._early
-        if early is not None and self._trained_since(early):
-            self._saves_first = False
-            if early.waits:
-                self._record_early()
-            self._early = None
-        if self._early is not None and not self._place_now[0]:
-            self._hint_at_order(position)
         return self.record(Report(value, position, took, validated, paid, metrics), judge)
-
-    def _hint_at_order(self, position: float) -> None:
-        """Say once which epoch a state counts to, in a program that does not show whether it trains after it saves."""
-        at = f"{self.unit} {position:g}"
-        self.hint(
-            f"Trial {self.id} saved a state before it reports {at}, so this is the state after {at}. If your program "
-            "saves first and trains then, save after trial.report(value) instead.",
-            "saves first",
-        )
 
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
@@ -523,10 +508,10 @@ class Trial(Port, KnowsAttributes):
                 "checkpointed() after you have written the state, or use trial.save(write).",
                 "checkpointed",
             )
-        early = self._is_early()
-        if not (waits := early and self._waits):
+        state = self._begins_save()
+        if not state.waits:
             self._session.checkpointed(self, path, seconds)
-        self._notes(early, path, seconds, False, False, waits)
+        self._saved(state, path, seconds)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.

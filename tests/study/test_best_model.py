@@ -165,9 +165,10 @@ def test_a_state_that_torch_trained_on_before_the_report_is_of_the_epoch_before(
         assert study.trials[0].checkpoint_epoch == (1 if saves_first else 2)
 
 
-def test_a_probe_that_is_trained_to_evaluate_a_saved_epoch_is_not_its_training() -> None:
-    train_epoch, trained = steps_of_torch(), []
-    study = pausing_study(at=(1, 2), epochs=3, keep=1)
+@pytest.mark.parametrize("kept", [False, True])  # over the epochs
+def test_a_probe_that_is_trained_to_evaluate_a_saved_epoch_is_not_its_training(kept: bool) -> None:
+    train_epoch, train_probe, trained = steps_of_torch(), steps_of_torch(), []
+    study = pausing_study(at=(1, 3), epochs=4, keep=1)
     for trial in study:
         with trial:
             epochs = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
@@ -176,11 +177,50 @@ def test_a_probe_that_is_trained_to_evaluate_a_saved_epoch_is_not_its_training()
                 epochs += 1
                 trained.append(epochs)
                 trial.save(lambda path: path.write_text(f"{epochs}"))  # noqa: B023
-                steps_of_torch()()
+                (train_probe if kept else steps_of_torch())()
                 trial.report(0.5)
-    assert trained == [1, 2, 3]
+    assert trained == [1, 2, 3, 4]
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3, 4]
     assert study.best is not None
-    assert study.best.checkpoint_epoch == 3
+    assert study.best.checkpoint_epoch == 4
+
+
+def test_a_pretrained_model_that_is_saved_and_frozen_is_a_state_before_the_first_epoch() -> None:
+    torch = pytest.importorskip("torch")
+    study = pausing_study(at=(), epochs=2)
+    with study.ask() as trial:
+        body, head = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+        for part in (body, head):
+            optimizer = torch.optim.SGD(part.parameters(), 0.1)
+            for epoch in range(1, 3):
+                head(body(torch.ones(2))).sum().backward()
+                optimizer.step()
+                if part is head:
+                    trial.report(0.5, epoch)
+            if part is body:
+                trial.save(lambda path: path.write_text("pretrained"))
+                body.requires_grad_(False)
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [0]
+
+
+def test_a_model_that_is_saved_before_a_loop_of_haltune_begins_is_a_state_before_the_first_epoch() -> None:
+    study = pausing_study(at=(), epochs=2)
+    with study.ask() as trial:
+        trial.save(lambda path: path.write_text("pretrained"))
+        loop = TrainingLoop(trial)
+        for _ in loop:
+            loop.report(0.5)
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [0]
+
+
+def test_a_state_that_a_program_saves_itself_in_a_training_loop_is_of_the_epoch_that_it_reports_next() -> None:
+    study = pausing_study(at=(), epochs=3)
+    with study.ask() as trial:
+        loop = TrainingLoop(trial)
+        for _ in loop:
+            trial.save(lambda path: path.write_text("state"))
+            loop.report(0.5)
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3]
 
 
 def test_a_state_that_waits_for_its_report_is_not_lost_to_a_second_file_that_is_kept() -> None:
@@ -240,11 +280,11 @@ def test_a_state_that_is_kept_before_its_report_is_not_the_model_of_the_epoch_be
     assert kept is None or losses[int(Path(kept).read_text())] == study.best.value
 
 
-@pytest.mark.parametrize("by_torch", [False, True])
+@pytest.mark.parametrize(("by_torch", "times"), [(False, 1), (True, 1), (True, 2)])
 @pytest.mark.parametrize("by_parts", [False, True])
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_state_whose_epoch_was_not_reported_is_not_one_to_resume_from(
-    by_torch: bool, by_parts: bool, at: int
+    by_torch: bool, times: int, by_parts: bool, at: int
 ) -> None:
     train_epoch = steps_of_torch() if by_torch else lambda: None
 
@@ -264,7 +304,8 @@ def test_a_state_whose_epoch_was_not_reported_is_not_one_to_resume_from(
                 train_epoch()
                 epochs += 1
                 trained.append(epochs)
-                save(trial, f"{epochs}")
+                for _ in range(times):
+                    save(trial, f"{epochs}")
                 if (attempt, epochs) == (1, at):
                     raise KeyboardInterrupt
                 trial.report(0.5)
