@@ -212,10 +212,11 @@ class Comparisons:
         """
         rungs = [r for t in self.history.trials if (r := self._rung(t)) is not None]
         kinds = {r.group[0] for r in rungs if r.unit == "epochs" and r.level == level}
+        compared = "first" if "first" in kinds else "bracket"  # a trial that diverged names only its bracket
         found = [
             self._arrived(_Rung((kind, which), level, 0))
             for kind, which in self._groups
-            if kind in kinds and self._first_of(kind, which) <= level
+            if kinds and kind == compared and self._first_of(kind, which) <= level
         ]
         return (sum(len(f.continued) for f in found), sum(len(f.costs) for f in found)) if found else None
 

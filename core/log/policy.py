@@ -37,7 +37,7 @@ from .decisions import Move, Verdict, continue_
 from .events import ADVICE, OVER, Created, Ended, Event, Expired, JudgedEvery, Status, Widened
 from .history import History
 from .points import in_points
-from .problem import Problem
+from .problem import Grid, Problem
 from .records import TrialRecord
 
 S = TypeVar("S")
@@ -365,14 +365,18 @@ class Fold:
     def _start(self, problem: Problem, history: History) -> tuple[Any, History]:
         posed = problem.in_points()
         judged = history
-        if posed.grid is not None:
+        if posed is not problem:  # SeveralGoals folds a log that is in points already
             judged = History(posed)
             judged.whose, judged.locate = history.whose, history.locate
         return self.policy.start(posed), judged
 
+    def _grid(self, judged: History) -> Grid | None:
+        """Return how to convert events to points; None if they need no conversion."""
+        return None if judged is self.history else judged.problem.grid
+
     def take(self, event: Event, checked: bool = False) -> None:
         """Fold the next event. Raises StoreError if it cannot follow, and the policy's own errors. checked: it can."""
-        grid = self.judged.problem.grid
+        grid = self._grid(self.judged)
         if not checked:
             self.history.check(event)  # a policy allocates memory up to the trial's number
         try:
@@ -380,7 +384,7 @@ class Fold:
                 problem = self.history.problem_from(event)
                 if problem is not self.history.problem:
                     self.state, self.judged = self.under(problem)
-                    grid = self.judged.problem.grid
+                    grid = self._grid(self.judged)
             counted = event if grid is None else in_points(event, grid, self.history, self.judged)
             state = self.policy.fold(self.state, counted)
             self.torn = True
@@ -399,7 +403,7 @@ class Fold:
     def under(self, problem: Problem) -> tuple[Any, History]:
         """Return the policy's state and history as if this had been the problem from the start."""
         state, judged = self._start(problem, self.history)
-        grid, history = judged.problem.grid, History(problem)
+        grid, history = self._grid(judged), History(problem)
         for event in self._before(self.history.position):
             counted = event if grid is None else in_points(event, grid, history, judged)
             state = self.policy.fold(state, counted)

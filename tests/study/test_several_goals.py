@@ -14,7 +14,7 @@ from haltune import Budget, Constraint, Float, Maximize, Minimize, Problem, Spac
 from haltune.errors import InvalidInput
 from haltune.log.events import Reported, Status, from_json, to_json
 from haltune.log.history import History
-from haltune.policies import RandomSearch
+from haltune.policies import RandomSearch, SuccessiveHalving
 from haltune.store.memory import MemoryStore
 from haltune.study.view import read_study
 
@@ -126,3 +126,22 @@ def test_a_report_that_lacks_something_is_refused(report: Any, said: str) -> Non
     with pytest.raises(InvalidInput, match=said):
         trial.report(report)
     trial.report({"acc": 1, "ms": 1, "params": 1})
+
+
+@pytest.mark.parametrize(("goal", "limits"), [(Maximize("acc"), [LIMIT]), (GOALS, ()), (GOALS, [LIMIT])])
+@pytest.mark.parametrize("policy", [None, SuccessiveHalving(4, asynchronous=True)])
+def test_a_study_of_steps_decides_as_one_of_epochs_with_the_same_reports(policy: Any, goal: Any, limits: Any) -> None:
+    def searched(every: int, **length: int) -> list[tuple[Any, ...]]:
+        study = Study(SPACE, goal, budget="6 trials", seed=0, verbose=0, policy=policy, constraints=limits, **length)
+        for trial in study:
+            with trial:
+                assert trial.checkpoint is None or trial.epoch > 0
+                for point in range(int(trial.epoch) // every + 1, 13):
+                    x, params = trial.config["x"], 9.0 if trial.id in (0, 2) else 3.0
+                    verdict = trial.report({"acc": x + point / 100, "ms": x**2, "params": params}, point * every)
+                    trial.save(lambda path: path.write_text("weights"))
+                    if verdict.stops:
+                        break
+        return [(t.config, t.status, t.epoch / every, t.values.tolist()) for t in study.trials]
+
+    assert searched(5, max_steps=60) == searched(1, max_epochs=12)

@@ -239,9 +239,10 @@ class Parallel extends Sheet {
     if (held !== null && held < n) this.svg.querySelectorAll(".axis-hit")[held].focus({ preventScroll: true });
   }
   axis(d, k) {
-    const x = this.xs[k], last = k === this.xs.length - 1, g = made("g", {}, this.svg);
+    const x = this.xs[k], last = k === this.xs.length - 1, g = made("g", {}, this.svg), step = last ? x - (this.xs[k - 1] ?? 0) : this.xs[k + 1] - x;
     made("line", { class: "grid", x1: x, x2: x, y1: this.top, y2: this.bottom }, g).style.stroke = "var(--muted)";
-    titled({ class: "title", x: k ? (last ? x + 50 : x) : x - 24, y: 16, "text-anchor": k ? (last ? "end" : "middle") : "start" }, g, plainly(d.label), this.width / this.xs.length - 4);
+    const label = plainly(d.label), wide = Math.min(step - 6, (step + 18) / 1.5); // the first title starts 24 left of its axis, and the second is centred
+    titled({ class: "title", x: k ? (last ? x + 50 : x) : x - 24, y: 16, "text-anchor": k ? (last ? "end" : "middle") : "start" }, g, label, wide, 9, label.replace(/^.*[./](?=.)/s, "\u2026"));
     for (const [u, text] of this.axes[k].ticks(6)) made("text", { class: "halo", x: x + 6, y: this.axes[k].at(u) + 4 }, g, text.length > 10 ? text.slice(0, 9) + "\u2026" : text);
     const extent = this.extents.get(d.label);
     if (extent) {

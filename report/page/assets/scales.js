@@ -62,16 +62,17 @@ function filled(template, point) {
   });
 }
 
-// Text within a width in pixels. Longer text ends in an ellipsis, and the tooltip has the full text.
-function titled(attributes, parent, text, width, widest = 9) { // widest: pixels of a letter, assumed because measuring forces a layout
+// Text within a width in pixels. Longer text is `brief` and ends in an ellipsis, and the tooltip has the full text.
+function titled(attributes, parent, text, width, widest = 9, brief = text) { // widest: pixels of a letter, assumed because measuring forces a layout
   const told = made("text", attributes, parent, text);
-  let kept = text.length;
-  if (kept * widest <= width) return;
+  if (text.length * widest <= width || told.getComputedTextLength() <= width) return;
+  told.textContent = brief;
+  let kept = brief.length;
   for (let long; kept > 3 && (long = told.getComputedTextLength()) > width;) {
     kept = Math.max(3, Math.min(kept - 1, Math.floor(kept * width / long)));
-    told.textContent = text.slice(0, kept) + "\u2026";
+    told.textContent = brief.slice(0, kept) + "\u2026";
   }
-  if (kept < text.length) made("title", {}, told, text);
+  made("title", {}, told, text);
 }
 
 // The theme's colour for a colour of haltune's palette.

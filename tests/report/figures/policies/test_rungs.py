@@ -1,5 +1,6 @@
 """The ladder of rungs, against halving done by hand."""
 
+import math
 import re
 from functools import cache
 
@@ -89,8 +90,9 @@ def test_a_search_without_rungs_says_so(make):
     assert "No trial has reached a rung" in spec["layout"]["annotations"][0]["text"]
 
 
+@pytest.mark.parametrize("diverged", [None, 3])
 @pytest.mark.parametrize("policy", [None, SuccessiveHalving(9, asynchronous=True)])
-def test_the_count_above_a_rung_is_that_of_an_explanation(policy):
+def test_the_count_above_a_rung_is_that_of_an_explanation(policy, diverged):
     chance = np.random.default_rng(0)
     study = Study(
         {"x": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=27, budget="16 trials", seed=1, verbose=0, policy=policy
@@ -98,7 +100,8 @@ def test_the_count_above_a_rung_is_that_of_an_explanation(policy):
     for trial in study:
         with trial:
             for epoch in trial.epochs():
-                verdict = trial.report(trial.config["x"] - 0.5**epoch + chance.normal(0.0, 0.05), epoch, seconds=1.0)
+                value = trial.config["x"] - 0.5**epoch + chance.normal(0.0, 0.05)
+                verdict = trial.report(math.nan if trial.id == diverged else value, epoch, seconds=1.0)
                 if verdict.resumable:
                     trial.checkpointed(f"{trial.id}")
                 if verdict.stops or (trial.id % 5 == 1 and epoch == 2):
