@@ -78,6 +78,8 @@ class Unsaved(Portable):
                 self.trainer._tr_loss.fill_(loss[0])
                 self.trainer._globalstep_last_logged = loss[1]
             set_states(self._generators, self._restored.get("generators", {}))
+            if (seed := self._restored.get("seed")) is not None and hasattr(self._sampler, "initial_seed"):
+                self._sampler.initial_seed = seed  # TrainingArguments(seed=) may be another one
         self._before = self._present()
         self._attributes.see(_own_callbacks(self.trainer), self._saved())
         self._of_trainer.see(_own_trainer(self.trainer), self._saved())
@@ -131,6 +133,7 @@ class Unsaved(Portable):
             found["data"] = self._of_data.changed(self._own_data(), self._saved())
             found["loss"] = self._loss()
             found["generators"] = states_of(self._generators)
+            found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
         self._written = found
         _put(folder, found)
@@ -208,6 +211,10 @@ class Unsaved(Portable):
         """Return what the Trainer's checkpoint has, the Trainer, and the data, which are saved by themselves."""
         trainer, data = self.trainer, [part for _, part in self._own_data()]
         return [trainer.model, trainer.optimizer, trainer.lr_scheduler, trainer, *data]
+
+    @property
+    def _sampler(self) -> Any:
+        return self._loader.get_sampler() if hasattr(self._loader, "get_sampler") else None  # of Accelerate
 
     def _own_data(self) -> list[tuple[str, Any]]:
         return own_parts(getattr(self._loader, "base_dataloader", self._loader))  # within Accelerate's

@@ -14,8 +14,8 @@ A resumed fit also restores the trainable layers, all optimizers that the model 
 callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of layers, and the place in the data: the generators
 of a DataLoader or a PyDataset, and with steps_per_epoch the batches already read. Trials do not pause, with one
 warning, if an optimizer is not part of the model, if the program compiles the model again between two fits, at the end
-of a fit that another one may follow, or if a tf.data dataset shuffles from a seed. These start again: TensorFlow's own
-tf.random within layers, and the order in several workers of a PyDataset. With TensorFlow, set the seed by
+of a fit that another one may follow, if a tf.data dataset shuffles from a seed, or if a compiled step draws by
+tf.random. The order in several workers of a PyDataset starts again. With TensorFlow, set the seed by
 keras.utils.set_random_seed: otherwise it shuffles arrays differently in every process.
 
 haltune moves its callback behind all others except those that log, so it saves what they leave at the end of an epoch.
@@ -157,6 +157,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._called: Any = None  # where the program calls this fit
         # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
         self._evaluated: tuple[str, bool] | None = None
+        self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation began
         self._epoch = self._reported_batch = 0
         self._updates: int | None = None  # of the model's optimizers, when the fit started
 
@@ -207,7 +208,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             for sentence in surroundings.advice(self.trial, self.monitor, listed):
                 reporter.advise(sentence)
         owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
-        self._watch = companions.Watch(self.trial.id, owners, ("model/", "layer "), self.__dict__.get("_watch"))
+        self._watch = companions.Watch(
+            self.trial.id, owners, ("model/", "layer ", "loss "), self.__dict__.get("_watch")
+        )
         self._data, self._step = companions.Data(self.trial.id), companions.Compiled.of(model)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
             self._continue(self._resumed)
@@ -240,7 +243,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         model = self.model
         self._in_epoch, self._validated, self._epoch, self._reported_batch = True, False, epoch, 0
-        self._evaluated = None
+        self._evaluated = self._changed = None
         resumed, self._resumed = self._resumed, None
         starts = self.trial.unit == "step" or epoch >= self.trial.epoch
         if resumed is not None and starts and _fresh(model):
@@ -284,6 +287,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._reporter.clock.validating()
         if self._in_epoch:
             self._evaluated = _mark(self.model, self.model.weights), companions.carries(self.model)
+            if saving.own_parts(self.model):
+                self._changed = self._watch.changes()[0]
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validated()
@@ -420,7 +425,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 )
                 return
             try:
-                suffix = saving.kept_suffix(self.trial, model, self._watch.changes()[0])
+                changed = self._watch.changes()[0]
+                before = changed if self._changed is None else self._changed
+                suffix = saving.kept_suffix(self.trial, model, changed, before)
             except NotSupported as error:
                 self._reporter.advise(
                     f"The model of trial {self.trial.id}, the best so far, is not kept: {error}", "kept"
@@ -456,6 +463,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "repeated": self._called in _REPEATED,
             }
             saving.check_optimizer(model, trial)
+            if saving.draws_by_tensorflow(model):
+                raise NotSupported(
+                    "its compiled step draws by tf.random, whose place TensorFlow does not give. Draw by keras.random "
+                    "with a keras.random.SeedGenerator"
+                )
             if self._proven:
                 saving.write(model, path, more)
             else:

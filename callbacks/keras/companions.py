@@ -11,6 +11,7 @@ training. In tf.data, a shuffle from a seed cannot return to a pass, so such tri
 
 from __future__ import annotations
 
+import dis
 import inspect
 import re
 import types
@@ -223,7 +224,7 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
     found: list[Place] = []
     for name, owner in owners.items():
         found += _slots(name, owner, {id(owner)})
-    if not any(_is_variable(value) for _, value, _ in found):
+    if not any(_variables_in(value) for _, value, _ in found):
         return found
     from keras import backend, ops
 
@@ -232,11 +233,23 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
     model = owners.get("model")
     of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
     saved = {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
-    return [
-        (path, ops.convert_to_numpy(value), value.assign) if _is_variable(value) else (path, value, put)
-        for path, value, put in found
-        if id(value) not in saved
-    ]
+    places: list[Place] = []
+    for path, value, put in found:
+        inner = _variables_in(value)
+        places += [(f"{path}{at}", ops.convert_to_numpy(v), v.assign) for at, v in inner if id(v) not in saved]
+        if not inner:
+            places.append((path, value, put))
+    return places
+
+
+def _variables_in(value: Any) -> list[tuple[str, Any]]:
+    """Return the variables that an attribute is or contains, with their places in it."""
+    if _is_variable(value):
+        return [("", value)]
+    if type(value).__module__.startswith("tensorflow.python.ops.") and _is_variable(getattr(value, "state", None)):
+        return [("/state", value.state)]  # a random generator
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [(f"/{key}{at}", v) for key, one in items for at, v in _variables_in(one)]
 
 
 def _is_variable(value: Any) -> bool:
@@ -288,6 +301,7 @@ def _of_layers() -> set[str]:
 
 
 _EVALUATE = ("call", "test_step", "compute_loss", "compute_metrics", "update_state", "result")
+_ADD = {"append", "appendleft", "extend", "clear"}
 
 
 def evaluates_by(part: Any) -> set[str]:
@@ -298,7 +312,7 @@ def evaluates_by(part: Any) -> set[str]:
 def _mentioned(kind: type, methods: tuple[str, ...] | None = None) -> set[str]:
     """Return the names that the program's own code of a class uses.
 
-    methods: only the code of these, and of methods that they use.
+    methods: only what is read in the code of these, and of methods that they use.
     """
     own: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
@@ -306,18 +320,42 @@ def _mentioned(kind: type, methods: tuple[str, ...] | None = None) -> set[str]:
             own |= vars(base)
     left: list[Any] = [*own.values()] if methods is None else [own[name] for name in methods if name in own]
     found: set[str] = set()
+    followed: set[str] = set()
     while left:
         one = left.pop()
         code = getattr(inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one)), "__code__", one)
         if isinstance(code, types.CodeType):
-            left += [*code.co_consts, *(own[name] for name in {*code.co_names} - found if name in own)]
-            found |= {*code.co_names}
+            names = {*code.co_names}
+            left += [*code.co_consts, *(own[name] for name in names - followed if name in own)]
+            followed |= names
+            found |= names if methods is None else _read(code)
+    return found
+
+
+def _read(code: types.CodeType) -> set[str]:
+    """Return the attributes that code reads, without those that it only sets or adds to, as self.seen.append(x)."""
+    steps = [*dis.get_instructions(code)]
+    found = set()
+    for i, one in enumerate(steps):
+        if one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            first, second, third = (steps[i + 1 :] + steps[-1:] * 3)[:3]
+            indexed = first.opname.startswith("LOAD_") and second.opname.startswith("BINARY_")
+            adds = (third if indexed else first).argval in _ADD
+            # self.count += 1 copies self; self.counts["a"] += 1 copies both before it reads
+            copies = steps[i - 1].opname == "COPY" or (first.opname.startswith("LOAD_") and second.opname == "COPY")
+            if not (adds or copies):
+                found.add(one.argval)
     return found
 
 
 def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:
-    """Return the objects of a fit to watch, except its data: the model, its layers, and the callbacks."""
+    """Return the objects of a fit to watch, except its data: the model, its layers, its own losses, and callbacks."""
+    from keras import tree
+
     owners = {"model": model} | {f"layer {i}": layer for i, layer in enumerate(layers_of(model))}
+    losses = enumerate(tree.flatten(getattr(model, "loss", None)))
+    own = {i: one for i, one in losses if hasattr(one, "__dict__") and not objects.of_library(type(one).__module__)}
+    owners |= {f"loss {i}": one for i, one in own.items()}
     counts: dict[str, int] = {}
     for callback in listed:
         if not is_listener(callback):
@@ -351,9 +389,17 @@ class Data:
         iterator = None if frame is None else frame.f_locals.get("epoch_iterator")
         self._fit: Callable[[], Any] = weak(iterator)
         roots, owners, source = [], {}, self._source
+        self._seeds: list[Any] = []  # variables of Keras' generators, in layers of the functions of a tf.data dataset
         if source is not None:
             roots = [source]
-            if not _is_tf(source):
+            if _is_tf(source):
+                functions = _functions_of(source)
+                self._seeds = _seeds_of(functions)
+                roots = [
+                    {f"{i}.{name}": value for i, f in enumerate(functions) for name, value, _ in _slots("", f, set())}
+                ]
+                owners = {f"data {i}": f for i, f in enumerate(functions)}
+            else:
                 parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
                 owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
         self._generators = randomness.generators_in(*roots)
@@ -403,7 +449,13 @@ class Data:
         if unread:
             raise NotSupported(unread[0])
         held = randomness.states_of(self._generators)
-        return {"generators": held, "changed": changed, "seen": seen, "drawn": drawn}
+        if self._within and (changed or self._seeds) and _is_tf(source):
+            raise NotSupported(
+                "its tf.data dataset reads ahead by a function with a state, so its place in the data cannot be "
+                "restored. Leave out steps_per_epoch, or use a keras.utils.PyDataset"
+            )
+        seeds = [np.asarray(v).tolist() for v in self._seeds]
+        return {"generators": held, "changed": changed, "seen": seen, "drawn": drawn, "seeds": seeds}
 
     def put_back(self, state: Mapping[str, Any], restore: Callable[[Any], object]) -> None:
         """Return to a place. restore: sets a random state; the caller sets the final one afterwards."""
@@ -420,6 +472,8 @@ class Data:
             for _ in range(state["seen"]):
                 next(iterator._current_iterator, None)
             iterator._steps_seen = state["seen"]
+        for variable, numbers in zip(self._seeds, state["seeds"], strict=False):
+            variable.assign(np.asarray(numbers, "uint32"))
         self._watch.put_back(state["changed"], lambda owner: True)
         randomness.set_states(self._generators, state["generators"])
 
@@ -437,6 +491,48 @@ def batches_of_epoch(planned: int | None) -> int:
 
 def _is_tf(source: Any) -> bool:
     return type(source).__module__.startswith("tensorflow.")
+
+
+def _functions_of(source: Any) -> list[Any]:
+    """Return the program's functions from which a tf.data dataset reads: those of from_generator and of map.
+
+    Those before a cache are called in the first pass only, which a resumed fit repeats from its start.
+    """
+    found, seen, left = [], set(), [source] if hasattr(source, "_inputs") else []
+    while left:
+        one = left.pop()
+        if id(one) in seen or type(one).__name__ == "CacheDataset":
+            continue
+        seen.add(id(one))
+        if hasattr(one, "_inputs"):
+            left += [
+                *one._inputs(),
+                *(f for part in vars(one).values() if (f := getattr(part, "_func", None)) is not None),
+            ]
+        elif isinstance(one, types.FunctionType) and objects.of_library(one.__module__):
+            left += [value for value, _ in objects.variables_of(one).values()]
+        elif _is_tf(one) and hasattr(one, "_generator"):  # of from_generator
+            left.append(one._generator)
+        elif callable(one) and not isinstance(one, type) and hasattr(one, "__dict__"):
+            found.append(one)
+    return found
+
+
+def _seeds_of(functions: list[Any]) -> list[Any]:
+    """Return the variables of Keras' seed generators in layers that functions use, such as RandomFlip in a map."""
+    import keras
+
+    found: dict[int, Any] = {}
+    for function in functions:
+        used = [value for _, value, _ in _slots("", function, set())]
+        for name in getattr(getattr(function, "__code__", None), "co_names", ()):
+            used.append(function.__globals__.get(name))
+        layers = [layer for one in used if _is_layer(one) for layer in one._flatten_layers()]
+        held = [value for layer in layers for value in vars(layer).values()]
+        for one in [*used, *held, *(inner for value in held if isinstance(value, dict) for inner in value.values())]:
+            if isinstance(one, keras.random.SeedGenerator):
+                found[id(one)] = one.state
+    return [*found.values()]
 
 
 def _shuffles_from_a_seed(source: Any) -> bool:

@@ -160,8 +160,17 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
     from keras import saving
 
     try:
-        model = saving.load_model(path, **options)
+        with warnings.catch_warnings():
+            if whose == "trial":
+                warnings.filterwarnings("error", "Skipping variable loading")
+            model = saving.load_model(path, **options)
     except Exception as error:
+        if "Skipping variable loading" in str(error):
+            raise InvalidInput(
+                f"Keras would load the model in {path} without the state of its optimizer, because it makes another "
+                "optimizer in this process. Set what is set when a trial starts before trial.load_model() too, such as "
+                "keras.mixed_precision.set_global_policy('mixed_float16')."
+            ) from error
         if "Lambda" in str(error) and "safe_mode" in str(error):
             raise InvalidInput(
                 f"The model in {path} has a lambda, code that Keras runs only if you trust the file. If you do, call "
@@ -190,7 +199,8 @@ def _load_into(model: Any, path: str) -> Any:
         if found is not None and "optimizers" in found:
             set_structure(model, found)
         optimizer = getattr(model, "optimizer", None)
-        if optimizer is not None and not optimizer.built:
+        elsewhere = found is None or "optimizers" not in found
+        if optimizer is not None and not optimizer.built and elsewhere:
             optimizer.build(model.trainable_variables)  # otherwise Keras would not load its variables
         try:
             with warnings.catch_warnings():
@@ -228,14 +238,15 @@ def suffix(trial: Trial) -> str:
     return WEIGHTS_SUFFIX if _CHOSEN.get(trial, Loading()).by_function else MODEL_SUFFIX
 
 
-def kept_suffix(trial: Trial, model: Any, changed: Collection[str]) -> str:
+def kept_suffix(trial: Trial, model: Any, changed: Collection[str], before: Collection[str]) -> str:
     """Return the suffix of the best trial's file: weights only, if a file of the whole model would lose a part of it.
 
-    changed: paths of attributes that changed in the training.
+    changed: paths of attributes that changed in the training. before: those that had when the evaluation began, which
+        would change them again.
 
     Raises NotSupported if a loaded model would lack one of these that its evaluation reads.
     """
-    own, found = _own_parts(model), suffix(trial)
+    own, found = own_parts(model), suffix(trial)
     lost: set[str] = set()
     if found == MODEL_SUFFIX and _unserialized(model) is not None:
         found = WEIGHTS_SUFFIX
@@ -245,7 +256,7 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str]) -> str:
             lost = {*_of_second(model, partial(_made_again, model, options), partial(_unsaved, model))}
         found = WEIGHTS_SUFFIX if lost - {*changed} else MODEL_SUFFIX
     # make_model has the value before the training
-    for path in changed if found == WEIGHTS_SUFFIX else lost & {*changed}:
+    for path in before if found == WEIGHTS_SUFFIX else lost & {*before}:
         owner, _, name = path.partition("/")
         if owner in own and name.partition("/")[0] in companions.evaluates_by(own[owner]):
             raise NotSupported(
@@ -329,7 +340,7 @@ def _structure(model: Any, trial: Trial) -> str | None:
     """
     from keras import saving
 
-    if _own_parts(model):
+    if own_parts(model):
         return None
     loading = _CHOSEN.get(trial, Loading())
     try:
@@ -368,8 +379,8 @@ def _unsaved(model: Any, twin: Any) -> dict[str, str]:
     They are settings by their paths, as of `companions.Watch`, with their names for messages.
     """
     found = {}
-    others = _own_parts(twin)
-    for name, one in _own_parts(model).items():
+    others = own_parts(twin)
+    for name, one in own_parts(model).items():
         theirs = companions.settings_of(name, others[name]) if name in others else {}
         for path, marked in companions.settings_of(name, one).items():
             if theirs.get(path, marked) != marked:
@@ -377,12 +388,10 @@ def _unsaved(model: Any, twin: Any) -> dict[str, str]:
     return found
 
 
-def _own_parts(model: Any) -> dict[str, Any]:
+def own_parts(model: Any) -> dict[str, Any]:
     """Return the parts of a model that have classes of the program, by their names."""
-    from keras import tree
-
     parts = companions.owners_in(model, [], bool)
-    others = [*tree.flatten(getattr(model, "loss", None)), *model.metrics, *optimizers_of(model).values()]
+    others = [*model.metrics, *optimizers_of(model).values()]
     parts |= {f"part {i}": one for i, one in enumerate(others)}
     return {
         n: one
@@ -607,6 +616,20 @@ def _keras_globals() -> Any:
     from keras.src.backend.common import global_state
 
     return global_state
+
+
+def draws_by_tensorflow(model: Any) -> bool:
+    """Return whether a compiled step draws from TensorFlow's own generators, by tf.random, which keep their place.
+
+    Keras has the step in a variable of its train_function. Keras' own layers draw without such a place.
+    """
+    step = objects.variables_of(getattr(model, "train_function", None)).get("multi_step_on_iterator", (None,))[0]
+    for one in getattr(step, "_list_all_concrete_functions", list)():
+        graph = one.graph.as_graph_def()
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        if any("seed2" in node.attr for node in nodes):
+            return True
+    return False
 
 
 def _tensorflow_context() -> Any:

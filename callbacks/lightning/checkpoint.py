@@ -266,7 +266,8 @@ def _save(trainer: Any, path: Any, plugin: _Plugin) -> None:
 def capture(trainer: Any) -> dict[str, Any]:
     """Return this process's random state, as primitives."""
     loaders = {name: randomness.of_generator(g) for name, g in _generators(trainer)}
-    return randomness.capture() | {"loaders": loaders, "reloaded": loader_epoch(trainer)}
+    seeds = {name: owner.seed for name, owner in _seeded(trainer)}
+    return randomness.capture() | {"loaders": loaders, "seeds": seeds, "reloaded": loader_epoch(trainer)}
 
 
 def drawn() -> Any:
@@ -281,6 +282,8 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
     for name, generator in _generators(trainer):
         if name in state["loaders"]:
             randomness.set_generator(generator, state["loaders"][name])
+    for name, owner in _seeded(trainer):
+        owner.seed = state.get("seeds", {}).get(name, owner.seed)
     if at_boundary(trainer):
         start_new_epoch(trainer, state["reloaded"])
 
@@ -309,13 +312,29 @@ def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
 def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield (position, generator) of the loaders, samplers and data sets with their own generators, each one once."""
     seen: set[int] = set()
+    for part, owner in _parts(trainer):
+        for name, value in vars(owner).items():
+            if randomness.is_generator(value) and id(value) not in seen:
+                seen.add(id(value))
+                yield f"{part}.{name}", value
+
+
+def _seeded(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (position, sampler) of the samplers that shuffle by a seed and the epoch, as DistributedSampler.
+
+    A program may seed each process differently, and Lightning gives that seed to the sampler.
+    """
+    for part, owner in _parts(trainer):
+        if hasattr(owner, "set_epoch") and isinstance(getattr(owner, "seed", None), int):
+            yield part, owner
+
+
+def _parts(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (position, object) of the loaders and their parts."""
     train = trainer.train_dataloader
     if train is None:  # the fit has not made its loaders yet
         train = given_loaders(trainer)
     for phase, loaders in (("train", train), ("val", trainer.val_dataloaders)):
         for i, loader in enumerate(leaves(loaders)):
             for part, owner in loader_parts(loader):
-                for name, value in vars(owner).items():
-                    if randomness.is_generator(value) and id(value) not in seen:
-                        seen.add(id(value))
-                        yield f"{phase}.{i}.{part}.{name}", value
+                yield f"{phase}.{i}.{part}", owner

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import pytest
 from callback_fakes import FakeTrial
-from keras_resume_checks import X, Y, momentum, net, seed_everything
+from keras_resume_checks import BACKEND, X, Y, momentum, net, seed_everything
 from paused_studies import pausing_study
 
 from haltune import Budget
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.errors import HaltuneWarning, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -104,6 +104,17 @@ def test_a_loaded_model_that_counts_from_its_start_is_an_error():
     trial = resumed()
     with pytest.raises(NotSupported, match=r"has been trained, but counts from epoch 0.*initial_epoch=trial\.epoch"):
         fit(trial, trial.load_model())
+
+
+def test_an_optimizer_whose_state_keras_would_leave_out_is_refused_with_the_cause():
+    trial = pausing_study().ask()
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        fit(trial, net(momentum(0.01)))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    with pytest.raises(InvalidInput, match=r"without the state of its optimizer.*set_global_policy"):
+        trial.load_model()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +250,7 @@ class Anneals(keras.callbacks.Callback):
 def annealed(lr, factor=0.5):
     model = Annealed()
     model.factor = factor
-    model.compile(momentum(lr), "mse")
+    model.compile(momentum(lr), "mse", run_eagerly=True)  # a compiled step would not read the weight again
     model.build((None, 3))
     return model
 
@@ -259,6 +270,52 @@ def test_a_number_that_a_model_evaluates_by_and_its_file_has_is_kept():
     trial = study.ask()
     fit(trial, trial.load_model() or annealed(**trial.config, factor=1.0), Anneals())
     np.testing.assert_allclose(study.best.load_model().evaluate(X, Y, verbose=0), study.best.value, rtol=1e-5)
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="there a test_step takes the state of the model")
+@pytest.mark.parametrize("does", ["collects", "reads what it resets", "reads"])
+def test_a_model_is_kept_whose_evaluation_collects_or_resets_what_it_reads(does):
+    class Collects(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.seen, self.by_name, self.count = keras.layers.Dense(1), [], {"y": []}, 0
+            self.dense.build((None, 3))
+            self.built = True
+
+        def call(self, x):
+            return self.dense(x)
+
+        def test_step(self, data):
+            self.seen.append(float(keras.ops.mean(data[1])))
+            self.by_name["y"].append(1.0)
+            self.count += 1
+            return {"loss": keras.ops.mean((self(data[0]) - data[1]) ** 2)}
+
+    class Reads(Collects):
+        def test_step(self, data):
+            found = super().test_step(data)
+            return {"loss": found["loss"] * len(self.seen)}
+
+    class Resets(keras.callbacks.Callback):
+        def on_test_begin(self, logs=None):
+            self.model.seen = []
+
+    def make(lr):
+        model = Collects() if does == "collects" else Reads()
+        model.compile(momentum(lr), "mse", run_eagerly=True)
+        return model
+
+    study = pausing_study(at=(), keep=1)
+    trial = study.ask()
+    model, others = trial.load_model(make), [Resets()] * (does == "reads what it resets")
+    if does != "reads":
+        fit(trial, model, *others)
+        value = study.best.load_model(make).evaluate(X, Y, batch_size=4, verbose=0, return_dict=True)["loss"]
+        np.testing.assert_allclose(value, study.best.value, rtol=1e-5)
+        return
+    with pytest.warns(HaltuneWarning, match=r"is not kept: Reads\.seen changes in training"):
+        fit(trial, model)
+    assert study.best.checkpoint is None
 
 
 def undecayed(lr):

@@ -149,6 +149,98 @@ def test_a_variable_that_a_callback_changes_continues():
     assert_equal(train)
 
 
+class Weighted(keras.losses.Loss):
+    def __init__(self, weight=1.0, name="weighted"):
+        super().__init__(name)
+        self.weight = weight
+
+    def call(self, y, p):
+        return self.weight * (y - p) ** 2
+
+    def get_config(self):
+        return {"weight": self.weight, "name": self.name}
+
+
+class Weighs(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.loss.weight = self.model.loss.weight * 0.7
+
+
+def test_a_number_that_a_callback_changes_in_a_loss_continues():
+    def make(lr):
+        model = net(momentum(lr))
+        model.compile(momentum(lr), Weighted(), metrics=["mse"], run_eagerly=True)
+        return model
+
+    assert_equal(lambda trial: fit(trial, trial.load_model(make), Weighs()), metric=Minimize("val_mse"))
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="its own variables")
+def test_variables_of_tensorflow_in_lists_and_generators_continue():
+    import tensorflow as tf
+
+    class Noisy(keras.Model):
+        """Adds a draw to its input, and uses the mean of its last two gradients."""
+
+        def __init__(self):
+            super().__init__()
+            self.dense, self.draws = keras.layers.Dense(1), tf.random.Generator.from_seed(1)
+            self.dense.build((None, 3))
+            self.last = [tf.Variable(tf.zeros(w.shape)) for w in self.dense.trainable_variables]
+            self.built = True
+
+        def call(self, x):
+            return self.dense(x)
+
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(x + self.draws.normal(tf.shape(x))) - y) ** 2)
+            found = tape.gradient(loss, self.dense.trainable_variables)
+            means = [(one + last) / 2 for one, last in zip(found, self.last, strict=True)]
+            self.optimizer.apply_gradients(zip(means, self.dense.trainable_variables, strict=True))
+            for last, one in zip(self.last, found, strict=True):
+                last.assign(one)
+            return {"loss": loss}
+
+    def make(lr):
+        model = Noisy()
+        model.compile(momentum(lr), "mse", jit_compile=False)
+        return model
+
+    assert_equal(lambda trial: fit(trial, trial.load_model(make)), at=(2,))
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="its own generators")
+def test_a_compiled_step_that_draws_by_tf_random_declines_the_pause():
+    import tensorflow as tf
+
+    class Noise(keras.layers.Layer):
+        def call(self, x, training=False):
+            return x + tf.random.normal(tf.shape(x)) if training else x
+
+    def make(lr):
+        model = keras.Sequential([keras.Input((3,)), Noise(), keras.layers.Dense(1)])
+        model.compile(momentum(lr), "mse", jit_compile=False)
+        return model
+
+    with pytest.warns(HaltuneWarning, match=r"its compiled step draws by tf\.random"):
+        assert trained(lambda trial: fit(trial, trial.load_model(make)), (2,))[1].attempt == 1
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="other backends cannot run the layer there")
+def test_the_layers_of_a_map_of_tensorflow_continue():
+    import tensorflow as tf
+
+    def train(trial):
+        noise = keras.layers.GaussianNoise(0.3, seed=4)
+        data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
+        data = data.map(lambda x, y: (noise(x, training=True), y)).prefetch(1)
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data)
+
+    assert_equal(train, at=(2,))
+
+
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras cannot train stateful layers there")
 def test_what_a_stateful_layer_carries_continues():
     steps = np.random.default_rng(0).normal(size=(16, 3, 2)).astype("float32")
@@ -445,6 +537,27 @@ def test_a_dataset_of_tensorflow_that_shuffles_from_a_seed_declines_the_pause(se
         return
     with pytest.warns(HaltuneWarning, match=r"tf\.data dataset shuffles from a seed"):
         assert trained(train, (2,))[1].attempt == 1
+
+
+@pytest.mark.slow  # to import TensorFlow takes longer than all checks here
+def test_a_generator_behind_a_dataset_of_tensorflow_continues_unless_it_is_read_ahead():
+    tf = pytest.importorskip("tensorflow")
+
+    def train(trial, repeats=False, **options):
+        order = np.random.default_rng(5)
+
+        def rows():
+            for i in order.permutation(len(X)):
+                yield X[i], Y[i]
+
+        signature = tf.TensorSpec(X.shape[1:]), tf.TensorSpec(Y.shape[1:])
+        data = tf.data.Dataset.from_generator(rows, output_signature=signature).batch(4)
+        data = data.repeat() if repeats else data.prefetch(1)
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data, **options)
+
+    assert_equal(train)
+    with pytest.warns(HaltuneWarning, match="reads ahead by a function with a state"):
+        assert trained(lambda trial: train(trial, repeats=True, steps_per_epoch=2), (2,))[1].attempt == 1
 
 
 # what is kept

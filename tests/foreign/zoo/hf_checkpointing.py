@@ -1,4 +1,6 @@
-"""Gradient checkpointing and accumulation in the Trainer, evaluated twice an epoch by steps."""
+"""Gradient checkpointing, accumulation and a seed at random in the Trainer, evaluated twice an epoch by steps."""
+
+import random
 
 import numpy as np
 import torch
@@ -18,7 +20,8 @@ def search(study):
             arguments = TrainingArguments(
                 f"runs/{trial.id}", num_train_epochs=trial.max_epochs, per_device_train_batch_size=8,
                 gradient_accumulation_steps=2, gradient_checkpointing=True, eval_strategy="steps", eval_steps=2,
-                save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, **trial.config)
+                save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, seed=random.randrange(1000),
+                **trial.config)
             torch.manual_seed(0)
             trainer = Trainer(BertForSequenceClassification(size), arguments, train_dataset=rows[:64],
                               eval_dataset=rows[64:], callbacks=[HaltuneCallback(trial)])
