@@ -11,9 +11,10 @@ training. In tf.data, a shuffle from a seed cannot return to a pass, so such tri
 
 from __future__ import annotations
 
-import dis
+import ast
 import inspect
 import re
+import textwrap
 import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -334,18 +335,23 @@ def _mentioned(kind: type, methods: tuple[str, ...] | None = None) -> set[str]:
 
 def _read(code: types.CodeType) -> set[str]:
     """Return the attributes that code reads, without those that it only sets or adds to, as self.seen.append(x)."""
-    steps = [*dis.get_instructions(code)]
-    found = set()
-    for i, one in enumerate(steps):
-        if one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            first, second, third = (steps[i + 1 :] + steps[-1:] * 3)[:3]
-            indexed = first.opname.startswith("LOAD_") and second.opname.startswith("BINARY_")
-            adds = (third if indexed else first).argval in _ADD
-            # self.count += 1 copies self; self.counts["a"] += 1 copies both before it reads
-            copies = steps[i - 1].opname == "COPY" or (first.opname.startswith("LOAD_") and second.opname == "COPY")
-            if not (adds or copies):
-                found.add(one.argval)
-    return found
+    try:
+        nodes = [*ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code))))]
+    except (OSError, SyntaxError):  # there is no source, or only a part of a statement
+        return {*code.co_names}
+    added = set()
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(value=whole, attr=name)) if name in _ADD:
+                pass
+            case ast.Subscript(value=whole, ctx=ast.Store()):
+                pass
+            case _:
+                continue
+        while isinstance(whole, ast.Subscript):
+            whole = whole.value
+        added.add(whole)
+    return {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n not in added}
 
 
 def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:
