@@ -125,6 +125,7 @@ class Port(Attempt):
     _early: State | None = None  # saved since the last report
     _saves_first = False  # without torch: it had saved before the first report of this attempt
     _made_before = 0  # steps of torch's optimizers until the last report
+    _retries = False  # an exception left the loop before, and this one has made no step yet; see `OwnWeights`
     _trains_first = True  # False if none came before the first report of this attempt
     _name = "trial"  # in the program
     _over_folds = False  # True in a loop over trial.folds(k)
@@ -250,7 +251,7 @@ class Port(Attempt):
         Raises:
             NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
         """
-        self._broken = None
+        self._retries, self._broken = self._broken is not None, None
         another = model is not None and self.trained_another(model)
         if self._left is not None or (another and self.ended is None):
             self._continues(model is not None, self._folds_hint if another else "")
@@ -344,7 +345,7 @@ class Port(Attempt):
             advice: What to do if this is not meant, the last sentences of the warning. Default: "".
         """
         self._need_held()
-        reached, self._left, self._broken = self.epoch, None, None
+        reached, self._left, self._broken, self._retries = self.epoch, None, None, False
         if self.ended is not None or (self.verdict is not None and self.verdict.stops) or position >= reached:
             return
         if not self._session.restart(self, position):
@@ -352,13 +353,16 @@ class Port(Attempt):
         self._first, self._unheard, self._lap = None, None, self._session.monotonic()
         self._early, self._made_before, self._trains_first = None, self._made, True
         self._trained_in_full, self._begins = False, self.epoch
-        self._warn_of_restart(f"Trial {self.id}", reached, position, advice)
+        self._warn_of_restart(f"Trial {self.id}", reached, position, advice, self.epoch)
 
-    def _warn_of_restart(self, who: str, reached: float, position: float, advice: str) -> None:
+    def _warn_of_restart(self, who: str, reached: float, position: float, advice: str, kept: float) -> None:
+        """kept: the position up to which its earlier values count."""
         start = f"after {self.unit} {position:g}" if position else "from its start"
+        lost = f" after {self.unit} {kept:g}" if kept else ""
+        why = ", because haltune has no checkpoint of it there" if kept < position else ""
         self.warn(
-            f"{who} had reported {self.unit} {reached:g}, and now trains again {start}. Its earlier values"
-            f"{f' {start}' * bool(position)} no longer count. {advice}".rstrip(),
+            f"{who} had reported {self.unit} {reached:g}, and now trains again {start}. Its earlier values{lost} no "
+            f"longer count{why}. {advice}".rstrip(),
             "restart",
         )
 

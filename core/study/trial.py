@@ -670,7 +670,7 @@ class Fold(Trial):
         super().warn(re.sub(r"\btrial\.(?!folds)(?=\w)", "fold.", text), about, once)
 
     def begins_loop(self, model: Any = None) -> bool:
-        self._broken = None
+        self._retries, self._broken = self._broken is not None, None
         if self._left is not None or (model is not None and self.trained_another(model) and self.ended is None):
             self._continues(model is not None)
         self._counts_updates()
@@ -681,7 +681,7 @@ class Fold(Trial):
         self.restart(max(0.0, self._own(saved)) if saved else 0.0, advice)
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
-        trial, reached, self._left = self._trial, self.epoch, None
+        trial, reached, self._left, self._retries = self._trial, self.epoch, None, False
         trial._need_held()
         if self.ended is not None or self._cut or position >= reached:
             return
@@ -694,7 +694,7 @@ class Fold(Trial):
         self._begins = trial._begins = trial.epoch
         self._broken = None
         self._look()
-        self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice)
+        self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice, self.epoch)
 
     def _first_with(self, optimizer: Any) -> str | None:
         first = self._trained_by(optimizer)
@@ -851,10 +851,12 @@ class Fold(Trial):
         return False
 
     def _need_report(self) -> None:
-        """Raise InvalidInput before the first report: the log takes a state there for one of the fold before."""
-        if not self.epoch:
+        """Raise InvalidInput if the log would take the state for one of the fold before, or of the epoch before."""
+        trial = self._trial
+        if not self.epoch or (self._left is not None and trial._made > trial._made_before):
+            what = f"has trained since {self.unit} {self.epoch:g}" if self.epoch else "has no report"
             raise InvalidInput(
-                f"Fold {self.index} of trial {self.id} has no report, so its state has no {self.unit}. Save after "
+                f"Fold {self.index} of trial {self.id} {what}, so its state has no {self.unit}. Save after "
                 "fold.report(value)."
             )
 

@@ -75,6 +75,7 @@ class OwnWeights:
         if trial.ended is not None or (trial.verdict and trial.verdict.stops) or trial.epoch == trial.horizon:
             return  # what it trains after its own training is not counted
         signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
+        retries, trial._retries = trial._retries, False
         if trial.id in signers:
             self._doubted = None
             if trial.attempt > 1 and not trial.epoch and trial.resumes_from is None and trial is self._trial:
@@ -86,12 +87,13 @@ class OwnWeights:
             trial._loads = True
         else:
             trial._need_own(None, min(signers, key=str, default=None))
-            if self._begins_with_others(trial, optimizer, marks):
-                if trial._unread:
+            others = self._begins_with_others(trial, optimizer, marks)
+            if others or (retries and marks):
+                if retries or trial._unread:
                     raise NotSupported(
                         f"The loop of trial {trial.id} begins again after {trial.unit} {trial.epoch:g}, but with new "
                         f"weights. Load {trial._name}.checkpoint where your program handles the exception, or call "
-                        "trial.restart() there to train from the start."
+                        f"{trial._name}.restart() there to train from the start."
                     )
                 if not self._begun_with and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
                     self._doubted = type(optimizer).__name__

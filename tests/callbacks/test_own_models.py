@@ -15,7 +15,7 @@ from fits import FITS  # noqa: E402
 from paused_studies import pausing_study  # noqa: E402
 
 from haltune.callbacks.loop import TrainingLoop  # noqa: E402
-from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
 
 X = torch.randn(16, 3, generator=torch.Generator().manual_seed(0))
 
@@ -344,6 +344,61 @@ def test_what_handles_an_error_of_a_resumed_trial_loads_its_state_again(handler,
     with refused if handler == "loads nothing" else nullcontext(), pytest.warns(HaltuneWarning, match="trains again"):
         study.optimize(both)
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if handler == "loads nothing" else 4]
+
+
+@pytest.mark.parametrize("handler", ["keeps its net", "loads it", "restarts", "makes another net"])
+@pytest.mark.parametrize("over_folds", [False, True])
+def test_what_handles_an_error_after_a_report_continues_with_its_own_weights_only(handler, over_folds, tmp_path):
+    def train(part, net, fails):
+        sgd = torch.optim.SGD(net.parameters(), 0.1)
+        for epoch in part.epochs():
+            part.report(step(net, sgd))
+            part.save(lambda path: torch.save(net.state_dict(), path))
+            if fails and epoch == 2:
+                raise RuntimeError("out of memory")
+
+    def handled(part):
+        try:
+            train(part, net := Net(), fails=True)
+        except RuntimeError:
+            if handler != "keeps its net":
+                net = Net()
+            if handler == "loads it":
+                net.load_state_dict(torch.load(part.checkpoint))
+            if handler == "restarts":
+                part.restart()
+            train(part, net, fails=False)
+
+    def both(trial):
+        for part in trial.folds(1) if over_folds else (trial,):
+            handled(part)
+
+    study = pausing_study(f"{tmp_path}/s.db", at=(), epochs=4, trials=1, verbose=0)
+    refused = pytest.raises(NotSupported, match=r"begins again after epoch 2, but with new weights.*\.restart\(\)")
+    restarts = pytest.warns(HaltuneWarning, match="trains again from its start")
+    with {"makes another net": refused, "restarts": restarts}.get(handler, nullcontext()):
+        study.optimize(both)
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if handler == "makes another net" else 4]
+
+
+def test_a_fold_that_has_trained_is_saved_after_its_report(tmp_path):
+    def train(trial):
+        net = Net()
+        sgd = torch.optim.SGD(net.parameters(), 0.1)
+        for fold in trial.folds(1):
+            for epoch in fold.epochs():
+                if epoch == 2:
+                    fold.save(lambda path: torch.save(net.state_dict(), path))  # that of epoch 1
+                value = step(net, sgd)
+                if epoch == 2:
+                    with pytest.raises(InvalidInput, match=r"has trained since epoch 1, .* Save after fold.report"):
+                        fold.save(lambda path: torch.save(net.state_dict(), path))
+                fold.report(value)
+                fold.save(lambda path: torch.save(net.state_dict(), path))
+
+    study = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, trials=1, verbose=0)
+    study.optimize(train)
+    assert study.trials[0].checkpoint_epoch == 2
 
 
 @pytest.mark.parametrize("saved", ["in a dict", "as one vector", "by pickle"])

@@ -63,6 +63,16 @@ def test_a_retry_after_an_error_starts_the_curve_again(world: World, loop: Any) 
     assert world.another().trials[0].values.tolist() == record.values.tolist()
 
 
+def test_a_restart_where_no_checkpoint_is_says_that_all_earlier_values_are_lost(world: World) -> None:
+    with world.ask() as trial:
+        for value in (0.5, 0.4, 0.3):
+            trial.report(value)
+        with pytest.warns(HaltuneWarning, match="trains again after epoch 2. Its earlier values no longer count, beca"):
+            trial.restart(2.0)
+        trial.report(0.2, epoch=3)
+    assert list(world.study.trials[0].epochs) == [3]
+
+
 def test_a_second_phase_after_a_reported_epoch_continues_the_curve(world: World) -> None:
     with world.ask() as trial, warnings.catch_warnings(action="error"):
         for last in (2, 4):
