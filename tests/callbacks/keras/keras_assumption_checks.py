@@ -120,7 +120,7 @@ def data_of_a_fit():
         def on_train_begin(self, logs=None):
             seen.data = companions.Data(0)
             iterator = seen.data._iterator
-            seen.data.put_back({"drawn": None, "seen": 1, "changed": {}, "generators": {}}, None)
+            seen.data.put_back({"drawn": None, "seen": 1, "changed": {}, "generators": {}, "seeds": []}, None)
             seen.there = hasattr(iterator, "_get_iterator") and iterator._steps_seen == 1
 
         def on_epoch_end(self, epoch, logs=None):
@@ -244,6 +244,40 @@ def test_a_dataset_of_tensorflow_has_its_seeds_and_inputs():
     shuffled = [made.shuffle(9, seed=1).batch(2), made.shuffle(9, seed=1, reshuffle_each_iteration=False)]
     found = [companions._shuffles_from_a_seed(one) for one in shuffled]
     assert found == [True, False], "Without it: pauses that cannot resume exactly."
+
+
+def scaled(x):
+    return x * 2.0
+
+
+@pytest.mark.slow
+def test_a_dataset_of_tensorflow_has_the_functions_that_it_reads_by():
+    tf = pytest.importorskip("tensorflow")
+
+    def rows():
+        yield 1.0
+
+    made = tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec((), "float32")).map(scaled).batch(2)
+    found = set(companions._functions_of(made))
+    assert {rows, scaled} <= found, "Without it: exact resumption of generators within the functions of a dataset."
+    assert not companions._functions_of(made.cache()), "Without it: functions that a resumed fit calls again."
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
+def test_a_compiled_step_of_tensorflow_shows_whether_it_draws_by_tf_random():
+    import tensorflow as tf
+
+    class Noisy(keras.layers.Layer):
+        def call(self, x):
+            return x + tf.random.normal((2,))
+
+    drawn = []
+    for layers in ([], [Noisy()]):
+        model = keras.Sequential([keras.Input((2,)), *layers, keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(X, Y, epochs=1, verbose=0)
+        drawn.append(saving.draws_by_tensorflow(model))
+    assert drawn == [False, True], "Without it: pauses that cannot resume exactly."
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="of JAX")
