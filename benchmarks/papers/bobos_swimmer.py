@@ -2,6 +2,7 @@
 
     python benchmarks/papers/bobos_swimmer.py [--seeds 3] [--trainings 16] [--methods NAME ...] [--keep FILE] [--svg]
     python benchmarks/papers/bobos_swimmer.py --curves 60
+    python benchmarks/papers/bobos_swimmer.py --stops
 
 The state has 8 numbers, an action 2, a policy is a matrix of 16 in [-1, 1] (the paper names no range). A trial is
 five episodes of 1,000 steps side by side, each from a start of its own, an epoch 1,000 / N of their steps, and its
@@ -12,9 +13,10 @@ of the five episodes.
 Methods: BO-BOS as the paper sets it (K1 = 100 / 0.95^(t-1)) with N = 50 and gamma = 0.9, 0.75 and 1, and with
 N = 100 and gamma = 0.9; GP-UCB with gamma = 0.9 and 1; Hyperband, random search and BO-BOS as it comes, with N = 50
 and gamma = 0.9. --curves: figure 11 in numbers, for so many random policies the shape of their curves by gamma, and how
-far off the paper's exponential decay predicts the ends. Needed, and no part of haltune's own environment:
-pip install 'gymnasium[mujoco]' (its XML, MuJoCo's wheels). Steps are those of Swimmer-v5, taken without its Python. A
-seed takes about three minutes.
+far off the paper's exponential decay predicts the ends. --stops: after how many steps the paper's rule stops policies
+of constant reward, by N, gamma and c; without MuJoCo. Needed, and no part of haltune's own environment: pip install
+'gymnasium[mujoco]' (its XML, MuJoCo's wheels). Steps are those of Swimmer-v5, taken without its Python. A seed takes
+about three minutes.
 """
 
 import os
@@ -25,6 +27,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,7 +39,8 @@ from paired import differences
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.log.policy import Policy
 from haltune.models.curves import conditional_paths
-from haltune.policies import BOBOS, GPUCB, Hyperband, RandomSearch
+from haltune.policies import BOBOS, GPUCB, Hyperband, OptimalStopping, RandomSearch
+from haltune.policies.bobos.optimal_stopping import DecisionTable
 
 STEPS, EPISODES, PART = 1_000, 5, 10  # steps are kept in parts of so many
 FRAMES, CONTROL = 4, 1e-4  # simulated a step; what a unit of squared action costs
@@ -139,6 +143,36 @@ def search(method: Method, seed: int, trainings: int, swum: Trainings) -> Run:
     return run
 
 
+def stops() -> None:
+    """Print after how many steps the paper's rule stops a policy of constant reward, by N, gamma and c.
+
+    The incumbent's reward is constant, too. Without condition C2, and with 4,000 simulated curves in 40 cells.
+    """
+    shares = (0.25, 0.5, 0.75, 0.9)
+    print(
+        f"steps until the rule stops a policy\n{'reward / incumbent':26s}" + "".join(f"{share:8g}" for share in shares)
+    )
+    for n, gamma, c in ((50, 0.9, 1.0), (100, 0.9, 1.0), (100, 0.9**0.5, 1.0), (100, 0.9, 0.5), (50, 0.75, 1.0)):
+        weights, rule = gamma ** np.arange(n), OptimalStopping("faithful", paths=4_000, cells=40, c=c)
+        rise = 0.5 * np.cumsum(weights) / weights.sum()
+        at = [stopped(1.0 - share * rise, rule) * STEPS // n for share in shares]
+        print(f"{f'N {n}, gamma {gamma:.3g}, c {c:g}':26s}" + "".join(f"{steps:8d}" for steps in at), flush=True)
+
+
+def stopped(errors: np.ndarray, rule: OptimalStopping) -> int:
+    """Return the epoch at which a curve is stopped that has to beat an error of 0.5, or its last."""
+
+    @cache
+    def table(at: int) -> DecisionTable:
+        return rule.solve_at(errors[:at], len(errors), 0.5, rule.losses(), np.random.default_rng(at))
+
+    for epoch in range(1, len(errors)):
+        decision, _ = rule.decide(errors[:epoch], len(errors), table)
+        if decision is not None and decision.d == "stop":
+            return epoch
+    return len(errors)
+
+
 def shapes(count: int) -> None:
     """Print the share of a curve's rise in the first half of the epochs, and the error of its predicted end."""
     configs, rewards = SPACE.sample(count, np.random.default_rng(0)), swims(0)
@@ -198,7 +232,11 @@ def draw(runs: dict[str, list[Run]], trainings: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parser(__doc__, seeds=3, trainings=16, methods=METHODS)
     options.add_argument("--curves", type=int, help="random policies: their curves alone, no search")
+    options.add_argument("--stops", action="store_true", help="when the rule stops constant rewards, no search")
     given = options.parse_args(arguments)
+    if given.stops:
+        stops()
+        return
     try:
         import gymnasium  # noqa: F401
         import mujoco  # noqa: F401
