@@ -76,6 +76,7 @@ class _Weights:
     references: list[Any]  # weak ones
     start: Marks  # before the first step; before the first since `Training.counts`, if there was one
     own: bool  # they were updated since then
+    late: bool  # they were first updated after a report
     last: int = 0  # the number of the last step that updated them, of `Training.made`
 
     @property
@@ -129,8 +130,16 @@ class Training:
                 of.own, of.start = True, Marks.of(of.now)
 
     def saves(self, reported: int) -> None:
-        """State that a state is saved, of the weights updated since then. reported: the steps until the last report."""
-        self._saved, self._saved_at = [of for of in self._all if of.last > reported], self.made
+        """State that a state is saved, of the weights updated since then. reported: the steps until the last report.
+
+        Late ones are perhaps a critic or a probe, trained after each report: the training then continues with others.
+        """
+        self._saved, self._saved_at = [of for of in self._all if of.last > reported and not of.late], self.made
+
+    @property
+    def saved_trained(self) -> bool:
+        """True if the last saved state is of weights that were updated after the report before it."""
+        return bool(self._saved)
 
     @property
     def trains_on(self) -> bool:
@@ -153,7 +162,7 @@ class Training:
         weights = _weights_of(optimizer)
         held = {id(of): of for w in weights if (of := known.get(id(w))) is not None}
         new = [w for w in weights if id(w) not in known]
-        of = _Weights([*map(ref, new)], Marks.of(new), self._counts)
+        of = _Weights([*map(ref, new)], Marks.of(new), self._counts, self.reported)
         self._begins(optimizer, {of.start.together, *of.start.each} - {0})
         self.changes |= self.reported and bool(new)
         added = [of] if new else []

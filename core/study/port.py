@@ -61,6 +61,7 @@ class State:
 
         _begins_save    it is early if the program has trained since the last report, as far as that is known
         _saved          it is written, and waits: the log does not have it yet, so that no attempt continues from it
+        _begins_save    at a further early state: it was saved within an epoch, if the program has trained since
         _date_early     at the report: it is of this epoch, unless the program has trained since it was saved
         _record_early   after the report, or at the end of the trial: the log has it
     """
@@ -68,7 +69,7 @@ class State:
     keep: bool | float  # see `Port.save`
     resumes_only: bool
     early: bool
-    waits: bool  # all early ones do, but those that a program saves within an epoch or in a handler of an exception
+    waits: bool  # all early ones do, but those that a program saves in a handler of an exception
     left: float | None  # the epoch that the loop had begun
     began: float  # when it began to be saved
     path: str = ""
@@ -688,18 +689,19 @@ class Port(Attempt):
         """Return a state that is to be written. Raises NotSupported in a process that does not train the trial."""
         self._need_held()
         self._saves_first |= self._first is None
-        left, made, training, before = self._left, self._made, self._training, self._early
+        left, made, before = self._left, self._made, self._early
         # a loop of haltune's saves between its epochs, after their reports
         own = (self.patient or left is not None) and not self._over_folds and self._model is None
         early = own and (self._trains_first and made > self._made_before if made else self._saves_first)
         if early and keep is True and left is not None:
             keep = left
         early = early and keep is False  # others are no states to resume from
-        # a program that saves again, and perhaps has trained in between, saves within epochs and counts there itself
-        within = before is not None and before.left == left and (training is None or not made or training.trains_on)
+        further = early and (not made or (before is not None and self._trained_since(before)))
+        if before is not None and before.waits and before.left == left and further:
+            self._record_within(before)
         handled = sys.exc_info()[1]  # after which perhaps no report follows
         handles = handled is not None and id(handled) != self._handled_before
-        return State(keep, resumes_only, early, early and not within and not handles, left, self._session.monotonic())
+        return State(keep, resumes_only, early, early and not handles, left, self._session.monotonic())
 
     @property
     def _made(self) -> int:
@@ -738,12 +740,10 @@ class Port(Attempt):
 
     def _date_early(self, early: State, position: float) -> None:
         """Record an early state as that of the last report if the program has trained since; else it is of this one."""
-        training = self._training
-        fitted = self._model is not None  # by a framework, which has begun since
-        if fitted or early.left != self._left or (training is not None and training.trains_on):
+        if self._trained_since(early):
             self._saves_first = False
             if early.waits:
-                self._record_early(early)
+                self._record_within(early)
             self._early = None
         elif not self._made:
             at = f"{self.unit} {position:g}"
@@ -752,6 +752,16 @@ class Port(Attempt):
                 "program saves first and trains then, save after trial.report(value) instead.",
                 "saves first",
             )
+
+    def _trained_since(self, early: State) -> bool:
+        """Return whether the program has trained since it saved an early state, as far as that is known."""
+        fitted = self._model is not None  # by a framework, which has begun since
+        return fitted or early.left != self._left or (self._training is not None and self._training.trains_on)
+
+    def _record_within(self, early: State) -> None:
+        """Record an early state from within an epoch: it is not the model of the last reported epoch."""
+        early.resumes_only |= self._training is not None and self._training.saved_trained
+        self._record_early(early)
 
     def _record_early(self, early: State) -> None:
         """Record an early state as that of the last reported epoch."""

@@ -322,8 +322,53 @@ def test_a_program_that_saves_within_its_epochs_resumes_there() -> None:
                 trial.save(lambda path, part=part: path.write_text(f"{part}"))
                 if part == 2:
                     raise KeyboardInterrupt
-    again = study.ask()
-    assert (again.epoch, Path(again.checkpoint).read_text()) == (0, "2")
+    again = study.ask()  # the last state is perhaps that of the epoch's end, so it waits for the report
+    assert (again.epoch, Path(again.checkpoint).read_text()) == (0, "1")
+
+
+def test_a_state_from_an_end_of_an_epoch_waits_for_its_report_also_after_others_of_the_same_epoch() -> None:
+    study, trained = pausing_study(at=(), epochs=3), []
+    for attempt in (1, 2, 3):
+        with suppress(KeyboardInterrupt), study.ask() as trial:
+            train_part = steps_of_torch()
+            parts = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            for epoch in trial.epochs():
+                for _ in range(parts, 2 * epoch):
+                    trial.save(lambda path: path.write_text(f"{parts}"))  # noqa: B023
+                    train_part()
+                    parts += 1
+                    trained.append(parts)
+                trial.save(lambda path: path.write_text(f"{parts}"))  # noqa: B023
+                if epoch == attempt:
+                    raise KeyboardInterrupt
+                trial.report(0.5)
+                assert trained[-1] == 2 * epoch
+    assert trained == [1, 2, 2, 3, 4, 4, 5, 6]
+
+
+def test_a_state_from_within_an_epoch_is_not_the_model_of_the_epoch_before() -> None:
+    train_part, losses = steps_of_torch(), [0.1, 0.5, 0.6]
+    study = pausing_study(at=(), epochs=3, keep=1, metric=Minimize("val_loss", of="best"))
+    with study.ask() as trial:
+        for epoch in trial.epochs():
+            train_part()
+            trial.save(lambda path: path.write_text("half an epoch"))
+            train_part()
+            trial.report(losses[epoch - 1])
+    assert study.best is not None
+    assert (study.best.epoch, study.best.checkpoint) == (1, None)
+
+
+def test_a_state_is_of_its_epoch_also_if_other_weights_are_trained_between_the_report_and_the_save() -> None:
+    train_generator, train_critic = steps_of_torch(), steps_of_torch()
+    study = pausing_study(at=(), epochs=3)
+    with study.ask() as trial:
+        for epoch in range(1, 4):
+            train_generator()
+            trial.report(0.5, epoch)
+            train_critic()
+            trial.save(lambda path: path.write_text("state"))
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("counts_itself", [False, True])
