@@ -283,7 +283,7 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
         if name in state["loaders"]:
             randomness.set_generator(generator, state["loaders"][name])
     for name, owner in _seeded(trainer):
-        owner.seed = state.get("seeds", {}).get(name, owner.seed)
+        owner.seed = state["seeds"].get(name, owner.seed)
     if at_boundary(trainer):
         start_new_epoch(trainer, state["reloaded"])
 

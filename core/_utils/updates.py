@@ -145,7 +145,7 @@ class Training:
     def trains_on(self) -> bool:
         """True if weights of the last saved state were updated after it, or others while all of these are frozen.
 
-        Updates of others are else those of a probe that evaluates the state, or of a copy.
+        Otherwise updates of others are those of a probe that evaluates the state, or of a copy.
         """
         later = [of for of in self._all if of.last > self._saved_at]
         return any(of in self._saved for of in later) or (bool(later) and all(of.frozen for of in self._saved))

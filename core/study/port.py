@@ -732,14 +732,14 @@ class Port(Attempt):
     def _saved(self, state: State, path: str, seconds: float) -> None:
         """Note a state that was saved. seconds: that it took."""
         self._lap += seconds  # they are not of the epoch
-        if state.keep is False:  # else it is another file than the one to resume from
+        if state.keep is False:  # otherwise it is another file than the one to resume from
             state.path, state.seconds = path, seconds if state.waits else 0.0
             self._early = state if state.early else None
             if self._training is not None:
                 self._training.saves(self._made_before)
 
     def _date_early(self, early: State, position: float) -> None:
-        """Record an early state as that of the last report if the program has trained since; else it is of this one."""
+        """Record an early state as that of the last report if the program has trained since; if not, it is of this one."""
         if self._trained_since(early):
             self._saves_first = False
             if early.waits:
