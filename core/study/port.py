@@ -739,7 +739,7 @@ class Port(Attempt):
                 self._training.saves(self._made_before)
 
     def _date_early(self, early: State, position: float) -> None:
-        """Record an early state as that of the last report if the program has trained since; if not, it is of this one."""
+        """Record an early state for the last report if the program has trained since; if not, it is of this one."""
         if self._trained_since(early):
             self._saves_first = False
             if early.waits:
