@@ -379,9 +379,9 @@ def _picture(study: Study, busy: Busy, over: str | None) -> Any:
         best = study.best
         top = "best: no value yet"
         if best:
-            top = f"best: {best.value:.5g} at epoch {best.epoch:g} of trial {best.trial}"
+            top = f"best: {best.value:.5g} at {study.problem.at(best.epoch)} of trial {best.trial}"
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("worker", "trial", "epoch", study.problem.goal.metric, "configuration"):
+    for title in ("worker", "trial", study.problem.unit, study.problem.goal.metric, "configuration"):
         table.add_column(cell(title), no_wrap=True, overflow="ellipsis")
     for number, trial in busy:
         row = ["", "", "", "idle"]

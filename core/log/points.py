@@ -53,7 +53,7 @@ def in_points(event: ev.Event, grid: Grid, history: History, judged: History) ->
         case ev.Started() | ev.Resumed() if event.pause_at is not None:
             return replace(event, pause_at=grid.points(event.pause_at))
         case ev.Budgeted() | ev.Raised() if "epochs" in event.budget:
-            return replace(event, budget={**event.budget, "epochs": event.budget["epochs"] / grid.every})
+            return replace(event, budget={**event.budget, "epochs": event.budget["epochs"] / grid.mean})
     return event
 
 

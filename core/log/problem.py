@@ -453,6 +453,11 @@ class Grid:
         """Share of the distance by which a report may be early, because loops compute positions from batches."""
         return 0.01
 
+    @property
+    def mean(self) -> float:
+        """Mean distance between the points of a full training, whose last one may be nearer."""
+        return self.every if self.horizon is None else self.horizon / (self.last or 1)
+
     def points(self, position: float) -> float:
         if self.horizon is not None and position >= self.horizon * (1.0 - 1e-9):
             return float(self.last or 1)

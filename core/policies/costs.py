@@ -26,7 +26,7 @@ from scipy.special import ndtr, ndtri
 
 from haltune._utils.arrays import Array, Mask
 from haltune._utils.memo import Memo
-from haltune.display import amount
+from haltune.display import amount, numeral
 from haltune.errors import InvalidInput, NotSupported
 from haltune.gp import Posterior, fit, sample
 from haltune.log.events import Status
@@ -44,8 +44,11 @@ UNITS = {"seconds": "s", "cost": "of cost", "epochs": "epochs", "trials": "trial
 
 
 def in_units(problem: Problem, count: float, unit: str, digits: int = 6) -> str:
-    """Format an amount in a unit of UNITS. Epochs are in the problem's own unit, see haltune.log.points."""
-    return problem.amount(count) if unit == "epochs" else amount(count, UNITS[unit], digits)
+    """Format an amount, of one trial or several, in a unit of UNITS. Epochs are converted as budgets are to points."""
+    if unit != "epochs":
+        return amount(count, UNITS[unit], digits)
+    count = count if problem.grid is None else count * problem.grid.mean
+    return f"{numeral(count)} {problem.unit if count == 1 else problem.units}"
 
 
 _LEAST_COST = 1e-12  # lower bound of a cost, so that its logarithm is finite

@@ -491,7 +491,10 @@ class Rollout(Policy[FinishedTrials]):
         now = history.now + float(trial.seconds[-1])
         left = float(budget.time) - history.spent_at(trial.id, now, 0.0).time
         if left < epoch:
-            return stop(f"an epoch takes {epoch:.3g} s, and {max(left, 0.0):.3g} s are left", left=left)
+            return stop(
+                f"training for {history.problem.amount(1)} takes {epoch:.3g} s, and {max(left, 0.0):.3g} s are left",
+                left=left,
+            )
         return continue_("rollout trains each configuration in full", left=left)
 
     def _design(self, remaining: RemainingBudget, lefts: list[Left], rng: Generator) -> Move:

@@ -850,7 +850,7 @@ class Port(Attempt):
         """Warn if the trial has ended below max_epochs because its last fit planned so: no other fit followed."""
         if self.horizon is not None and self.epoch == self.planned and self.epoch < self.horizon:
             full = length_argument(self.unit)
-            set_it = f", or set {full}={self.epoch:g} in the search" if float(self.epoch).is_integer() else ""
+            set_it = f", or set {full}={self.epoch:.0f} in the search" if float(self.epoch).is_integer() else ""
             self.warn(
                 f"Trial {self.id} ended after {self.unit} {self.epoch:g}, as its last fit planned, but the search "
                 f"compares final values at {self.unit} {self.horizon}. Give the loop trial.{full}{set_it}.",

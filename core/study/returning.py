@@ -77,9 +77,9 @@ class ReportingFunction:
         if best is not None and np.isclose(record.values, returned, rtol=1e-6).any():
             hint = f" If the best epoch counts, use {best!r}."
         _log.warning(
-            "train(trial) returned %s after it reported its epochs. The returned value is ignored: trial %d counts "
-            "with its reports, %s %s at epoch %g. Report the value that counts, or return it and report nothing.%s",
-            short(returned), trial.id, goal.metric, short(counts), record.epoch, hint,
+            "train(trial) returned %s after its reports. The returned value is ignored: trial %d counts "
+            "with its reports, %s %s at %s. Report the value that counts, or return it and report nothing.%s",
+            short(returned), trial.id, goal.metric, short(counts), trial._session.log.problem.at(record.epoch), hint,
         )  # fmt: skip
 
 

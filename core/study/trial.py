@@ -246,8 +246,9 @@ class Trial(Port, KnowsAttributes):
             raise InvalidInput(f"trial.report() got the values second. Pass them first: trial.report({values}, epoch).")
         fraction = isinstance(epoch, float) and 0.0 < epoch < math.inf and not epoch.is_integer()
         if fraction and type(value) is int and value in (0, 1) and self.epoch == 0:
+            after = f"after {epoch:g} {several_of(self.unit)}"
             raise InvalidInput(
-                f"trial.report({value}, {epoch:g}) means that the value is {value} after {epoch:g} epochs. The value "
+                f"trial.report({value}, {epoch:g}) means that the value is {value} {after}. The value "
                 f"comes first: write trial.report({epoch:g}, {value or 1}). If you do mean it, write "
                 f"trial.report({value:.1f}, {epoch:g})."
             )
@@ -443,11 +444,12 @@ class Trial(Port, KnowsAttributes):
         saves = self.resumes_from is not None and self._model is None and not self._over_folds
         full = self.ended is None and self.horizon is not None and self.epoch >= self.horizon
         if saves and full and self.goal.of == "last" and self.keeps():
-            saved = self.history.trial(self.id).checkpoint_epoch
+            saved, name = self.history.trial(self.id).checkpoint_epoch, length_argument(self.unit)
+            end = self.horizon if getattr(self, name) is None else f"trial.{name}"  # a unit of the user's own
             self.hint(
-                f"Trial {self.id} is the best so far, but its program saved it last after {self.unit} {saved:g}, so "
-                "study.best.checkpoint is not the model of its value. Save after the last epoch, too: if "
-                "trial.report(value).stops or epoch == trial.max_epochs.",
+                f"Trial {self.id} is the best so far, but its program saved it last after {self.unit} "
+                f"{numeral(saved)}, so study.best.checkpoint is not the model of its value. Save after the last "
+                f"{self.unit}, too: if trial.report(value).stops or {self.unit} == {end}.",
                 "not kept",
             )
 

@@ -40,3 +40,11 @@ def test_the_table_shows_how_the_search_stands_and_what_each_worker_trains():
     assert row.split()[:6] == ["0", "1", "1", "of", "6", "0.25"]
     assert "idle" in text
     assert "[over]" in text
+
+
+def test_the_table_counts_in_the_unit_of_the_study():
+    study = Study({"lr": Float(1e-4, 1.0)}, "acc", max_steps=600, budget="2 trials", policy=RandomSearch(), verbose=0)
+    study.ask().report(0.5, step=600)
+    text = shown(study, [(0, study.ask())], None)
+    assert "best: 0.5 at step 600 of trial 0" in text
+    assert "epoch" not in text

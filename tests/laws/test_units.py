@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import EPOCHS, POLICIES, problem
 
-from haltune import Budget, Float, Problem, Study, Trial, report
+from haltune import Budget, Float, Maximize, Problem, Study, Trial, report
 from haltune.display import numeral
 from haltune.errors import InvalidInput, StudyMismatch
 from haltune.log.events import JudgedEvery, Reported
 from haltune.log.policy import Fold
 from haltune.log.problem import Grid
-from haltune.policies import Hyperband, MultiFidelity, RandomSearch
+from haltune.policies import Hyperband, MultiFidelity, RandomSearch, Rollout
 from haltune.policies.multifidelity.prior_studies import EarlierStudy
 from haltune.report import summary
 from haltune.report.figures.decisions import rungs
@@ -275,6 +275,31 @@ def test_a_budget_is_said_in_the_unit_of_the_study() -> None:
             if trial.report(0.1, step=step).stops:
                 break
     assert limited.outcome.reason.startswith("the budget of 250 steps is spent")
+
+
+@pytest.mark.parametrize("every", [500, 600, 900])
+def test_a_planned_budget_trains_as_many_trials_wherever_they_report(every: int) -> None:
+    def searched(budget: str) -> Study:
+        space = {"x": Float(0.0, 1.0)}
+        policy = Rollout(1, initial=2, points=16)
+        study = Study(space, Maximize("acc", (0, 1)), policy=policy, seed=0, max_steps=1000, budget=budget, verbose=0)
+        for trial in study:
+            for step in (every, 1000):
+                trial.report(trial.config["x"] * step / 1000, step=step)
+        return study
+
+    assert [t.epoch for t in searched("4000 steps, 30 trials").trials] == [1000.0] * 4
+    left = searched("3500 steps, 30 trials").outcome.reason
+    assert left.startswith("nothing is affordable: 500 of 3500 steps are left, and the cheapest configuration")
+
+
+def test_a_returned_value_that_is_ignored_is_compared_at_its_step(caplog: pytest.LogCaptureFixture) -> None:
+    def train(trial: Trial) -> float:
+        trial.report(0.5, step=100)
+        return 0.75
+
+    Study({"x": Float(0.0, 1.0)}, "acc", max_steps=100, budget="1 trial", verbose=0).optimize(train)
+    assert "trial 0 counts with its reports, acc 0.5 at step 100." in caplog.text
 
 
 @pytest.mark.parametrize("given", [{"max_steps": 5, "max_epochs": 3}, {"max_tokens": 5, "unit": "step"}])

@@ -465,3 +465,20 @@ def test_a_best_model_that_a_loop_saves_only_at_pauses_is_not_kept_and_this_is_s
     said = [r.getMessage() for r in caplog.records if "is not the model of its value" in r.getMessage()]
     assert len(said) == (not at_the_end)
     assert study.best.checkpoint_epoch == (4 if at_the_end else 2)
+
+
+@pytest.mark.parametrize(
+    ("unit", "end"),
+    [("step", "step == trial.max_steps"), ("token", "token == trial.max_tokens"), ("game", "game == 400")],
+)
+def test_to_keep_the_best_model_its_loop_is_given_the_end_in_the_unit_of_the_study(unit, end, tmp_path, caplog):
+    study = pausing_study(f"{tmp_path}/s.db", at=(200,), epochs=400, trials=1, keep=1, unit=unit)
+    for trial in study:
+        with trial:
+            assert trial.checkpoint is None or trial.epoch == 200
+            for position in range(int(trial.epoch) + 100, 401, 100):
+                if trial.report(1 / position, position).stops:
+                    trial.save(lambda path: path.write_text("a state"))
+                    break
+    (said,) = (m for m in caplog.messages if "is not the model of its value" in m)
+    assert said.endswith(f"Save after the last {unit}, too: if trial.report(value).stops or {end}.")

@@ -155,5 +155,5 @@ def test_a_run_is_stopped_where_time_would_run_out_in_its_next_epoch():
     trial = found.ask()
     train(trial, clock, seconds=lambda c: 20.0)
     assert trial.verdict.stops
-    assert "an epoch takes 4 s, and 2 s are left" in trial.verdict.reason
+    assert "training for 1 epoch takes 4 s, and 2 s are left" in trial.verdict.reason
     assert found.spent.time == pytest.approx(8.0)
