@@ -149,7 +149,7 @@ class Followed:
         self._offset = start
         self._inode: int | None = None
         self._head = self._tail = b""
-        self._seen: list[Row] = []  # rows of the file so far
+        self.seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
         if past:
             self.read(whole=True)  # what is appended to an incomplete line starts a new one
@@ -158,7 +158,7 @@ class Followed:
         """Return the new rows. whole: the program has ended, so a last line without an end is complete."""
         rows, data = list[Row](), self._new_bytes(whole)
         for row in (*self.reader.feed(data), *(self.reader.end() if whole else ())):
-            self._seen.append(row)
+            self.seen.append(row)
             if self._repeats:
                 if _same(self._repeats.pop(), row):
                     continue
@@ -196,7 +196,7 @@ class Followed:
     def _anew(self) -> None:
         self.reader.reset()
         self._offset, self._start, self._head, self._tail = 0, 0, b"", b""
-        self._repeats, self._seen = self._seen[::-1], []
+        self._repeats, self.seen = self.seen[::-1], []
 
 
 def _same(a: Row, b: Row) -> bool:
@@ -525,6 +525,8 @@ class Log:
             self._files[output] = Followed(output, Matched(metrics.patterns), start=size)
         else:
             self._find(past=True)
+        earlier = [row[metrics.by] for followed in self._files.values() for row in followed.seen if metrics.by in row]
+        self.began = min(earlier, default=None)  # the first position that an earlier attempt logged
 
     def read(self, whole: bool = False) -> list[Row]:
         """Return the new rows of all files. whole: the program has ended."""
@@ -625,17 +627,21 @@ class Curve:
         origin: The first position that the trial has reported, and its value; 0 if none. A program that starts there,
             although it was to continue, trains again from its start.
         known: Constraint metrics that the trial has reported.
+        began: The first number in the position's column that an earlier attempt logged. A program whose rows start
+            later continues, even if its first value repeats `origin`: it evaluates before it trains.
     """
 
     def __init__(
         self, metrics: Metrics, measures: Measures, after: float = 0.0, origin: tuple[float, float] = (0.0, 0.0),
-        known: Iterable[str] = (),
+        known: Iterable[str] = (), began: float | None = None,
     ) -> None:  # fmt: skip
         self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
         self._strict = metrics.first is None
         self._needed = (measures.first, *measures.goals)
         self._limited = set(measures.limited) - set(known)
         self._after, self._origin = after, origin
+        self._began = math.inf if began is None else began + self._shift
+        self._start: float | None = None  # position of the first row
         self._last: float | None = None  # position of the last row that has one
         self._pending: dict[float, Row] = {}  # by position
         self._once: Row = {}  # constraints, which a program may log once
@@ -654,6 +660,8 @@ class Curve:
         position, goal = self._place(row), row.get(self._needed[0])
         if position is None:
             return
+        if self._start is None:
+            self._start = position
         if position <= 0.0:
             if self._strict and self._by in row and goal is not None:
                 raise InvalidInput(
@@ -665,7 +673,7 @@ class Curve:
         if goal is not None and self.first is None:
             self.first = position
             origin, value = self._origin
-            if 0.0 < position <= origin <= self._after:
+            if 0.0 < position <= origin <= self._after and self._start <= self._began:
                 if not _equal(goal, value):
                     raise NotSupported(
                         f"A trial was to continue after {self._by} {self._after:g}, but its log starts at {self._by} "

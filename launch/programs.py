@@ -239,13 +239,13 @@ class Unedited(Child):
             origin = float(before.epochs[0]), float(before.values[0])
         measures = trial.measures
         known = [name for name in measures.limited if name in trial.metrics]
-        self._curve = Curve(self._metrics, measures, float(trial.epoch), origin, known)
         self._rows: deque[tuple[float, Row]] = deque()
         self._checkpoints = None
         if program.checkpoint is not None:
             self._checkpoints = _Checkpoints(start.folder, program.checkpoint, trial.unit, self._metrics.first)
         names = (measures.first, *measures.others)
         self._log = Log(self._metrics, names, start.folder, log)
+        self._curve = Curve(self._metrics, measures, float(trial.epoch), origin, known, self._log.began)
         self._ends = False  # haltune asked it to end
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
         self._best: float | None = None  # position of the best epoch, whose model is to be kept

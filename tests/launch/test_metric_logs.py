@@ -194,6 +194,22 @@ def test_tensorboard_and_mlflow_log_a_position_in_epochs_as_one_more_metric(tmp_
     assert got == [(1.0, 0.1), (2.0, 0.2)]
 
 
+@pytest.mark.parametrize(("rows", "again"), [([(1.0, 0.51), (1.5, None)], False), ([(0.5, None), (1.0, 0.5)], True)])
+def test_a_program_that_evaluates_before_it_continues_does_not_start_again(tmp_path, rows, again):
+    def write(rows):
+        with (tmp_path / "log.jsonl").open("a") as file:
+            for epoch, acc in rows:
+                file.write(json.dumps({"epoch": epoch} | ({} if acc is None else {"acc": acc})) + "\n")
+
+    metrics = Metrics(jsonl="log.jsonl", position="epoch", first=1)
+    write([(0.0, 0.1)] * (not again) + [(0.5, None), (1.0, 0.5)])
+    log = Log(metrics, ["acc"], tmp_path, tmp_path / "out")
+    curve = Curve(metrics, ACC, 1.0, (1.0, 0.5), began=log.began)
+    write([*rows, (2.0, 0.7)])
+    got = [(place, row["acc"]) for row in log.read() for place, row in curve.add(row)]
+    assert (got, curve.again) == ([(1.0, 0.5)] * again + [(2.0, 0.7)], again)
+
+
 @given(st.permutations(["acc", "f1", "size"]), st.integers(1, 5), st.integers(0, 4))
 def test_a_position_counts_once_it_has_every_goal_and_later_than_the_resume(names, epochs, after):
     curve = Curve(Metrics(csv="x", position="epoch"), Measures("acc", ("f1",), ("size",)), float(after), known=())
