@@ -418,7 +418,9 @@ def check_optimizer(model: Any, trial: Trial) -> None:
         )
     if len(inner) != 1 or not inner[0].built:
         return
-    if {id(v) for v in inner[0]._trainable_variables} != {id(v) for v in model.trainable_variables}:
+    trained, trainable = ({id(v) for v in of} for of in (inner[0]._trainable_variables, model.trainable_variables))
+    # a plain SGD has its step and its rate only, so freezing leaves nothing that would not fit
+    if trained != trainable and not (len(inner[0].variables) == 2 and trainable < trained):
         raise NotSupported(
             "layers were frozen or thawed after its model was compiled, so its optimizer trains other weights than one "
             "of a loaded model. Set layer.trainable before compile, or use trial.load_model(make_model)"

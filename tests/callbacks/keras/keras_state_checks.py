@@ -398,13 +398,27 @@ class Freezes(keras.callbacks.Callback):
 
 
 @once  # a compiled step of other backends does not look at the flags again
-@pytest.mark.parametrize("by_function", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("by_function", [False, True])
 def test_layers_that_a_callback_freezes_stay_frozen(by_function):
     def train(trial):
         model = trial.load_model(lambda lr: frozen()) if by_function else trial.load_model() or frozen()
         return fit(trial, model, Freezes())
 
     assert_equal(train)
+
+
+@once
+def test_a_file_of_keras_cannot_continue_the_momentum_of_layers_that_a_callback_freezes():
+    def train(trial):
+        model = trial.load_model()
+        if model is None:
+            model = frozen()
+            model.compile(momentum(0.01), "mse")
+        return fit(trial, model, Freezes())
+
+    with pytest.warns(HaltuneWarning, match="cannot be paused, because layers were frozen or thawed after"):
+        _, found = trained(train, (2,))
+    assert (found.attempt, found.epoch) == (1, LENGTH)
 
 
 @once
