@@ -29,7 +29,7 @@ from haltune._utils.checks import number
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
 from haltune._utils.updates import Training
-from haltune.display import several_of
+from haltune.display import numeral, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
@@ -201,8 +201,8 @@ class Port(Attempt):
                 self.restart(position, f"The fit before ended {why}.{trained}")
             elif self._same_model and self.ended is None and not (self.verdict and self.verdict.stops):
                 raise NotSupported(
-                    f"This fit of trial {self.id} trains the model of the fit before, which has trained to {self.unit} "
-                    f"{self.epoch:g}, but counts from {self.unit} {position:g}, so it would count as less than it "
+                    f"This fit of trial {self.id} trains the model of the fit before, which has trained to "
+                    f"{self._at(self.epoch)}, but counts from {self._at(position)}, so it would count as less than it "
                     f"trains. {resume}. If this fit is not to count, leave haltune's callback out of it."
                 )
             else:
@@ -258,7 +258,7 @@ class Port(Attempt):
             self._continues(model is not None, self._folds_hint if another else "")
         elif not another and self._trained_in_full:
             raise NotSupported(
-                f"Trial {self.id} has trained to {self.unit} {self.epoch:g}, a full training, and this second loop "
+                f"Trial {self.id} has trained to {self._at(self.epoch)}, a full training, and this second loop "
                 f"over its {several_of(self.unit)} would train nothing. {self._folds_hint}"
             )
         self._counts_updates()
@@ -294,7 +294,7 @@ class Port(Attempt):
         stops = self.ended is not None or (self.verdict is not None and self.verdict.stops)
         if not stops and self._block == os.getpid() and this().alone and raises_through(sys._getframe(1)):
             self._broken = Failure(
-                f"An exception, which the program handled, ended its loop after {self.unit} {self.epoch:g}. To end a "
+                f"An exception, which the program handled, ended its loop after {self._at(self.epoch)}. To end a "
                 "training early, leave the loop by break."
             )
 
@@ -326,7 +326,7 @@ class Port(Attempt):
         over = over or (self.horizon is not None and self.epoch >= self.horizon)
         if self._broken is None and fit is not None and this().alone and not over and not fit():
             self._broken = Failure(
-                f"An exception, which the program handled, ended its fit after {self.unit} {self.epoch:g}. To end a "
+                f"An exception, which the program handled, ended its fit after {self._at(self.epoch)}. To end a "
                 "fit early, use the framework's own way."
             )
         return self._broken
@@ -358,11 +358,11 @@ class Port(Attempt):
 
     def _warn_of_restart(self, who: str, reached: float, position: float, advice: str, kept: float) -> None:
         """kept: the position up to which its earlier values count."""
-        start = f"after {self.unit} {position:g}" if position else "from its start"
-        lost = f" after {self.unit} {kept:g}" if kept else ""
+        start = f"after {self._at(position)}" if position else "from its start"
+        lost = f" after {self._at(kept)}" if kept else ""
         why = ", because haltune has no checkpoint of it there" if kept < position else ""
         self.warn(
-            f"{who} had reported {self.unit} {reached:g}, and now trains again {start}. Its earlier values{lost} no "
+            f"{who} had reported {self._at(reached)}, and now trains again {start}. Its earlier values{lost} no "
             f"longer count{why}. {advice}".rstrip(),
             "restart",
         )
@@ -511,7 +511,7 @@ class Port(Attempt):
         path = self._checkpoint if self._resumes and not self._loads else None
         if path is not None and self._session.checkpoints.is_written(path):
             raise NotSupported(
-                f"Trial {self.id} resumes after {self.unit} {self.epoch:g}, but its program has not read "
+                f"Trial {self.id} resumes after {self._at(self.epoch)}, but its program has not read "
                 f"{self._name}.checkpoint, so it would continue with other weights. Load the state before the loop, as "
                 f"you have saved it, such as if {self._name}.checkpoint: net.load_state_dict(torch.load(...)). If it "
                 f"has loaded it by another path, read {self._name}.checkpoint once."
@@ -533,11 +533,11 @@ class Port(Attempt):
             self._pace = None
         if not steps:
             return
-        since = f"from {self.unit} {pace[-2][0]:g} to {epoch:g}"
+        since = f"from {self._at(pace[-2][0])} to {numeral(epoch)}"
         expected = steps[0][1] * steps[-1][0] / steps[0][0]
         if (made := steps[-1][1]) <= 0:
             self.warn(
-                f"Trial {self.id} reported {self.unit} {epoch:g}, but its training made no update {since}, so nothing "
+                f"Trial {self.id} reported {self._at(epoch)}, but its training made no update {since}, so nothing "
                 "was trained in between. Report after the updates.",
                 "updates",
             )
@@ -746,7 +746,7 @@ class Port(Attempt):
                 self._record_within(early)
             self._early = None
         elif not self._made:
-            at = f"{self.unit} {position:g}"
+            at = f"{self._at(position)}"
             self.hint(
                 f"Trial {self.id} saved a state before it reports {at}, so this is the state after {at}. If your "
                 "program saves first and trains then, save after trial.report(value) instead.",
@@ -768,6 +768,9 @@ class Port(Attempt):
         self._early = None
         if self.ended is None:
             self._session.once(self, "is recorded", partial(self._commit, early))
+
+    def _at(self, position: float) -> str:
+        return f"{self.unit} {numeral(position)}"
 
     def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""
@@ -852,7 +855,7 @@ class Port(Attempt):
             full = length_argument(self.unit)
             set_it = f", or set {full}={self.epoch:.0f} in the search" if float(self.epoch).is_integer() else ""
             self.warn(
-                f"Trial {self.id} ended after {self.unit} {self.epoch:g}, as its last fit planned, but the search "
+                f"Trial {self.id} ended after {self._at(self.epoch)}, as its last fit planned, but the search "
                 f"compares final values at {self.unit} {self.horizon}. Give the loop trial.{full}{set_it}.",
                 "horizon",
                 once=True,

@@ -447,8 +447,8 @@ class Trial(Port, KnowsAttributes):
             saved, name = self.history.trial(self.id).checkpoint_epoch, length_argument(self.unit)
             end = self.horizon if getattr(self, name) is None else f"trial.{name}"  # a unit of the user's own
             self.hint(
-                f"Trial {self.id} is the best so far, but its program saved it last after {self.unit} "
-                f"{numeral(saved)}, so study.best.checkpoint is not the model of its value. Save after the last "
+                f"Trial {self.id} is the best so far, but its program saved it last after "
+                f"{self._at(saved)}, so study.best.checkpoint is not the model of its value. Save after the last "
                 f"{self.unit}, too: if trial.report(value).stops or {self.unit} == {end}.",
                 "not kept",
             )
@@ -653,7 +653,7 @@ class Fold(Trial):
         reached = max((float(np.max(c.epochs)) for c in known if c.index == self.index), default=0.0)
         if position is not None and position > reached and not self.epoch:
             raise NotSupported(
-                f"Fold {self.index} of trial {self.id} starts afresh, but this fit starts at {self.unit} {position:g}, "
+                f"Fold {self.index} of trial {self.id} starts afresh, but this fit starts at {self._at(position)}, "
                 "so it would continue the training of another fold. Load fold.checkpoint only, and let each fold save "
                 "to a folder of its own."
             )
@@ -856,7 +856,7 @@ class Fold(Trial):
         """Raise InvalidInput if the log would take the state for one of the fold before, or of the epoch before."""
         trial = self._trial
         if not self.epoch or (self._left is not None and trial._made > trial._made_before):
-            what = f"has trained since {self.unit} {self.epoch:g}" if self.epoch else "has no report"
+            what = f"has trained since {self._at(self.epoch)}" if self.epoch else "has no report"
             raise InvalidInput(
                 f"Fold {self.index} of trial {self.id} {what}, so its state has no {self.unit}. Save after "
                 "fold.report(value)."
@@ -956,7 +956,7 @@ def _check_folds(trial: Trial, count: Any, of: Any) -> None:
         return
     if FOLD not in trial.metrics:
         raise InvalidInput(
-            f"Trial {id} has reported {trial.unit} {numeral(trial.epoch)} itself, so its value is not a mean over "
+            f"Trial {id} has reported {trial._at(trial.epoch)} itself, so its value is not a mean over "
             "folds. Call trial.folds() before any report, and report with fold.report(value)."
         )
     if (known := round(trained(trial.metrics) / trial.epoch)) != count:

@@ -91,7 +91,7 @@ class OwnWeights:
             if others or (retries and marks):
                 if retries or trial._unread:
                     raise NotSupported(
-                        f"The loop of trial {trial.id} begins again after {trial.unit} {trial.epoch:g}, but with new "
+                        f"The loop of trial {trial.id} begins again after {trial._at(trial.epoch)}, but with new "
                         f"weights. Load {trial._name}.checkpoint where your program handles the exception, or call "
                         f"{trial._name}.restart() there to train from the start."
                     )
@@ -172,7 +172,7 @@ class OwnWeights:
         resumed = self._doubted is not None and trial._loads
         if resumed and _KEEPS[session] and this().alone:  # ranks may share weights otherwise
             trial.warn(
-                f"Trial {trial.id} has resumed after {trial.unit} {trial._begins:g}, but its {self._doubted} began "
+                f"Trial {trial.id} has resumed after {trial._at(trial._begins)}, but its {self._doubted} began "
                 "with weights that it did not have there. Load them all, as they were saved, from trial.checkpoint "
                 "into the model that the optimizer is made for.",
                 "weights",
