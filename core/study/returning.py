@@ -46,7 +46,7 @@ class ReportingFunction:
         if value is None:
             raise InvalidInput(
                 "train(trial) returned nothing and reported nothing. Return the value, or call trial.report(value) "
-                "after every epoch."
+                f"after every {trial.unit}."
             )
         if not isinstance(value, Mapping):
             value = number(f"the {trial.goal.metric} that train(trial) returns", value)

@@ -766,16 +766,16 @@ def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
         )
     if goal.bounds == (0.0, 100.0) and (values > 0.0).any() and ((values >= 0.0) & (values <= 1.0)).all():
         replica.warn_once(
-            f"{goal.metric} was within 0 and 1 at every epoch of trial {ended.id}, but the goal's bounds are (0, 100). "
+            f"{goal.metric} was within 0 and 1 in all reports of trial {ended.id}, but the goal's bounds are (0, 100). "
             "If it is a share, use bounds=(0, 1). Otherwise all trials have nearly the same score.",
             about="percent",
         )
     early = one_epoch and horizon is not None and horizon >= 2 and ended.epochs.tolist() == [1.0]
     if early and replica.first_time("one epoch", advice=True):
         _log.warning(
-            "Trial %d ended by itself after 1 epoch of %d. Report after every epoch. End the loop if "
+            "Trial %d ended by itself after 1 %s of %d. Report after every %s. End the loop if "
             "trial.report(value).stops, not if trial.report(value), which is always true. If a training has one value, "
-            "report it with study.tell(trial, value).", ended.id, horizon,
+            "report it with study.tell(trial, value).", ended.id, ended.unit, horizon, ended.unit,
         )  # fmt: skip
 
 

@@ -132,7 +132,7 @@ def stop(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> 
     why = "stopped on its page; Resume there or `haltune resume` lets it continue"
     hold(location.written, location.name, why)
     if training:
-        return "The search stops: each trial ends after its present epoch"
+        return "The search stops: each trial ends at its next report"
     return "The search stops: no process trains now"
 
 
@@ -184,10 +184,10 @@ def note(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> 
 
 ACTIONS: dict[str, Callable[[Location, RecordedStudy, Mapping[str, Any]], str]] = {
     "stop": stop, "resume": resume, "enqueue": enqueue, "extend": extend, "note": note,
-    "end": partial(_ask, "stop", "stopped by you, on the search's page", "ends after its present epoch"),
+    "end": partial(_ask, "stop", "stopped by you, on the search's page", "ends at its next report"),
     "pause": partial(
         _ask, "pause", "paused by you, on the search's page: Continue there resumes it",
-        "pauses after its present epoch, until you choose Continue",
+        "pauses at its next report, until you choose Continue",
     ),
     "continue": partial(_ask, "continue", "resumed by you, on the search's page", "continues"),
 }  # fmt: skip

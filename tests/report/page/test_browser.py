@@ -446,11 +446,11 @@ def test_buttons_stop_the_search_let_it_continue_and_enqueue(watched):
         shows(page, "The budget is trials 60 now")
         page.locator("tr[data-trial=trial-0]:not(.why)").click()
         page.get_by_role("button", name="End this trial").click()
-        shows(page, "Trial 0 ends after its present epoch")
+        shows(page, "Trial 0 ends at its next report")
         page.get_by_role("button", name="Pause this trial").click()
-        shows(page, "Trial 0 pauses after its present epoch")
+        shows(page, "Trial 0 pauses at its next report")
         page.get_by_role("button", name="End this trial").click()
-        shows(page, "Trial 0 ends after its present epoch")
+        shows(page, "Trial 0 ends at its next report")
         assert trial.report(0.6, seconds=1.0).stops
         study.sync()
         assert [dict(config) for config in study.history.queue] == [{"lr": 0.0625}]

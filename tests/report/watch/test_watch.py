@@ -287,12 +287,9 @@ def test_one_run_is_ended_paused_and_let_continue_and_the_budget_raised(served):
         return status, json.loads(text)
 
     trial = study.ask()
-    assert post("pause", trial=1) == (
-        200,
-        {"said": "Trial 1 pauses after its present epoch, until you choose Continue"},
-    )
+    assert post("pause", trial=1) == (200, {"said": "Trial 1 pauses at its next report, until you choose Continue"})
     assert post("continue", trial=1) == (200, {"said": "Trial 1 continues"})
-    assert post("end", trial=1) == (200, {"said": "Trial 1 ends after its present epoch"})
+    assert post("end", trial=1) == (200, {"said": "Trial 1 ends at its next report"})
     assert trial.report(0.5, seconds=1.0).reason == "stopped by you, on the search's page"
     trial.finish()
     assert post("end", trial=1) == (400, {"error": "trial 1 has ended (stopped), so it cannot stop"})
