@@ -2,7 +2,7 @@
 
     begins      before an optimizer's first step: its weights are another trial's, or not those that the trial resumes
     new_model   at a report: its loop trains another model than before, so that the curve starts again
-    reported    at a report: what was refused or doubted is said now
+    reported    at a report: raises a refusal that the program handled, and warns of a doubt
     sign        where the program may save its weights: they are of this trial
 
 A loop of a framework states what it trains; see `Port.starts`. `haltune._utils.updates` reads the optimizers.
