@@ -16,7 +16,7 @@ import inspect
 import re
 import textwrap
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -499,22 +499,30 @@ def _is_tf(source: Any) -> bool:
     return type(source).__module__.startswith("tensorflow.")
 
 
-def _functions_of(source: Any) -> list[Any]:
-    """Return the program's functions from which a tf.data dataset reads: those of from_generator and of map.
+def _upstream(source: Any, cached: bool) -> Iterator[Any]:
+    """Yield a tf.data dataset and those from which it reads; cached: also those before a cache.
 
-    Those before a cache are called in the first pass only, which a resumed fit repeats from its start.
+    These are read in the first pass only. A resumed fit repeats it from its start, if its seeds are the same.
     """
-    found, seen, left = [], set(), [source] if hasattr(source, "_inputs") else []
+    left = [source] if hasattr(source, "_inputs") else []
     while left:
         one = left.pop()
-        if id(one) in seen or type(one).__name__ == "CacheDataset":
+        if cached or type(one).__name__ != "CacheDataset":
+            yield one
+            left += one._inputs()
+
+
+def _functions_of(source: Any) -> list[Any]:
+    """Return the program's functions from which a tf.data dataset reads: those of from_generator and of map."""
+    found, seen, left = [], set(), [source]
+    while left:
+        one = left.pop()
+        if id(one) in seen:
             continue
         seen.add(id(one))
         if hasattr(one, "_inputs"):
-            left += [
-                *one._inputs(),
-                *(f for part in vars(one).values() if (f := getattr(part, "_func", None)) is not None),
-            ]
+            parts = (part for dataset in _upstream(one, cached=False) for part in vars(dataset).values())
+            left += [f for part in parts if (f := getattr(part, "_func", None)) is not None]
         elif isinstance(one, types.FunctionType) and objects.of_library(one.__module__):
             left += [value for value, _ in objects.variables_of(one).values()]
         elif _is_tf(one) and hasattr(one, "_generator"):  # of from_generator
@@ -542,12 +550,8 @@ def _seeds_of(functions: list[Any]) -> list[Any]:
 
 
 def _shuffles_from_a_seed(source: Any) -> bool:
-    left = [source] if _is_tf(source) and hasattr(source, "_inputs") else []
-    while left:
-        one = left.pop()
-        if hasattr(one, "_reshuffle_each_iteration") and one._reshuffle_each_iteration is not False:
-            seeds = getattr(one, "_seed", 0), getattr(one, "_seed2", 0)
-            if any(int(seed) for seed in seeds):
-                return True
-        left += one._inputs()
-    return False
+    return any(
+        getattr(one, "_reshuffle_each_iteration", False) is not False
+        and any(int(getattr(one, seed, 0)) for seed in ("_seed", "_seed2"))
+        for one in _upstream(source, cached=True)
+    )

@@ -71,6 +71,8 @@ _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
 # attempt of a trial -> why a file of its model cannot be loaded again; None: it can
 _ANSWERS: WeakKeyDictionary[Trial, str | None] = WeakKeyDictionary()
 _RIGHT: set[str] = set()  # structures of models whose files can be loaded again
+# graph of a compiled step -> whether it draws by tf.random: a graph of 100 million parameters takes seconds to read
+_DRAWS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 # model of trial.load_model(make_model) -> makes another one
 _MADE: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
 
@@ -626,12 +628,15 @@ def draws_by_tensorflow(model: Any) -> bool:
     Keras has the step in a variable of its train_function. Keras' own layers draw without such a place.
     """
     step = objects.variables_of(getattr(model, "train_function", None)).get("multi_step_on_iterator", (None,))[0]
-    for one in getattr(step, "_list_all_concrete_functions", list)():
-        graph = one.graph.as_graph_def()
-        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-        if any("seed2" in node.attr for node in nodes):
-            return True
-    return False
+    return any(_draws(one.graph) for one in getattr(step, "_list_all_concrete_functions", list)())
+
+
+def _draws(graph: Any) -> bool:
+    if (found := _DRAWS.get(graph)) is None:
+        whole = graph.as_graph_def()
+        nodes = [*whole.node, *(node for function in whole.library.function for node in function.node_def)]
+        found = _DRAWS[graph] = any("seed2" in node.attr for node in nodes)
+    return found
 
 
 def _tensorflow_context() -> Any:

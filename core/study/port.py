@@ -770,7 +770,7 @@ class Port(Attempt):
             self._session.once(self, "is recorded", partial(self._commit, early))
 
     def _at(self, position: float) -> str:
-        return f"{self.unit} {numeral(position)}"
+        return self.history.problem.at(position)
 
     def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""

@@ -34,7 +34,7 @@ from haltune.log.decisions import Action, Finish, Wait
 from haltune.log.events import OVER, Status, to_json
 from haltune.log.history import History
 from haltune.log.policy import Wrapper
-from haltune.log.problem import position_argument
+from haltune.log.problem import Problem, position_argument
 from haltune.log.records import TrialRecord
 from haltune.ranks import Part, error_from_json, joined, restart_advice
 from haltune.store.base import Conflict, Release, Store, Tries, retry
@@ -734,7 +734,7 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
                 attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
     elif status is Status.INTERRUPTED:
-        _log.warning("Trial %d was interrupted. %s", attempt.id, _how_it_resumes(record, attempt))
+        _log.warning("Trial %d was interrupted. %s", attempt.id, _how_it_resumes(replica.problem, record, attempt))
     elif status is None and record.error == _SILENT:
         unit, most = replica.problem.unit, replica.problem.max_epochs
         often = "(value) after every epoch"
@@ -779,10 +779,10 @@ def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
         )  # fmt: skip
 
 
-def _how_it_resumes(record: TrialRecord, attempt: Attempt) -> str:
+def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> str:
     """Return how an interrupted trial continues."""
     if record.checkpoint_epoch:
-        at = f"{record.unit} {numeral(record.checkpoint_epoch)}"
+        at = problem.at(record.checkpoint_epoch)
         return f"The next ask, or the next start of this program, resumes it after {at}, its last checkpoint."
     if not attempt.epoch:
         return "The next ask, or the next start of this program, trains it from scratch."
