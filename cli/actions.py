@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -151,7 +151,7 @@ def enqueue(
         study = follow_study(store, name)
         over = study.outcome.over and not study.history.held
         lifted = f"; the search is over ({study.outcome.reason}). {_MORE}" if over else ""
-        config = dict(map(_setting, values))
+        config = dict(_setting(text, study.problem.space.parameters) for text in values)
         if study.enqueue(store, config, again):
             say(f"enqueued{if_allowed(study.problem)}{lifted}")
         else:
@@ -175,11 +175,13 @@ def note(
         say(f"trial {trial} of {study.name} has {'this' if text.strip() else 'no'} note")
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """Return a parameter's name and value. Raises InvalidInput if it is not written name=value."""
+def _setting(text: str, names: Collection[str]) -> tuple[str, Any]:
+    """Return a parameter's name and value. Raises InvalidInput if it is not one parameter, written name=value."""
     name, found, value = text.partition("=")
     if not found:
         raise InvalidInput(f"Cannot read {text!r}. Write a parameter as name=value.")
+    if any(part.partition("=")[0].strip() in names for part in value.split(",")[1:]):
+        raise InvalidInput(f"Cannot read {text!r}. Write parameters with spaces between them, as in lr=0.01 width=32.")
     try:
         return name, json.loads(value)
     except ValueError:

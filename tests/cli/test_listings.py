@@ -476,6 +476,7 @@ def test_a_configuration_is_enqueued_and_waits_in_the_status(tmp_path):
     assert first.config == {"lr": 0.001, "opt": "sgd"}
     study.tell(first, 0.5)
     assert "name=value" in haltune("enqueue", path, "lr", code=2)
+    assert "with spaces between them" in haltune("enqueue", path, "lr=1e-3,opt=sgd", code=2)
     haltune("enqueue", path, "lr=1", code=2)
     for trial in study:
         trial.report(0.5)
