@@ -70,6 +70,7 @@ class MetricModel:
     """Gaussian process of final values, and the numbers that figures compute from it."""
 
     space: Space
+    metric: str
     final: FinalValues
     seed: int
     trials: int  # that it is fitted to
@@ -84,7 +85,8 @@ class MetricModel:
             return None
         with undisturbed, one_thread, undisturbed.heard:
             final = FinalValues.of(history)
-        return None if final is None else cls(history.problem.space, final, history.seed, len(final.runs))
+        problem = history.problem
+        return None if final is None else cls(problem.space, problem.goal.metric, final, history.seed, len(final.runs))
 
     @property
     def floor(self) -> float | None:

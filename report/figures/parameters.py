@@ -38,7 +38,7 @@ _LINES = [[0.0, FAINT], [0.6, MUTED], [1.0, ACCENT]]  # the worst, most, the bes
 
 
 def importance(study: Source) -> go.Figure:
-    """Draw the importance of each parameter: its share in the differences between configurations.
+    """Draw the importance of each parameter: its share in the differences of the metric between configurations.
 
     Importance is the total effect (Sobol') over the whole space. It is computed from the final values of full
     trainings, predicted by the Gaussian process of the search from all reports. The lines are 80% intervals.
@@ -85,7 +85,7 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
         "data": [bars],
         "layout": layout(
             "Importance",
-            f"{found.names[0]} matters most: {found.mean[0]:.0%} of the differences between configurations.",
+            f"{found.names[0]} matters most: {found.mean[0]:.0%} of the differences in {model.metric}.",
             order=30,
             note="The share of the differences between configurations that involves this parameter (total effects, "
             f"{plural(model.trials, 'trial')}). Lines are 80% intervals.",
