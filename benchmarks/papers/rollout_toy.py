@@ -68,7 +68,8 @@ def following(cost: str, names: Sequence[str], seed: int) -> Iterator[list[list[
     study = Study(PROBLEM, EI(), seed=seed, budget=Budget(cost=BUDGET), verbose=0)
     folds = [Fold(PROBLEM, POLICIES[name]()) for name in names]
     for trained, trial in zip(range(1, 1 + STATES[-1]), study, strict=False):
-        trial.report(f(trial.config), cost=COSTS[cost](trial.config))
+        with trial:
+            trial.report(f(trial.config), cost=COSTS[cost](trial.config))
         if trained in STATES:
             moves = []
             for fold in folds:
