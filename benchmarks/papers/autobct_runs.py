@@ -15,6 +15,7 @@ from haltune.policies.autobct.prior import Prior
 
 Train = Callable[[Mapping[str, Any], int], tuple[float, float]]  # configuration, seed -> score, cost
 Row = Sequence[float]
+LOW = 0.65  # a score at which a search ended too early: the worst of the paper's table 8 is 0.59
 
 
 def search(problem: Problem, policy: AutoBCT, seed: int, train: Train) -> dict[str, Any]:
@@ -77,6 +78,10 @@ def averaged(searches: Sequence[Sequence[Row]]) -> str:
         ("error of the mean", [s / np.sqrt(n) for s in spread.values()]),
     ):
         lines.append(f"{what:22s}" + "".join(f"{number:11.3f}" for number in numbers))
+    low = [h for h in columns["final h"] if h < LOW]
+    lines.append(
+        f"{len(low)} of {n} end with h below {LOW}" + (f", from {min(low):.2f} to {max(low):.2f}" if low else "")
+    )
     return "\n".join(lines)
 
 

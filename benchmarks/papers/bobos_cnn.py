@@ -1,7 +1,7 @@
 """Figure 2 of BO-BOS (Dai et al. 2019) at our scale: a convolutional network, best validation error by run time.
 
     python benchmarks/papers/bobos_cnn.py --data FOLDER [--seeds 3] [--trainings 14] [--methods NAME ...]
-        [--size small|full] [--device cpu] [--keep FILE] [--svg]
+        [--size small|full] [--device cpu] [--ends] [--keep FILE] [--svg]
 
 Three convolutions, each with a pooling, and one hidden layer, as in the paper, on 1,000 digits (another 1,000 validate)
 in place of CIFAR-10 and SVHN. --size small has digits of 14 x 14, a thirty-second of the filters and a sixteenth of
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from bobos_peers import BOCA, CurvePrediction
-from bobos_searches import PAPERS, Experiment, Method, Training, bohb, parser, search
+from bobos_searches import ENDS, PAPERS, Experiment, Method, Training, bohb, parser, search
 
 from haltune import Float, Int, Minimize, Problem, Space
 from haltune.policies import BOBOS, GPUCB, Hyperband, RandomSearch
@@ -130,6 +130,7 @@ def main() -> None:
     made = parser(__doc__, 3, 14, methods(SIZES["small"]), "mnist_10k.npz")
     made.add_argument("--size", choices=[*SIZES], default="small")
     made.add_argument("--device", default="cpu", help="of the networks, such as cuda")
+    made.add_argument("--ends", action="store_true", help=ENDS)
     given = made.parse_args()
     size = SIZES[given.size]
     Experiment(

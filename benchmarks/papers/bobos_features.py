@@ -1,7 +1,7 @@
 """Figure 4 of BO-BOS (Dai et al. 2019): XGBoost's hyperparameters and its features together, an epoch a feature.
 
     python benchmarks/papers/bobos_features.py --data FOLDER [--seeds 3] [--trainings 12] [--methods NAME ...]
-        [--keep FILE] [--svg]
+        [--ends] [--keep FILE] [--svg]
 
 Spambase: 3,065 mails train, 1,536 validate; four hyperparameters in the paper's ranges; forward selection adds a
 feature an epoch, up to N = 50 of 57. It is smaller than the paper's: a model is 10 trees over features in 32 bins. The
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bobos_searches import PAPERS, Experiment, Method, Training, parser, search
+from bobos_searches import ENDS, PAPERS, Experiment, Method, Training, parser, search
 
 from haltune import Float, Int, Minimize, Problem, Space
 from haltune.policies import BOBOS, GPUCB, Hyperband, RandomSearch
@@ -107,4 +107,6 @@ EXPERIMENT = Experiment(
 )  # fmt: skip
 
 if __name__ == "__main__":
-    EXPERIMENT.run(parser(__doc__, 3, 12, METHODS, "spambase.csv").parse_args())
+    made = parser(__doc__, 3, 12, METHODS, "spambase.csv")
+    made.add_argument("--ends", action="store_true", help=ENDS)
+    EXPERIMENT.run(made.parse_args())

@@ -35,11 +35,12 @@ from command_line import command_line
 from kept import Kept
 from numpy.typing import NDArray
 from paired import differences
+from scipy.stats import spearmanr
 
 sys.path.append(str(Path(__file__).parents[1] / "search"))
 from recorded import Meter, Task, load_kinds, search
 
-from haltune import Maximize, Problem
+from haltune import Maximize, Problem, Study
 from haltune.policies import BOBOS, GPUCB, Hyperband, OptimalStopping, RandomSearch
 
 Array = NDArray[np.float64]
@@ -100,12 +101,13 @@ def tasks(folder: Path | None, names: list[str]) -> dict[str, list[Task]]:
 
 
 def regrets(name: str, task: Task, seed: int, marks: list[int]) -> dict[str, Any]:
-    """Of one search, after each mark; and the seconds of CPU that it took."""
+    """Of one search, after each mark; the seconds of CPU that it took, and the epochs of haltune's trials."""
     length = task.scores.shape[1]
     meter, began = Meter(replace(task, seconds=None), max(marks) * length), time.process_time()
-    METHODS[name](meter, 100 * seed + task.number)
+    study = METHODS[name](meter, 100 * seed + task.number)
     values = np.minimum(meter.after([mark * length for mark in marks]), 1.0)
-    return {"regret": values.tolist(), "seconds": time.process_time() - began}
+    trained = [int(trial.epoch) for trial in study.trials] if isinstance(study, Study) else []
+    return {"regret": values.tolist(), "seconds": time.process_time() - began, "trained": trained}
 
 
 def main() -> None:
@@ -119,6 +121,10 @@ def main() -> None:
     marks, kept = sorted({m for m in MARKS if m < args.trainings} | {args.trainings}), Kept(args.keep)
     suites = tasks(args.data, args.table)
     for table, every in suites.items():
+        for task in every:
+            last, length = task.scores[:, -1], task.scores.shape[1]
+            early = (f"{spearmanr(task.scores[:, n - 1], last)[0]:.2f} after {n}" for n in (1, 3, 9))
+            print(f"{task.name}: rank correlation with the final value {', '.join(early)} of {length} epochs")
         print(
             f"\n{table}: regret after full trainings, {args.seeds} seeds{'':8s}" + "".join(f"{m:>16d}" for m in marks)
         )
@@ -137,7 +143,9 @@ def main() -> None:
             error = found[name].std(axis=0, ddof=1) / np.sqrt(len(runs))
             cells = [f"{m:.4f}±{e:.4f}" for m, e in zip(found[name].mean(axis=0), error, strict=True)]
             seconds = np.mean([run["seconds"] for run in runs])
-            print(f"{name:44s}" + "".join(f"{cell:>16s}" for cell in cells) + f"   {seconds:.1f} s", flush=True)
+            trained = [epochs for run in runs for epochs in run["trained"]]
+            told = f", {len(trained)} trials of {np.median(trained):.0f} epochs (median)" if trained else ""
+            print(f"{name:44s}" + "".join(f"{cell:>16s}" for cell in cells) + f"   {seconds:.1f} s{told}", flush=True)
         differences(found, PAPER, [f"{m}" for m in marks])
 
 

@@ -30,6 +30,7 @@ Config = dict[str, Any]
 Training = Callable[[Config], Iterator[Any]]  # what each epoch gives, from the first on
 Method = Callable[[int, int, "Trainings"], "Run"]  # seed, epochs of the search
 PAPERS = "BO-BOS, the paper's"  # the method whose differences from the others are printed
+ENDS = "train stopped trials to their end; print how many stops were wrong, and by which tables"  # --ends
 SHARES = (0.4, 0.55, 0.7, 0.85, 1)  # of what is spent, that the tables show
 
 
@@ -75,6 +76,9 @@ class Run:
     trials: int = 0
     full: int = 0  # of these trained for all epochs
     deciding: float = 0.0  # seconds
+    ended: list[list[Any]] = field(default_factory=list)  # of each trial: configuration, epochs, last error
+    tables: list[int] = field(default_factory=list)  # of BO-BOS: the epoch at which each decision's table was solved
+    stops: list[list[float]] = field(default_factory=list)  # trial, table, and with --ends the error after all epochs
 
     def add(self, seconds: float, error: float) -> None:
         """Another epoch."""
@@ -112,9 +116,15 @@ def search(problem: Problem, policy: Policy[Any], seed: int, epochs: int, traini
         with trial:
             for epoch in trial.epochs():
                 error, seconds = paid.train(trial.config, epoch)
-                if trial.report(error, seconds=seconds).resumable:
+                verdict = trial.report(error, seconds=seconds)
+                if verdict.resumable:
                     trial.checkpointed(f"curve-{trial.id}")  # a curve has its trained epochs
+                if table := verdict.evidence.get("solved_at"):
+                    paid.run.tables.append(table)
+                    if verdict.stops:
+                        paid.run.stops.append([trial.id, table])
     paid.run.trials, paid.run.full = len(study.trials), sum(t.epoch == problem.max_epochs for t in study.trials)
+    paid.run.ended = [[dict(t.config), int(t.epoch), float(t.values[-1])] for t in study.trials if len(t.values)]
     return paid.run
 
 
@@ -214,6 +224,24 @@ def print_errors(runs: Mapping[str, list[Run]], base: str) -> None:
         print(f"{name:26s}{counts[0]:8.1f}{counts[1]:9.1f}{counts[2]:8.1f}{counts[3]:10.1f}")
 
 
+def print_ends(runs: Mapping[str, list[Run]]) -> None:
+    """Stops, those of trials that would have ended below the least last error before them, and the tables behind."""
+    for name, of in runs.items():
+        decided = [table for run in of for table in run.tables]
+        stops = [(run.ended[: int(trial) + 1], table, end) for run in of for trial, table, end in run.stops]
+        if not stops:
+            continue
+        after, first = np.median([ended[-1][1] for ended, *_ in stops]), min(decided)
+        wrong = sum(end < min(last for *_, last in ended[:-1]) for ended, _, end in stops)
+        decisions, later = (sum(table > first for table in every) for every in (decided, [stop[1] for stop in stops]))
+        trials, initial = sum(run.trials for run in of), ", ".join(f"{last:.1%}" for *_, last in of[0].ended[:6])
+        print(f"\n{name}: {len(stops)} of {trials} trials stopped, half of them by epoch {after:g}; {wrong} wrongly")
+        print(
+            f"table later than epoch {first}'s: {decisions} of {len(decided)} decisions, {later} of {len(stops)} stops"
+        )
+        print(f"the first trials end at {initial}")
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A figure of best-found errors over seeds, of methods that share what is trained on a file of the data folder."""
@@ -237,11 +265,16 @@ class Experiment:
         epochs = self.horizon * given.trainings
 
         def found(name: str, seed: int, trainings: Trainings) -> dict[str, Any]:
-            return asdict(self.methods[name](seed, epochs, trainings))
+            run = self.methods[name](seed, epochs, trainings)
+            for stop in run.stops if given.ends else ():
+                stop.append(trainings.at(run.ended[int(stop[0])][0], self.horizon)[0])
+            return asdict(run)
 
         every = over_seeds(given, trained, found)
         runs = {name: [Run(**one) for one in of] for name, of in every.items()}
         print_errors(runs, PAPERS if PAPERS in runs else next(iter(runs)))
+        if given.ends:
+            print_ends(runs)
         if given.svg:
             draw_errors(runs, self.name, self.told, f"{self.title}, {counted(given.seeds)}", self.y)
 

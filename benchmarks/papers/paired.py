@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 def differences(found: Mapping[str, NDArray[np.float64]], base: str, heads: Sequence[str]) -> None:
     """Print (searches, marks) values of `base` minus those of each other method, with errors and their number."""
-    if base not in found:
+    if base not in found or len(found) < 2:
         return
     print(f"\n{base + ' minus':34s}" + "".join(f"{head:>26s}" for head in heads))
     for name, values in found.items():

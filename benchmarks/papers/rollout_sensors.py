@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from within_budget import POLICIES, Array, Axes, Task, compare, draw, parser, progress
+from within_budget import POLICIES, Array, Axes, Found, Task, compare, draw, parser, progress
 
 from haltune import Budget, Float, Minimize, Problem, Space, Study, Trial
 
@@ -129,8 +129,8 @@ def problem_of(sensors: int) -> Problem:
     return Problem(Space({name: Float(0.0, 1.0) for name in names}), Minimize("error"), max_epochs=1)
 
 
-def search(task: Task, sensors: int) -> Array:
-    """The least error after each share of the budget, as a share of a typical one."""
+def search(task: Task, sensors: int) -> Found:
+    """The least error after each share of the budget, as a share of a typical one, and the costs."""
     _, policy, seed = task
     network = Network.of(seed, sensors)
     before: dict[str, Any] | None = None
@@ -145,7 +145,8 @@ def search(task: Task, sensors: int) -> Array:
 
     policies = POLICIES[policy](cost=moved)
     study = Study(problem_of(sensors), policies, seed=seed, budget=Budget(cost=BUDGET), verbose=0)
-    return progress(study, train, BUDGET) / network.typical(seed)
+    curve, costs = progress(study, train, BUDGET)
+    return curve / network.typical(seed), costs
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

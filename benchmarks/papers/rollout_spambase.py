@@ -32,7 +32,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from command_line import data_file
 from spambase_learners import LEARNERS, SENSITIVITY, Learner, Mails
-from within_budget import POLICIES, Array, Axes, Task, compare, draw, parser, progress
+from within_budget import POLICIES, Array, Axes, Found, Task, compare, draw, parser, progress
 
 from haltune import Budget, Minimize, Problem, Study, Trial
 from haltune.ranks import alone
@@ -67,8 +67,9 @@ class Table:
         return (
             f"{len(self.errors)} configurations, errors {low:.4f} to {high:.4f}, median {np.median(self.errors):.4f}, "
             f"{shortest:.3g} to {longest:.3g} ms, a factor of {longest / shortest:.0f}, of the middle 90% "
-            f"{most / few:.1f}, median {1e3 * median:.3g}; the best costs {own / median:.2f} median "
-            f"trainings, more than {(self.seconds < own).mean():.0%} of all: {[*self.learner.configs()][best]}"
+            f"{most / few:.1f}, median {1e3 * median:.3g}, {1e3 * median / longest:.2f} of the longest; "
+            f"the best costs {own / median:.2f} median trainings, more than {(self.seconds < own).mean():.0%} of all: "
+            f"{[*self.learner.configs()][best]}"
         )
 
 
@@ -107,8 +108,8 @@ def table(name: str, file: Path) -> Table:
     return Table(ALL[name], kept[f"{name}: errors"], kept[f"{name}: seconds"])
 
 
-def search(task: Task, file: Path) -> Array:
-    """The least validation error after each share of the budget."""
+def search(task: Task, file: Path) -> Found:
+    """The least validation error after each share of the budget, and the costs."""
     name, policy, seed = task
     grid, clock = table(name, file), Clock()
     rows = {grid.learner.key(config): row for row, config in enumerate(grid.learner.configs())}

@@ -42,7 +42,7 @@ from haltune.policies.truvar.choice import MemberSet
 from haltune.ranks import alone
 
 SIDE, NOISE = 50, 1e-6
-MARKS = (20, 40, 60, 80, 100)
+MARKS = (20, 30, 40, 60, 80, 100)
 SMALLEST = 1e-4  # smallest regret that the figure shows
 KERNEL = Kernel("se", 1.0, np.array([0.1, 0.1]))
 SPACE = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
@@ -188,7 +188,8 @@ def regrets_of(name: str, seeds: Sequence[int], evaluations: int, kept: Kept) ->
     row("median", np.median(found, axis=0), median_error(found), marks, "")
     cut = trimmed(found)
     error = cut.std(axis=0, ddof=1) / math.sqrt(len(cut)) if len(cut) > 1 else np.full(evaluations, np.nan)
-    told = f"   the maximiser is lost in {sum(lost)} of {len(lost)}, {spent:.1f} s a function"
+    told = f"   the maximiser is found in {int((found[:, -1] == 0).sum())} and lost in {sum(lost)} of {len(lost)}, "
+    told += f"{spent:.1f} s a function"
     row("mean without the outer 5%", cut.mean(axis=0), error, marks, told)
     return found
 

@@ -6,7 +6,7 @@ al. (2021) curves are means over seeds on a grid of what was spent; the bands he
 
 import argparse
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pool
@@ -24,6 +24,9 @@ from haltune.policies import EI, Rollout
 
 Array = NDArray[np.float64]
 Task = tuple[str, str, int]  # problem, policy, seed
+Found = tuple[
+    Array, list[float]
+]  # the best value after each of SHARES; the evaluations' costs, as shares of the budget
 Panels = Mapping[str, Mapping[str, Array]]  # problem -> policy -> (seeds, shares)
 SHARES = np.linspace(0.0, 1.0, 151)
 PLACES = [int(np.searchsorted(SHARES, mark - 1e-9)) for mark in (1 / 3, 2 / 3, 1.0)]
@@ -38,21 +41,22 @@ POLICIES: dict[str, Callable[..., Any]] = {  # of the costs in advance, where th
 }
 
 
-def progress(study: Study, train: Callable[[Trial], tuple[float, float]], limit: float) -> Array:
-    """(shares,) the least value after each share of `limit`, NaN before there is one.
+def progress(study: Study, train: Callable[[Trial], tuple[float, float]], limit: float) -> Found:
+    """(shares,) the least value after each share of `limit`, NaN before there is one, and the costs of the evaluations.
 
     train reports to the trial, and answers its value and its cost.
     """
     logging.disable(logging.WARNING)  # the evaluation that the budget cuts off
-    spent, best, curve = 0.0, np.inf, np.full(len(SHARES), np.nan)
+    spent, best, curve, costs = 0.0, np.inf, np.full(len(SHARES), np.nan), []
     for trial in study:
         value, cost = train(trial)
         spent += cost
         if spent > limit * (1 + 1e-9):
             break
         best = min(best, value)
+        costs.append(cost / limit)
         curve[np.searchsorted(SHARES, spent / limit - 1e-9) :] = best
-    return curve
+    return curve, costs
 
 
 def parser(description: str, seeds: int, problems: Iterable[str]) -> argparse.ArgumentParser:
@@ -64,21 +68,26 @@ def parser(description: str, seeds: int, problems: Iterable[str]) -> argparse.Ar
     return found
 
 
-def compare(search: Callable[[Task], Array], args: argparse.Namespace) -> Panels:
+def compare(search: Callable[[Task], Found], args: argparse.Namespace) -> Panels:
     """Searches of every problem, policy and seed; a row of each policy is printed when its seeds are done."""
     kept = Kept(args.keep, asked(args))
     panels: dict[str, dict[str, Array]] = {}
     with Pool(args.processes) as pool:
         for problem in args.problem:
-            print(f"{problem}: mean best after a third, two thirds and all of the budget", flush=True)
+            print(
+                f"{problem}: mean best after a third, two thirds and all of the budget; evaluations in the first third "
+                "x their median cost in shares of the budget",
+                flush=True,
+            )
             panels[problem] = {}
             for policy in args.policy:
                 tasks = [(problem, policy, seed) for seed in range(args.seeds)]
                 missing = [task for task in tasks if task not in kept]
-                for task, curve in zip(missing, pool.imap(search, missing), strict=True):
-                    kept.add(task, [None if np.isnan(v) else v for v in curve])
-                curves = panels[problem][policy] = np.array([kept[task] for task in tasks], dtype=float)
-                print(f"  {policy:34s} {args.seeds:3d}  {row(curves)}", flush=True)
+                for task, (curve, costs) in zip(missing, pool.imap(search, missing), strict=True):
+                    kept.add(task, [[None if np.isnan(v) else v for v in curve], costs])
+                curves = panels[problem][policy] = np.array([kept[task][0] for task in tasks], dtype=float)
+                first = early([kept[task][1] for task in tasks])
+                print(f"  {policy:34s} {args.seeds:3d}  {row(curves)}   {first}", flush=True)
             at = {policy: curves[:, PLACES] for policy, curves in panels[problem].items()}
             for policy in at:
                 if policy.startswith("rollout"):
@@ -91,6 +100,12 @@ def row(curves: Array) -> str:
     at = curves[:, PLACES]
     errors = at.std(axis=0, ddof=1) / np.sqrt(len(at)) if len(at) > 1 else np.full(len(PLACES), np.nan)
     return "  ".join(f"{mean:8.4f}±{error:.4f}" for mean, error in zip(at.mean(axis=0), errors, strict=True))
+
+
+def early(costs: Sequence[Sequence[float]]) -> str:
+    """Means over searches: the number of evaluations that end within the first third, and their median cost."""
+    within = [np.array(paid)[np.cumsum(paid) <= 1 / 3] for paid in costs]
+    return f"{np.mean([*map(len, within)]):.1f} x {np.mean([np.median(paid) for paid in within if len(paid)]):.2%}"
 
 
 @dataclass(frozen=True)
