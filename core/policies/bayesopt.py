@@ -312,7 +312,7 @@ class Squash:
         spread = best - float(np.median(results))
         if not spread > 1e-12 * abs(best):  # half of the values equal the best
             spread = float(best - results.mean())
-        return cls(best, spread if spread > 1e-12 * abs(best) else max(abs(best), 1e-6), sign)
+        return cls(best, spread if spread > 1e-12 * abs(best) else abs(best) or 1e-6, sign)
 
     def squashed(self, results: Array) -> Array:
         """Return y (n,); a value that is not finite (the trial failed) counts as the worst finite one."""
