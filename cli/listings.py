@@ -27,7 +27,7 @@ from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, trained_again
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
-from haltune.study.messages import lead_of
+from haltune.study.messages import BEYOND, lead_of
 from haltune.study.view import RecordedStudy, read_study
 from haltune.trackers.tensorboard import write_runs
 
@@ -68,8 +68,8 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
 
 
 def best_data(b: Best) -> dict[str, Any]:
-    return {"trial": b.trial, "value": _json_number(b.value), "epoch": b.epoch, "checkpoint": b.checkpoint,
-            "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch,
+    return {"trial": b.trial, "metric": b.metric, "value": _json_number(b.value), "epoch": b.epoch,
+            "checkpoint": b.checkpoint, "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch,
             **folds_data(b.folds)}  # fmt: skip
 
 
@@ -284,7 +284,8 @@ def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
 def _say_best(history: History, leads: Best) -> None:
     problem = history.problem
     value = f"{short(leads.value, 6)}{plus_minus(leads.folds)}"
-    text = f"{problem.goal.metric} = {value} at {problem.at(leads.epoch)} of trial {leads.trial}"
+    text = f"{leads.metric} = {value} at {problem.at(leads.epoch)} of trial {leads.trial}"
+    text += BEYOND * history.beyond(leads.trial)
     if not history.complete(leads.trial):
         reached = f"{problem.unit} {problem.reached(history.trial(leads.trial).epoch)}"
         text += f" so far: no trial is complete yet; this one is at {reached}"

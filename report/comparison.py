@@ -70,7 +70,7 @@ def comparison(studies: Sequence[StudyView]) -> str:
     ranked.sort(key=lambda s: -goal.sign * (s.facts.best.value if s.facts.best else 0.0))
     head = "no value yet"
     if ranked and (best := ranked[0].facts.best):
-        aim = f"{'highest' if goal.sign > 0 else 'lowest'} {escaped(goal.metric)}, of {escaped(ranked[0].label)}"
+        aim = f"{'highest' if goal.sign > 0 else 'lowest'} {escaped(best.metric)}, of {escaped(ranked[0].label)}"
         head = f"<b>{short(best.value)}</b> <small>{aim}</small>"
     differ = _differences(found)
     leads = ranked[0] if ranked else None
@@ -82,7 +82,7 @@ def comparison(studies: Sequence[StudyView]) -> str:
         f"{_table('Best configurations', _configurations(found), leads)}</section>"
     )
     figures = {"figure/progress": _progress(found), "figure/edf": _values(found)}
-    return document(f"Comparison: {goal.metric}", main, {k: spec for k, spec in figures.items() if spec["data"]})
+    return document(f"Comparison: {goal.final}", main, {k: spec for k, spec in figures.items() if spec["data"]})
 
 
 def _read(studies: Sequence[StudyView]) -> list[_Study]:
@@ -105,7 +105,7 @@ def _read(studies: Sequence[StudyView]) -> list[_Study]:
     for s in found:
         if s.facts.problem.further:
             raise InvalidInput(f"Study {s.label!r} has several goals. Only studies with one goal can be compared.")
-    goals = {s.label: (s.facts.problem.goal.metric, s.facts.problem.goal.sign) for s in found}
+    goals = {s.label: (s.facts.problem.goal.final, s.facts.problem.goal.sign) for s in found}
     if len(set(goals.values())) > 1:
         listing = "; ".join(
             f"{label}: {'highest' if sign > 0 else 'lowest'} {name}" for label, (name, sign) in goals.items()
@@ -139,7 +139,7 @@ def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
     for s in found:
         facts, best = s.facts, s.facts.best
         cells = [
-            (facts.problem.goal.metric, short(best.value) if best else "no value yet"),
+            (best.metric if best else facts.problem.goal.final, short(best.value) if best else "no value yet"),
             ("trial", str(best.trial) if best else ""),
             ("trials", f"{facts.trials:,}: {facts.states}" if facts.trials else "0"),
             ("trained", facts.problem.amount(facts.trained)),
@@ -200,7 +200,7 @@ def _progress(found: list[_Study]) -> Spec:
             "type": "scatter", "mode": "lines", "name": plotly_text(s.label), "x": xs[0][-1], "uid": s.id,
             "reach": {"y": first_view([b.value for b in steps], goal.sign)},
             "y": [b.value for b in [*steps, steps[-1]]], "line": {**s.line, "shape": "hv"},
-            "meta": [plotly_text(goal.metric), plotly_text(s.label)], "customdata": [*hover, *hover[-1:]],
+            "meta": [plotly_text(goal.final), plotly_text(s.label)], "customdata": [*hover, *hover[-1:]],
             "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata}<extra></extra>",
         })  # fmt: skip
     buttons = [
@@ -211,11 +211,11 @@ def _progress(found: list[_Study]) -> Spec:
     return {
         "data": lines,
         "layout": layout(
-            "Best so far", f"The best {goal.metric} of {len(lines)} studies against {views[0][1]}.",
+            "Best so far", f"The best {goal.final} of {len(lines)} studies against {views[0][1]}.",
             note="Each line is the best value of a study at that time. As soon as a trial is complete, only complete "
             "trials count.",
             order=10, wide=True, logs=bool(values) and min(values) > 0, xaxis=axis(views[0][1], rangemode="tozero"),
-            yaxis=axis(f"{plotly_text(goal.metric)} ({'larger' if goal.sign > 0 else 'smaller'} is better)",
+            yaxis=axis(f"{plotly_text(goal.final)} ({'larger' if goal.sign > 0 else 'smaller'} is better)",
                        range=first_view(values, goal.sign)),
             updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons}],
         ),

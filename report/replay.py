@@ -219,16 +219,19 @@ def replay(study: StudyView | str | os.PathLike[str], *policies: Policy[Any] | M
         )
     log = Replayed(problem, events)
     rules = [_rule(name, log, Replayed(problem, events, policy)) for name, policy in named.items()]
-    return Replay(problem.goal.metric, problem, _rule(LOG, log, log), tuple(rules))
+    return Replay(problem.goal.final, problem, _rule(LOG, log, log), tuple(rules))
 
 
 def _rule(name: str, log: Replayed, ruled: Replayed) -> RuleOutcome:
     goal, best, top = log.history.problem.goal, ruled.history.best(), log.history.best()
     runs = tuple(_run(t, log, ruled) for t in log.history.trials)
     recorded, trained = (math.fsum(getattr(r, name) for r in runs) for name in ("recorded", "trained"))
+    regret = math.nan
+    if top and best and top.metric == best.metric:  # with rank_by=, one of them may have no complete trial
+        regret = goal.sign * (top.value - best.value) + 0.0  # no -0
     return RuleOutcome(
         name, runs, best,
-        regret=goal.sign * (top.value - best.value) + 0.0 if top and best else math.nan,  # + 0.0: no -0
+        regret=regret,
         stopped=sum(r.ended is not None for r in runs), recorded=recorded, trained=trained, saved=recorded - trained,
         winners=sum(r.wins is True for r in runs), wrong=sum(r.wrong is True for r in runs),
         unknown=sum(r.wins is None for r in runs),

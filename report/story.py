@@ -126,8 +126,12 @@ class Story:
             self._top.weigh(self._runs[event.trial])
         if (top := self._top.among(self._runs)) is None:
             return
-        run, at = self._runs[top].counted, event.at - self.begun
-        value = self.problem.goal.sign * run.counts
+        run, at, goal = self._runs[top].counted, event.at - self.begun, self.problem.goal
+        value = goal.sign * run.counts
+        if goal.rank_by is not None:
+            if (best := run.best(str, run)).metric != goal.final:
+                return
+            value = best.value
         if not self.steps or (self.steps[-1].trial, self.steps[-1].value) != (run.id, value):
             self.steps.append(NewBest(run.id, value, epochs=self.epochs, seconds=at, cost=self.cost))
 

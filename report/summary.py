@@ -8,7 +8,7 @@ from haltune.display import duration, numeral, plural, settings, short, visible
 from haltune.log.folds import plus_minus
 from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
-from haltune.study.messages import lead_of, shared_fault
+from haltune.study.messages import BEYOND, lead_of, shared_fault
 
 from .digest import Digest, KeptCheckpoints, Source, digest
 
@@ -73,7 +73,8 @@ def _found(facts: Digest) -> list[str]:
     if b is None:
         return [f"no trial has reported a finite {facts.problem.goal.metric} yet"]
     value = f"{short(b.value)}{plus_minus(b.folds)}"
-    best = f"best {facts.problem.goal.metric} {value} (trial {b.trial}, {facts.problem.at(b.epoch)})"
+    beyond = BEYOND * facts.history.beyond(b.trial)
+    best = f"best {b.metric} {value} (trial {b.trial}, {facts.problem.at(b.epoch)}{beyond})"
     return [best, f"  {settings(b.config, 4)}"]
 
 

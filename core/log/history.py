@@ -236,6 +236,10 @@ class History:
         """Return whether the attempt with which a trial counts is complete."""
         return self._trials[id].counted.complete
 
+    def beyond(self, id: int) -> bool:
+        """Return whether a trial violates constraints on metrics, by the attempt with which it counts."""
+        return self._trials[id].counted.violation > 0.0
+
     def target(self, id: int) -> float:
         """Return sign * the value with which a trial counts, for models; NaN if it has none."""
         return float(measured(self._trials[id].counted.vector[0]))
@@ -244,6 +248,10 @@ class History:
         """Return the path of the state that was kept from the attempt with which a trial counts."""
         kept = self._trials[id].counted.kept
         return kept and self.locate(kept)
+
+    def value_of(self, best: Best) -> float:
+        """Return the goal's value of a best trial; that of `best` may be of the metric of rank_by=."""
+        return self.problem.goal.sign * self._trials[best.trial].counted.counts
 
     def on_front(self, id: int) -> OnFront:
         return OnFront(**vars(self.as_best(id)), values=self.trial(id).results(self.problem))

@@ -67,6 +67,11 @@ class _MetricGoal(KnowsArguments):
         given = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[1:] if getattr(self, f.name) != f.default]
         return f"{type(self).__name__}({', '.join([repr(self.metric), *given])})"
 
+    @property
+    def final(self) -> str:
+        """The metric that ranks full trainings: that of rank_by=, or else its own."""
+        return self.rank_by or self.metric
+
     def better(self, value: float, than: float) -> bool:
         """Return whether `value` ranks above `than`; a value that is not finite ranks last."""
         if not math.isfinite(value):

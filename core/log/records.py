@@ -470,7 +470,7 @@ class Gains:
     """Trials that ended or paused since the last gain; see Budget."""
 
     def __init__(self) -> None:
-        self._group: tuple[float, ...] = ()  # standing of the best trial, without its value
+        self._group: list[float] = []  # standing of the best trial, without its value
         self._front: list[list[float]] = []  # sign * results of the best trial, or of the Pareto front
         self._complete = False  # True after the first complete trial
         self._idle: set[int] = set()
@@ -490,8 +490,9 @@ class Gains:
 
     def _gain(self, t: TrialBuilder) -> bool:
         """Return whether a trial becomes the best, or joins the Pareto front."""
-        group, vector = t.standing()[:-1], t.vector
-        if any(map(math.isnan, vector)) or group < self._group:
+        *group, value = t.standing()
+        vector = t.vector if t.problem.further else [value]
+        if t.counts == -math.inf or any(map(math.isnan, vector)) or group < self._group:
             return False
         if group != self._group:
             self._group, self._front = group, []

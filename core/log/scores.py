@@ -146,7 +146,7 @@ def _gaps(best: float, column: Array) -> Array:
 
 def _within(best: float, gap: float, sign: float) -> Scale:
     if not gap > 1e-9 * abs(best):  # a constant metric: any width works
-        gap = max(0.1 * abs(best), 1e-6)
+        gap = 0.1 * abs(best) or 1e-6
     return Scale(float(best - gap), float(best + _HEADROOM * gap), sign)
 
 

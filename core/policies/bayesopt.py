@@ -222,10 +222,10 @@ def chosen_to(history: History, mean: float, deviation: float, seen: str = "") -
         predicted = f"{goal.metric} may be any value from {low:g} to {high:g}{source}"
     if best is None:
         return f"chosen to explore: {predicted}"
-    complete = history.complete(best.trial)
-    purpose = "exploit" if complete and goal.better(mean, than=best.value) else "explore"
+    complete, reached = history.complete(best.trial), history.value_of(best)
+    purpose = "exploit" if complete and goal.better(mean, than=reached) else "explore"
     where = "" if complete else f" at {history.problem.at(best.epoch)}"
-    return f"chosen to {purpose}: {predicted}; the best so far is {short(best.value)}{where}"
+    return f"chosen to {purpose}: {predicted}; the best so far is {short(reached)}{where}"
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ class Squash:
         spread = best - float(np.median(results))
         if not spread > 1e-12 * abs(best):  # half of the values equal the best
             spread = float(best - results.mean())
-        return cls(best, spread if spread > 1e-12 * abs(best) else max(abs(best), 1e-6), sign)
+        return cls(best, spread if spread > 1e-12 * abs(best) else abs(best) or 1e-6, sign)
 
     def squashed(self, results: Array) -> Array:
         """Return y (n,); a value that is not finite (the trial failed) counts as the worst finite one."""
@@ -548,12 +548,13 @@ def recommend(history: History) -> Best | None:
     groups = history.ranked()
     if not groups:
         return None
-    every = sorted(groups[0])
-    values = plausible([history.target(i) for i in every], reach=1e3)
+    every = [history.as_best(i) for i in sorted(groups[0])]
+    sign, metric = history.problem.goal.sign, history.as_best(groups[0][0]).metric
+    values = plausible(measured([sign * b.value if b.metric == metric else np.nan for b in every]), reach=1e3)
     known = np.isfinite(values)
     if not known.any():
         return history.best()
-    ids, y = [i for i, kept in zip(every, known, strict=True) if kept], values[known]
+    ids, y = [b.trial for b, kept in zip(every, known, strict=True) if kept], values[known]
     x = history.points[ids]
     means = fit(x, y, rng=history.rng("fit", 0)).mean(x) if x.shape[1] else y
     return history.as_best(ids[int(np.argmax(means))])

@@ -486,8 +486,8 @@ def outlook(history: History, predicts: bool | None) -> Outlook:
     workers = spent.worker_time / spent.time if spent.time else 1.0
     reported = (spent.training + spent.validation) / max(workers, 1.0)  # more, if results are reported afterwards
     more = spent.cost or max(spent.time, reported)
-    top = goal.sign * best.value
-    if top >= goal.sign * _bound(goal, goal.sign * known):
+    top = goal.sign * history.value_of(best)
+    if best.metric == goal.metric and top >= goal.sign * _bound(goal, goal.sign * known):
         return Outlook(best, goal.metric, 0.0, more, bool(spent.cost))
     if len(np.unique(known)) < _DISTINCT * len(known):
         raise InvalidInput(

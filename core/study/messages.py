@@ -41,6 +41,7 @@ _BETWEEN_LINES = 10.0  # seconds between two lines on the state of the search
 _BETWEEN_TITLES = 1.0  # seconds between two titles of the terminal's window
 _BAR = 20  # characters
 _CONFIG, _WHY = 120, 160  # characters of a configuration, and of a reason, on a terminal
+WITHIN, BEYOND = " within the limits", ", beyond the limits"  # of the constraints on metrics
 _RATE = re.compile(r"(^|_)(lr|eta)($|_)|learning_?rate|step_?size", re.IGNORECASE)  # names of learning rates
 _STYLES = {"stopped": "dim", "paused": "dim", "nothing": "red"}  # outcome -> style of its line
 _DOES = {Action.CONTINUE: "continues", Action.PAUSE: "pauses", Action.STOP: "stops", Action.UNJUDGED: "not judged"}
@@ -65,12 +66,11 @@ def lead_of(history: History) -> str | None:
         if (best := history.best()) is None:
             return None
         complete, goal = history.complete(best.trial), problem.goal
+        value, beyond = short(best.value) + plus_minus(best.folds), history.beyond(best.trial)
         if not complete and _seen_better(history, best.value):
             where = problem.at(best.epoch)
-            return f"trial {best.trial} leads at {where}: {best.metric} {short(best.value)}{plus_minus(best.folds)}"
-        worse = complete and best.metric == goal.metric and _seen_better(history, best.value, besides=best.trial)
-        value = short(best.value) + plus_minus(best.folds)
-        return f"best {best.metric} {value} (trial {best.trial}{', complete' if worse else ''})"
+            return f"trial {best.trial} leads at {where}: {best.metric} {value}{BEYOND * beyond}"
+        return f"best {best.metric} {value} (trial {best.trial}{_though(history, best)})"
     front = [history.on_front(id).values for id in history.front()]
     spans: list[str] = []
     for goal in problem.goals if front else ():
@@ -79,7 +79,8 @@ def lead_of(history: History) -> str | None:
             values.reverse()
         first, last = short(values[0]), short(values[-1])
         spans.append(f"{goal.metric} {first}" + (f" to {last}" if last != first else ""))
-    return f"front of {plural(len(front), 'trial')}: {', '.join(spans)}" if front else None
+    which = f"front of {plural(len(front), 'trial')}{BEYOND * any(map(history.beyond, history.front()))}"
+    return f"{which}: {', '.join(spans)}" if front else None
 
 
 def shared_fault(history: History) -> str | None:
@@ -240,18 +241,32 @@ def _rank(history: History, t: TrialRecord, best: Best) -> str:
     if best.trial != t.id:
         if not complete and _seen_better(history, best.value):
             return f"trial {best.trial} leads at {history.problem.at(best.epoch)} with {metric}{short(best.value)}"
-        worse = complete and best.metric == goal.metric and _seen_better(history, best.value, besides=best.trial)
-        return f"best {metric}{short(best.value)} (trial {best.trial}{', complete' if worse else ''})"
+        return f"best {metric}{short(best.value)} (trial {best.trial}{_though(history, best)})"
+    if history.beyond(t.id):
+        return "the nearest to the limits so far"
+    if best.metric != goal.metric:
+        return f"the best {best.metric} so far"
     # a trial that paused with a better value was reported as the best then
     if not _seen_better(history, best.value, besides=t.id if complete else None):
         return "the best so far"
-    others = (u for u in history.trials if u.id != t.id and len(u.values))
+    others = (u for u in history.trials if u.id != t.id and len(u.values) and not history.beyond(u.id))
     among = 1 + sum(u.complete if complete else u.epoch >= t.epoch for u in others)
-    first = "highest" if goal.sign > 0 else "lowest"
+    first, within = "highest" if goal.sign > 0 else "lowest", WITHIN * bool(history.problem.constraints)
     if not complete:
-        where = history.problem.at(t.epoch)
+        where = f"{history.problem.at(t.epoch)}{within}"
         return f"the {first} of {among} at {where}" if among > 1 else f"the only one at {where}"
-    return f"the {first} of {plural(among, 'complete trial')}" if among > 1 else "the first complete trial"
+    which = f"the {first} of {plural(among, 'complete trial')}" if among > 1 else "the first complete trial"
+    return which + within
+
+
+def _though(history: History, best: Best) -> str:
+    """Return what to add to the best trial if another trial has reported a better value, or if it is beyond limits."""
+    if history.beyond(best.trial):
+        return BEYOND
+    if not (history.complete(best.trial) and best.metric == history.problem.goal.metric):
+        return ""
+    worse = _seen_better(history, best.value, besides=best.trial)
+    return (f",{WITHIN}" if history.problem.constraints else ", complete") if worse else ""
 
 
 def _seen_better(history: History, value: float, besides: int | None = None) -> bool:

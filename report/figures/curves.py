@@ -210,18 +210,22 @@ def _wrapped(text: str) -> str:
 def laid_out(facts: Digest) -> dict[str, Any]:
     """Return the layout. The best value is written at its point, so that no legend is needed."""
     goal, best, up = facts.problem.goal, facts.best, facts.problem.goal.sign > 0
+    told = f"{best.metric} " * (best.metric != goal.metric) + short(best.value) if best else ""
     last = float(facts.problem.max_epochs or max((r.record.epoch for r in facts.rows), default=1.0) or 1.0)
     texts = [nothing(f"No trial has {'reported a finite value' if facts.rows else 'started'} yet")]
     if any(row.ending for row in facts.rows):
-        led = any(row.leads and row.ending and not row.several for row in facts.rows)
-        texts = [{
-            "x": best.epoch, "y": best.value, "text": f"<b>{short(best.value)}</b>", "showarrow": False,
-            "xanchor": "right", "yanchor": "bottom" if up else "top", "xshift": 8, "yshift": 5 if up else -5,
-            "font": {"color": ACCENT_INK, "size": 15},
-        }] if led and best else []  # fmt: skip
-    reached = ""
-    if best:
-        reached = f"; the best, trial {best.trial}, reaches {short(best.value)} at {facts.problem.at(best.epoch)}"
+        texts = []
+        led = next((row for row in facts.rows if row.leads and row.ending and not row.several), None)
+        if led and best:
+            at = (best.epoch, best.value)
+            if best.metric != goal.metric:  # its own curve is of the goal's metric
+                at = led.ending or at
+            texts = [{
+                "x": at[0], "y": at[1], "text": f"<b>{plotly_text(told)}</b>", "showarrow": False,
+                "xanchor": "right", "yanchor": "bottom" if up else "top", "xshift": 8, "yshift": 5 if up else -5,
+                "font": {"color": ACCENT_INK, "size": 15},
+            }]  # fmt: skip
+    reached = f"; the best, trial {best.trial}, reaches {told} at {facts.problem.at(best.epoch)}" if best else ""
     return layout(
         "Learning curves",
         f"Learning curves of {plural(len(facts.rows), 'trial')}: {facts.states or 'none yet'}"

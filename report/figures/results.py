@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,7 +79,7 @@ class _Measure(NamedTuple):
 def progress_spec(story: Story, facts: Digest) -> Spec:
     goal, best, steps, problem = facts.problem.goal, facts.best, story.steps, facts.problem
     units = problem.units
-    metric = plotly_text(goal.metric)
+    metric = plotly_text(goal.final)
     if len(steps) > _MOST_STEPS:  # keep changes of the leader, and evenly spaced others
         led = [i for i in range(1, len(steps)) if steps[i].trial != steps[i - 1].trial]
         spread = evenly(len(steps), _MOST_STEPS // 2).tolist()
@@ -93,6 +94,9 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         *[_Measure("cost", "cost", lambda c: c.cost)] * bool(story.cost),
     ]
     came = [row for row in _ended(facts) if row.record.id in story.ends]
+    if goal.rank_by is not None:
+        ranked = (replace(row, value=row.record.results(problem)[goal.rank_by]) for row in came)
+        came = [row for row in ranked if math.isfinite(_value(row))]
     xs = [
         [[view.at(c) for c in group] for group in ([story.ends[row.record.id] for row in came], costs, taken)]
         for view in views
@@ -142,7 +146,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
             logs=bool(steps) and min(ys) > 0,
             xaxis=axis(views[0].title, rangemode="tozero"),
             yaxis=axis(metric, range=first_view([*ys, *map(_value, came)], goal.sign)),
-            annotations=[] if steps else [nothing("No trial has reported a finite value yet")],
+            annotations=[] if steps else [nothing(f"No trial has reported a finite {metric} yet")],
             updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons}] if steps else [],
         ),
     }  # fmt: skip

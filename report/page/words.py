@@ -25,7 +25,7 @@ from haltune.log.records import TrialRecord
 from haltune.policies.multifidelity.policy import MultiFidelity
 from haltune.study.explain import outlook as estimated
 from haltune.study.explain import short_explanation
-from haltune.study.messages import shared_fault
+from haltune.study.messages import WITHIN, shared_fault
 
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
@@ -46,10 +46,16 @@ def head(facts: Digest) -> str:
         if facts.best.epoch != facts.problem.max_epochs:  # other trials may have been better at this epoch
             after = f", of trial {facts.best.trial}{after}"
     aim = "for" if facts.best is None else "highest" if facts.problem.goal.sign > 0 else "lowest"
+    if facts.best is not None and facts.problem.constraints:
+        if facts.history.beyond(facts.best.trial):
+            aim, after = "", f", of trial {facts.best.trial}, the nearest to the limits"
+        else:
+            after = WITHIN + after
     if facts.problem.further:
         found = f"<b>{plural(len(facts.front), 'trial')}</b>" if facts.front else "no trial yet"
         aim, after = "on the Pareto front of", ""
     *before, last = (goal.metric for goal in facts.problem.goals)
+    last = facts.best.metric if facts.best is not None and not facts.problem.further else last
     metrics = f"{', '.join(before)} and {last}" if before else last
     state = "The search is over" if facts.over else "The search continues"
     if facts.held:
@@ -60,7 +66,7 @@ def head(facts: Digest) -> str:
     error = shared_fault(facts.history)
     return (
         f'<p class="quiet">haltune &middot; {escaped(facts.name)}</p>\n'
-        f"<h1>{found} <small>{aim} {escaped(metrics)}{after}</small></h1>\n"
+        f"<h1>{found} <small>{f'{aim} {escaped(metrics)}'.lstrip()}{after}</small></h1>\n"
         f'<p class="over">{state}{outcome}.</p>' + (f'\n<p class="over"><b>{escaped(error)}</b></p>' if error else "")
     )
 
@@ -94,7 +100,7 @@ def outlook(facts: Digest, model: MetricModel | None, policy: Policy[Any] | None
     """Return how certain the best is, the expected gain of a longer search, what to do next, and what is not used."""
     sentences = []
     if facts.problem.plain and facts.best is not None:
-        if model is not None:
+        if model is not None and facts.best.metric == facts.problem.goal.metric:
             behind = model.behind(facts.history, facts.best.trial)
             more = f" by more than {short(behind, 2)}" if behind > 0.0 else ""
             sentences.append(f"With 90% probability, no trial so far would be better{more} if it were trained in full.")

@@ -121,7 +121,7 @@ def _best(history: History) -> str:
     if history.problem.further:
         return lead_of(history) or "no value yet"
     best = history.best()
-    return "no value yet" if best is None else f"{history.problem.goal.metric} {best.value:.4g}"
+    return "no value yet" if best is None else f"{best.metric} {best.value:.4g}"
 
 
 def stop(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:

@@ -68,7 +68,9 @@ def test_every_listing_is_strict_json_for_programs(log):
     assert status["study"] == "study"
     assert status["state"] == "continues"
     assert status["trials"] == {"running": 1, "completed": 3, "failed": 1}
-    assert status["best"] == {"trial": 0, "value": 0.125, "epoch": 3.0, "checkpoint": None, "checkpoint_epoch": None}
+    assert status["best"] == {
+        "trial": 0, "metric": "[loss]", "value": 0.125, "epoch": 3.0, "checkpoint": None, "checkpoint_epoch": None,
+    }  # fmt: skip
     (worker,) = status["workers"]
     assert (worker["trial"], worker["worker"]) == (4, study.session.holder)
     trials = strict(haltune("trials", path, "--format", "json"))
@@ -428,6 +430,25 @@ def test_what_is_best_is_one_rule_in_every_listing(tmp_path):
     assert ids == listed("best", tmp_path / "s.db", "--top", 9)
     assert ids[0] == study.best.trial
     assert listed("trials", tmp_path / "s.db", "--top", 1) == ids[:1]
+
+
+def test_a_value_of_rank_by_stands_under_the_name_of_its_metric(tmp_path, caplog):
+    goal, path = Minimize("loss", rank_by="eval_loss"), tmp_path / "s.db"
+    study = Study({"x": Float(0.0, 1.0)}, goal, path, max_epochs=2, policy=RandomSearch(), budget="3 trials", seed=0)
+    with caplog.at_level("INFO", "haltune"):
+        for trial in study:
+            for epoch in trial.epochs():
+                trial.report({"loss": 0.125 * trial.id / epoch, "eval_loss": 9.5 - trial.id})
+    assert "Trial 2 trained in full, 2 epochs: loss 0.125, eval_loss 7.5, the best eval_loss so far" in caplog.text
+    assert "best eval_loss 7.5 (trial 2, epoch 2)" in haltune("status", path)
+    assert haltune("best", path).startswith("eval_loss = 7.5 at epoch 2 of trial 2")
+    best = strict(haltune("best", path, "--format", "json"))
+    assert (best["metric"], best["value"]) == ("eval_loss", 7.5)
+    page = study.report(tmp_path / "s.html").read_text()
+    assert "<b>7.5</b> <small>lowest eval_loss after 2 epochs" in page
+    assert "the best, trial 2, reaches eval_loss 7.5 at epoch 2" in page
+    assert "The best eval_loss is 7.5, found after 6 epochs; the first was 9.5" in page
+    assert study.recommend().trial == 2
 
 
 def test_explain_is_short_first_and_whole_on_demand_and_knows_the_best(ranked):

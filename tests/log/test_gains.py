@@ -46,6 +46,15 @@ def whims(**budget: Any) -> Study:
     return Study(PROBLEM, Whims(), seed=0, budget=Budget(**budget), verbose=0)
 
 
+def test_with_rank_by_a_gain_is_a_best_trial_by_the_metric_that_ranks() -> None:
+    goal = Minimize("loss", rank_by="eval_loss")
+    study = Study(LINE, goal, max_epochs=1, policy=RandomSearch(), budget="9 trials or 2 trials without gain", seed=0)
+    evaluated = [0.5, 0.4, 0.6, 0.3, 0.7, 0.8]  # the loss gets worse
+    counts = [ended(study, {"loss": n, "eval_loss": value}) for n, value in enumerate(evaluated)]
+    assert counts == [0, 0, 1, 0, 1, 2]
+    assert isinstance(study.ask(), Finish)
+
+
 def test_each_trial_that_is_not_better_counts_and_a_better_one_starts_the_count_again() -> None:
     study = whims(trials_without_gain=3)
     found = [ended(study, value) for value in (0.5, 0.4, 0.5, 0.6, 0.1, math.nan, 0.2)]

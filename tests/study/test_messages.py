@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from paused_studies import pausing_study
 
-from haltune import Budget, Choice, Float, HaltuneWarning, Maximize, Problem, Space, Study
+from haltune import Budget, Choice, Constraint, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study
 from haltune.launch import run
 from haltune.policies import RandomSearch, SuccessiveHalving
+from haltune.report import summary
+from haltune.report.page import page
 from haltune.store.studies import hold
 
 PROBLEM = Problem(Space({"lr": Float(0.1, 0.2), "opt": Choice(["adam"])}), Maximize("acc", (0, 1)), 4)
@@ -239,6 +241,30 @@ def test_the_best_so_far_never_falls(said, seed):
     assert len(values) + len(among_complete) > 3
     assert values == sorted(values)
     assert among_complete == sorted(among_complete)
+
+
+@pytest.mark.parametrize(
+    ("most", "line", "last", "head"),
+    [
+        (1, "the lowest of 2 complete trials within the limits", "within the limits", "lowest loss within the limits"),
+        (0, "the nearest to the limits so far", "beyond the limits", "loss, of trial 2, the nearest to the limits"),
+    ],
+)
+def test_the_best_within_limits_is_not_called_the_best_of_all(said, most, line, last, head):
+    limits = [Constraint("gap", at_most=most + 0.5, changes=True)]
+    study = Study(
+        {"x": Float(0, 1)}, Minimize("loss"), max_epochs=2, policy=RandomSearch(), budget="4 trials", constraints=limits
+    )
+    for trial in study:
+        for epoch in trial.epochs():
+            loss, gap = [(0.125, 3), (0.75, 1.25), (0.5, 1), (0.25, 2)][trial.id]
+            trial.report({"loss": loss + 2 - epoch, "gap": gap})
+    assert [text for text in said() if text.startswith("Trial 2 ")] == [
+        f"Trial 2 trained in full, 2 epochs: loss 0.5, gap 1, {line}; x={study.trials[2].config['x']:.3g}"
+    ]
+    assert said()[-1].endswith(f"best loss 0.5 (trial 2, {last})")
+    assert f"(trial 2, epoch 2{', beyond the limits' * (most == 0)})" in summary(study)
+    assert f"<small>{head}" in page(study)
 
 
 def test_a_training_that_ignores_its_verdict_and_reaches_its_end_is_completed(said):

@@ -451,7 +451,7 @@ def _ending(history: History, found: Assessment, why: str) -> str:
         gained += f"led from {first} with the first configuration to {last} with the last "
         gained += f"(expected of repeats: {was}, {now})"
     top = history.best()
-    seen = "" if top is None else f"; the best value seen is {top.value:.4g}, of trial {top.trial}"
+    seen = "" if top is None else f"; the best value seen is {history.value_of(top):.4g}, of trial {top.trial}"
     kept = f"Keep the last configuration, of trial {found.done[-1].trials[-1]}{seen}"
     return f"{gained}. {why}. {kept}"
 

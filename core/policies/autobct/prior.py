@@ -435,8 +435,8 @@ def score_ends(goal: Goal, values: Sequence[float], middle: float, kind: Transfo
     bent = goal.sign * np.array([_bent(v, kind) for v in seen])
     top, width = float(bent.max()), float(np.ptp(bent))
     at = 0.65
-    if width <= 1e-9 * max(abs(top), 1e-9):
-        width, at = max(0.1 * abs(top), 1e-3), middle
+    if width <= 1e-9 * abs(top):
+        width, at = 0.1 if kind == "log" else 0.1 * abs(top) or 1e-3, middle
     ends = [goal.sign * (top + (h - at) * width / 0.4) for h in (0.0, 1.0)]
     low, high = (_unbent(e, kind) for e in ends)
     return low, high

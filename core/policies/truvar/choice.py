@@ -519,14 +519,15 @@ class ObservationChoice:
         level = int(np.argmax(ratio.max(axis=1)))
         around = [sites.configs[i] for i in np.argsort(-ratio[level], kind="stable")[:4]]
         space, kept = history.problem.space, self.over > 0.0
+        unit = float(ratio[level].max()) * levels[level].cost
         surface = ReductionSurface(
-            self.belief.posterior, sites.points[kept], self.over[kept], float(noise[level, 0]), cost, after
+            self.belief.posterior, sites.points[kept], self.over[kept], float(noise[level, 0]), cost, after, unit
         )
         found = maximise(surface, space, rng, tried=history.tried, around=around, candidates=256)
         price = 1.0
         if cost is not None:
             price = float(cost.predict(space.encode(found.config)[None], after).median[0])
-        return Observation(level, found.config, found.value * price, price * levels[level].cost)
+        return Observation(level, found.config, found.value * unit * price, price * levels[level].cost)
 
     def _nothing_gained(self, reduction: Array) -> bool:
         """Return True if no reduction is above rounding, or if only one member remains under a learnt kernel."""
@@ -569,7 +570,10 @@ class ObservationChoice:
 
 @dataclass(frozen=True, eq=False)
 class ReductionSurface:
-    """Reduction per cost as a function of the observed point, for `maximise`, at one noise level."""
+    """Reduction per cost as a function of the observed point, for `maximise`, at one noise level.
+
+    It is in units of the best representer's, because the tolerances of an ascent suit values of about 1.
+    """
 
     posterior: Posterior
     points: Array  # (m, dim) members with excess variance
@@ -577,6 +581,7 @@ class ReductionSurface:
     noise: float
     cost: GPCost | KnownCost | None
     after: Array | None  # the previous configuration, for costs that depend on it
+    unit: float = 1.0  # squared units of the target per cost
 
     def __call__(self, points: Array, /) -> tuple[Array, Array]:
         """Return values (q,) and gradients (q, dim) at points (q, dim).
@@ -599,6 +604,7 @@ class ReductionSurface:
         gradient = input_gradient(pull * near_slope, points, self.points, scales)
         gradient -= input_gradient((pull @ solved.T) * seen_slope, points, p.X, scales)
         gradient -= (np.where(free, part, 0.0).sum(axis=1) / total[:, 0])[:, None] * found.variance_gradient
+        value, gradient = value / self.unit, gradient / self.unit
         if self.cost is None:
             return value, gradient
         price = self.cost.predict(points, self.after).median

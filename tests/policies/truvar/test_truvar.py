@@ -217,6 +217,18 @@ def test_a_continuous_space_is_searched_everywhere():
     assert study.best.value > -1e-3
 
 
+def test_a_continuous_space_is_searched_alike_in_every_unit_of_the_metric():
+    def tried(factor):
+        space = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
+        policy = TruVaR(representers=64, initial=3)
+        study = Study(Problem(space, Maximize("v"), 1), policy, seed=0, budget=Budget(trials=5), verbose=0)
+        for trial in study:
+            study.tell(trial, factor * (-((trial.config["x"] - 0.312) ** 2) - (trial.config["z"] - 0.777) ** 2))
+        return [t.config for t in study.trials]
+
+    assert tried(2.0**-12) == tried(1.0)
+
+
 def test_the_reduction_over_a_continuous_space_has_the_gradient_it_says():
     from haltune.policies.truvar.choice import ReductionSurface
 
