@@ -730,7 +730,7 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
         if replica.first_time("nothing saved", advice=True):
             _log.warning(
                 "Trial %d paused, but no checkpoint was saved after %s. %s. To save one, call trial.save(write) "
-                "after trial.report(value), or use TrainingLoop(trial, save=write). Or use BOBOS(), which never pauses.",
+                "after trial.report(value), or use TrainingLoop(trial, save=write), or BOBOS(), which never pauses.",
                 attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
     elif status is Status.INTERRUPTED:
