@@ -76,8 +76,16 @@ class _Weights:
     references: list[Any]  # weak ones
     start: Marks  # before the first step; before the first since `Training.counts`, if there was one
     own: bool  # they were updated since then
-    late: bool  # they were first updated after a report
-    last: int = 0  # the number of the last step that updated them, of `Training.made`
+    shapes: list[Any]
+    first: int  # the number of the first step that updated them, of `Training.made`
+    after: bool  # it came after a report
+    former: _Weights | None  # those of the same shapes before them, which a retry gives up
+    last: int = 0  # the number of the last step that updated them
+
+    @property
+    def late(self) -> bool:
+        """True if they were first updated after a report, unless the former ones have not been updated since."""
+        return self.after and (self.former is None or self.former.last > self.first)
 
     @property
     def now(self) -> list[Any]:
@@ -119,6 +127,10 @@ class Training:
         """State that the training of the trial has begun."""
         self._counts = True
 
+    def starts(self) -> None:
+        """State that a loop of the trial begins, or that its training starts again: no report came before."""
+        self._counts, self.reported = True, False
+
     def steps(self, optimizer: Any) -> None:
         """Note an optimizer that is about to make a step."""
         self.made += 1
@@ -130,16 +142,21 @@ class Training:
                 of.own, of.start = True, Marks.of(of.now)
 
     def saves(self, reported: int) -> None:
-        """State that a state is saved, of the weights updated since then. reported: the steps until the last report.
+        """State that a state is saved, of the weights updated since then. reported: the steps until the last report."""
+        self._saved, self._saved_at = [of for of in self._all if of.last > reported], self.made
+
+    @property
+    def _of_saved(self) -> list[_Weights]:
+        """The weights of the last saved state.
 
         Late ones are perhaps a critic or a probe, trained after each report: the training then continues with others.
         """
-        self._saved, self._saved_at = [of for of in self._all if of.last > reported and not of.late], self.made
+        return [of for of in self._saved if not of.late]
 
     @property
     def saved_trained(self) -> bool:
         """True if the last saved state is of weights that were updated after the report before it."""
-        return bool(self._saved)
+        return bool(self._of_saved)
 
     @property
     def trains_on(self) -> bool:
@@ -147,8 +164,8 @@ class Training:
 
         Otherwise updates of others are those of a probe that evaluates the state, or of a copy.
         """
-        later = [of for of in self._all if of.last > self._saved_at]
-        return any(of in self._saved for of in later) or (bool(later) and all(of.frozen for of in self._saved))
+        saved, later = self._of_saved, [of for of in self._all if of.last > self._saved_at]
+        return any(of in saved for of in later) or (bool(later) and all(of.frozen for of in saved))
 
     def looks_again(self) -> None:
         """Look at all optimizers once more after a report: a program may thaw weights, or add some."""
@@ -157,12 +174,17 @@ class Training:
 
     def _noted(self, optimizer: Any) -> list[_Weights]:
         """Return what is noted of the weights of an optimizer, after those that are new."""
-        self._all = [of for of in self._all if any(w is not None for w in of.now)]
+        all_before = self._all
+        self._all = [of for of in all_before if any(w is not None for w in of.now)]
         known = {id(w): of for of in self._all for w in of.now if w is not None}
         weights = _weights_of(optimizer)
         held = {id(of): of for w in weights if (of := known.get(id(w))) is not None}
         new = [w for w in weights if id(w) not in known]
-        of = _Weights([*map(ref, new)], Marks.of(new), self._counts, self.reported)
+        shapes = [w.shape for w in new]
+        former = next((of for of in reversed(all_before) if of.shapes == shapes and not of.late), None)
+        if former is not None:
+            former.after, former.former = False, None  # that is settled, and a chain would grow with each new model
+        of = _Weights([*map(ref, new)], Marks.of(new), self._counts, shapes, self.made, self.reported, former)
         self._begins(optimizer, {of.start.together, *of.start.each} - {0})
         self.changes |= self.reported and bool(new)
         added = [of] if new else []

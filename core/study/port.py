@@ -61,15 +61,16 @@ class State:
 
         _begins_save    it is early if the program has trained since the last report, as far as that is known
         _saved          it is written, and waits: the log does not have it yet, so that no attempt continues from it
-        _begins_save    at a further early state: it was saved within an epoch, if the program has trained since
         _date_early     at the report: it is of this epoch, unless the program has trained since it was saved
-        _record_early   after the report, or at the end of the trial: the log has it
+        _record_early   after the report: the log has it
+
+    One that was saved between two reports has no position, so the log never has it: a trial that resumed from it would
+    train a part of an epoch twice. A further early state replaces one that waits.
     """
 
     keep: bool | float  # see `Port.save`
     resumes_only: bool
     early: bool
-    waits: bool  # all early ones do, but those that a program saves in a handler of an exception
     left: float | None  # the epoch that the loop had begun
     began: float  # when it began to be saved
     path: str = ""
@@ -117,7 +118,6 @@ class Port(Attempt):
         self._last_act: Callable[[], object] | None = None
         # epoch and value of a report that was interrupted; True if it failed on all ranks
         self._unheard: tuple[float, float, bool] | None = None
-        self._handled_before = id(sys.exc_info()[1])  # CatBoost leaves an error handled for good
         self._signals = AroundTrial(not session.launched, "step" if self.unit == "token" else self.unit)
 
     _first: float | None = None  # position of the first report of this attempt
@@ -253,6 +253,7 @@ class Port(Attempt):
             NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
         """
         self._retries, self._broken = self._broken is not None, None
+        self._unread = self._retries and model is None and not self._asks
         another = model is not None and self.trained_another(model)
         if self._left is not None or (another and self.ended is None):
             self._continues(model is not None, self._folds_hint if another else "")
@@ -261,12 +262,12 @@ class Port(Attempt):
                 f"Trial {self.id} has trained to {self._at(self.epoch)}, a full training, and this second loop "
                 f"over its {several_of(self.unit)} would train nothing. {self._folds_hint}"
             )
-        self._counts_updates()
+        self._starts_updates()
         return self._first is None
 
-    def _counts_updates(self) -> None:
+    def _starts_updates(self) -> None:
         if self._training is not None:
-            self._training.counts()
+            self._training.starts()
 
     def _continues(self, loads: bool = True, advice: str = "") -> None:
         """Start again from the last checkpoint, if it is loaded and more was reported; see `_saved_start`."""
@@ -346,13 +347,13 @@ class Port(Attempt):
             advice: What to do if this is not meant, the last sentences of the warning. Default: "".
         """
         self._need_held()
-        reached, self._left, self._broken, self._retries = self.epoch, None, None, False
+        reached, self._left, self._broken, self._early = self.epoch, None, None, None
         if self.ended is not None or (self.verdict is not None and self.verdict.stops) or position >= reached:
             return
         if not self._session.restart(self, position):
             return
         self._first, self._unheard, self._lap = None, None, self._session.monotonic()
-        self._early, self._made_before, self._trains_first = None, self._made, True
+        self._made_before, self._trains_first = self._made, True
         self._trained_in_full, self._begins = False, self.epoch
         self._warn_of_restart(f"Trial {self.id}", reached, position, advice, self.epoch)
 
@@ -601,7 +602,8 @@ class Port(Attempt):
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
         If your program saves an epoch before it reports it, the state becomes that of the epoch with its report, and
-        no attempt continues from it before. haltune knows whether torch has trained in between. Other programs must
+        no attempt continues from it before. One from between two reports is not kept: save where you report. haltune
+        knows whether torch has trained in between. Other programs must
         not save at the start of an epoch, before they train: save after the report.
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
 
@@ -689,19 +691,16 @@ class Port(Attempt):
         """Return a state that is to be written. Raises NotSupported in a process that does not train the trial."""
         self._need_held()
         self._saves_first |= self._first is None
-        left, made, before = self._left, self._made, self._early
+        left, made = self._left, self._made
         # a loop of haltune's saves between its epochs, after their reports
         own = (self.patient or left is not None) and not self._over_folds and self._model is None
-        early = own and (self._trains_first and made > self._made_before if made else self._saves_first)
+        over = self.epoch == self.horizon or (self.verdict is not None and self.verdict.stops)  # no report follows
+        first = left is not None or self._saves_first  # without torch
+        early = own and not over and (self._trains_first and made > self._made_before if made else first)
         if early and keep is True and left is not None:
             keep = left
         early = early and keep is False  # others are no states to resume from
-        further = early and (not made or (before is not None and self._trained_since(before)))
-        if before is not None and before.waits and before.left == left and further:
-            self._record_within(before)
-        handled = sys.exc_info()[1]  # after which perhaps no report follows
-        handles = handled is not None and id(handled) != self._handled_before
-        return State(keep, resumes_only, early, early and not handles, left, self._session.monotonic())
+        return State(keep, resumes_only, early, left, self._session.monotonic())
 
     @property
     def _made(self) -> int:
@@ -711,11 +710,14 @@ class Port(Attempt):
     def _commit(self, state: State, temporary: Path | None = None, seconds: float = 0.0) -> str:
         """Make a written state the trial's checkpoint, on rank 0, and return its path. The best epoch's is kept, too.
 
-        One that waits only gets its name. temporary: None for one that has waited.
+        An early one only gets its name. temporary: None for one that has waited.
         """
         session, keep, resumes_only = self._session, state.keep, state.resumes_only
-        if state.waits and temporary is not None:
-            return session.complete(self, temporary)
+        if state.early and temporary is not None:
+            path = session.complete(self, temporary)
+            if self._early is not None and session.checkpoints.is_written(self._early.path):
+                discard(Path(self._early.path))
+            return path
         best = keep is False and not resumes_only and self.keeps(best_epoch=True)
         if temporary is None:
             path = state.path
@@ -727,24 +729,26 @@ class Port(Attempt):
         return path
 
     def _path(self, state: State, path: str) -> str:
-        return path if state.waits else self._session.saved(self, state.keep)
+        return path if state.early else self._session.saved(self, state.keep)
 
     def _saved(self, state: State, path: str, seconds: float) -> None:
         """Note a state that was saved. seconds: that it took."""
         self._lap += seconds  # they are not of the epoch
         if state.keep is False:  # otherwise it is another file than the one to resume from
-            state.path, state.seconds = path, seconds if state.waits else 0.0
+            state.path, state.seconds = path, seconds if state.early else 0.0
             self._early = state if state.early else None
             if self._training is not None:
                 self._training.saves(self._made_before)
 
     def _date_early(self, early: State, position: float) -> None:
-        """Record an early state for the last report if the program has trained since; if not, it is of this one."""
+        """Note that an early state is of this report, unless the program has trained since it was saved.
+
+        Then it is of the last report, if the program had not trained before it was saved; otherwise of none.
+        """
         if self._trained_since(early):
-            self._saves_first = False
-            if early.waits:
-                self._record_within(early)
-            self._early = None
+            self._saves_first, self._early = False, None
+            if self._is_of_last(early):
+                self._record_early(early)
         elif not self._made:
             at = f"{self._at(position)}"
             self.hint(
@@ -758,10 +762,9 @@ class Port(Attempt):
         fitted = self._model is not None  # by a framework, which has begun since
         return fitted or early.left != self._left or (self._training is not None and self._training.trains_on)
 
-    def _record_within(self, early: State) -> None:
-        """Record an early state from within an epoch: it is not the model of the last reported epoch."""
-        early.resumes_only |= self._training is not None and self._training.saved_trained
-        self._record_early(early)
+    def _is_of_last(self, early: State) -> bool:
+        """Return whether an early state is that of the last report, as far as that is known."""
+        return early.left is None if self._training is None or not self._made else not self._training.saved_trained
 
     def _record_early(self, early: State) -> None:
         """Record an early state as that of the last reported epoch."""
@@ -841,7 +844,7 @@ class Port(Attempt):
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None and self._held_here:
             act()
-        if self._early is not None and self._early.waits and status != "interrupted":
+        if self._early is not None and status != "interrupted" and self._is_of_last(self._early):
             self._record_early(self._early)
         if status is None and (failure := self._handled()) is not None:
             self._end_as(Status.FAILED, failure)

@@ -729,8 +729,8 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appe
             then = "A trial that resumes trains again from its start, so trials that have trained 40% stop instead"
         if replica.first_time("nothing saved", advice=True):
             _log.warning(
-                "Trial %d paused, but no checkpoint was saved after %s. %s. To save checkpoints, use trial.save(write) "
-                "or TrainingLoop(trial, save=write). Or use BOBOS(), which never pauses.",
+                "Trial %d paused, but no checkpoint was saved after %s. %s. To save one, call trial.save(write) "
+                "after trial.report(value), or use TrainingLoop(trial, save=write), or BOBOS(), which never pauses.",
                 attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
     elif status is Status.INTERRUPTED:

@@ -434,6 +434,7 @@ class Trial(Port, KnowsAttributes):
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         super().restart(position, advice)
+        self._starts_updates()
         self._weights.restarts()
 
     def _sign_weights(self) -> None:
@@ -511,7 +512,7 @@ class Trial(Port, KnowsAttributes):
                 "checkpointed",
             )
         state = self._begins_save()
-        if not state.waits:
+        if not state.early:
             self._session.checkpointed(self, path, seconds)
         self._saved(state, path, seconds)
 
@@ -673,9 +674,10 @@ class Fold(Trial):
 
     def begins_loop(self, model: Any = None) -> bool:
         self._retries, self._broken = self._broken is not None, None
+        self._unread = self._retries and model is None and not self._asks
         if self._left is not None or (model is not None and self.trained_another(model) and self.ended is None):
             self._continues(model is not None)
-        self._counts_updates()
+        self._starts_updates()
         return self._first is None
 
     def _continues(self, loads: bool = True, advice: str = "") -> None:
@@ -683,7 +685,7 @@ class Fold(Trial):
         self.restart(max(0.0, self._own(saved)) if saved else 0.0, advice)
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
-        trial, reached, self._left, self._retries = self._trial, self.epoch, None, False
+        trial, reached, self._left = self._trial, self.epoch, None
         trial._need_held()
         if self.ended is not None or self._cut or position >= reached:
             return

@@ -46,8 +46,11 @@ class OwnWeights:
     def __init__(self, trial: Port) -> None:
         self._trial = self.trains = trial
         self._refusal: NotSupported | None = None  # of what an optimizer was about to train
-        self._begun_with: set[int] = set()  # the marks of the weights with which they began in this attempt
-        self._doubted: str | None = None  # the first optimizer of a resumed trial, if none began with weights of it
+        # marks of the weights with which they began in this attempt -> the trial's position then
+        self._begun_with: dict[int, float] = {}
+        self._begun = False  # one of them has begun since the training started or started again
+        # position and first optimizer of a resumed trial, in words, if none began with weights of it
+        self._doubted: str | None = None
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __getstate__(self) -> dict[str, Any]:
@@ -65,7 +68,8 @@ class OwnWeights:
             self._refusal = None
         try:
             self._need_own(optimizer, marks)
-            self._begun_with |= marks
+            self._begun_with = dict.fromkeys(marks, self.trains.epoch) | self._begun_with
+            self._begun |= bool(marks)
         except NotSupported as refusal:
             self._refusal = refusal
             raise
@@ -75,7 +79,7 @@ class OwnWeights:
         if trial.ended is not None or (trial.verdict and trial.verdict.stops) or trial.epoch == trial.horizon:
             return  # what it trains after its own training is not counted
         signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
-        retries, trial._retries = trial._retries, False
+        retries, trial._retries = trial._retries and trial.epoch > 0, False
         if trial.id in signers:
             self._doubted = None
             if trial.attempt > 1 and not trial.epoch and trial.resumes_from is None and trial is self._trial:
@@ -88,15 +92,20 @@ class OwnWeights:
         else:
             trial._need_own(None, min(signers, key=str, default=None))
             others = self._begins_with_others(trial, optimizer, marks)
-            if others or (retries and marks):
+            if retries and marks:  # the program has perhaps only asked whether there is a state
+                there = self._began_here(trial, marks) or (
+                    trial.resumes_from is not None and updates.saved_in(trial.resumes_from, optimizer)
+                )
+                retries, others = there is False, there is False or (there is None and self._knows(trial))
+            if others:
                 if retries or trial._unread:
                     raise NotSupported(
                         f"The loop of trial {trial.id} begins again after {trial._at(trial.epoch)}, but with new "
                         f"weights. Load {trial._name}.checkpoint where your program handles the exception, or call "
                         f"{trial._name}.restart() there to train from the start."
                     )
-                if not self._begun_with and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
-                    self._doubted = type(optimizer).__name__
+                if not self._begun and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
+                    self._doubted = f"after {trial._at(trial.epoch)}, but its {type(optimizer).__name__}"
         first = trial._first_with(optimizer)
         if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
             raise NotSupported(
@@ -108,13 +117,21 @@ class OwnWeights:
         """Return whether a trial that resumes begins with other weights than it had, as far as that is known."""
         if not trial._resumes or trial.resumes_from is None or trial._model is not None:
             return False
-        known = bool(self._begun_with) or trial._has_signed
-        others = known and bool(marks) and marks.isdisjoint(self._begun_with)
+        known = self._knows(trial)
+        others = known and bool(marks) and not self._began_here(trial, marks)
         if (self._doubted or not known) and this().alone:  # a new process knows none
             there = updates.saved_in(trial.resumes_from, optimizer)
             others = others or (there is False and not known)
             self._doubted = None if there else self._doubted
         return others
+
+    def _knows(self, trial: Port) -> bool:
+        """Return whether this process has seen weights of the trial."""
+        return bool(self._begun_with) or trial._has_signed
+
+    def _began_here(self, trial: Port, marks: set[int]) -> bool:
+        """Return whether an optimizer began with some of these weights before, at the same position."""
+        return any(self._begun_with.get(mark) == trial.epoch for mark in marks)
 
     # at a report
 
@@ -172,9 +189,8 @@ class OwnWeights:
         resumed = self._doubted is not None and trial._loads
         if resumed and _KEEPS[session] and this().alone:  # ranks may share weights otherwise
             trial.warn(
-                f"Trial {trial.id} has resumed after {trial._at(trial._begins)}, but its {self._doubted} began "
-                "with weights that it did not have there. Load them all, as they were saved, from trial.checkpoint "
-                "into the model that the optimizer is made for.",
+                f"Trial {trial.id} has resumed {self._doubted} began with weights that it did not have there. Load "
+                "them all, as they were saved, from trial.checkpoint into the model that the optimizer is made for.",
                 "weights",
                 once=True,
             )
@@ -190,7 +206,7 @@ class OwnWeights:
 
     def restarts(self) -> None:
         """State that a new model has started the curve again: it does not do so twice."""
-        self._model = self._doubted = None
+        self._model, self._doubted, self._begun = None, None, False
 
     def ends_fold(self) -> None:
         """State that a fold ends: the next one trains a model of its own."""

@@ -381,6 +381,39 @@ def test_what_handles_an_error_after_a_report_continues_with_its_own_weights_onl
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if handler == "makes another net" else 4]
 
 
+@pytest.mark.parametrize("handler", ["asks only whether there is a state", "loads it"])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_handler_that_only_asks_whether_there_is_a_state_has_not_loaded_it(handler, resumed, tmp_path):
+    def train(trial, path, fails):
+        torch.manual_seed(0)  # the weights with which the trial has started
+        net = torch.nn.Linear(8, 4)
+        sgd = torch.optim.SGD(net.parameters(), 0.1)
+        if path is not None:
+            net.load_state_dict(torch.load(path))
+        for epoch in trial.epochs():
+            if fails and epoch == 4:
+                raise RuntimeError("out of memory")
+            net(torch.ones(1, 8)).sum().backward()
+            sgd.step()
+            verdict = trial.report(0.5)
+            trial.save(lambda path: torch.save(net.state_dict(), path))
+            if verdict.stops:
+                break
+
+    def handled(trial):
+        try:
+            train(trial, trial.checkpoint, fails=True)
+        except RuntimeError:
+            assert trial.checkpoint is not None
+            train(trial, trial.checkpoint if handler == "loads it" else None, fails=False)
+
+    study = pausing_study(f"{tmp_path}/s.db", at=(2,) if resumed else (), epochs=5, trials=1, verbose=0)
+    refused = pytest.raises(NotSupported, match="begins again after epoch 3, but with new weights")
+    with nullcontext() if handler == "loads it" else refused:
+        study.optimize(handled)
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4, 5][: 5 if handler == "loads it" else 3]
+
+
 def test_a_fold_that_has_trained_is_saved_after_its_report(tmp_path):
     def train(trial):
         net = Net()

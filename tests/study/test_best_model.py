@@ -18,10 +18,10 @@ from haltune.log.events import Checkpointed, Kept
 from haltune.study.session import clocked
 
 
-def steps_of_torch() -> Callable[[], object]:
+def steps_of_torch(*shape: int) -> Callable[[], object]:
     torch = pytest.importorskip("torch")
-    weight = torch.nn.Parameter(torch.zeros(()))
-    weight.grad = torch.ones(())
+    weight = torch.nn.Parameter(torch.zeros(shape))
+    weight.grad = torch.ones(shape)
     optimizer = torch.optim.SGD([weight], 0.1)
     return lambda: optimizer.step()
 
@@ -185,7 +185,7 @@ def test_a_probe_that_is_trained_to_evaluate_a_saved_epoch_is_not_its_training(k
     assert study.best.checkpoint_epoch == 4
 
 
-def test_a_pretrained_model_that_is_saved_and_frozen_is_a_state_before_the_first_epoch() -> None:
+def test_a_pretrained_model_that_is_saved_and_frozen_is_no_state_of_the_first_epoch() -> None:
     torch = pytest.importorskip("torch")
     study = pausing_study(at=(), epochs=2)
     with study.ask() as trial:
@@ -200,7 +200,7 @@ def test_a_pretrained_model_that_is_saved_and_frozen_is_a_state_before_the_first
             if part is body:
                 trial.save(lambda path: path.write_text("pretrained"))
                 body.requires_grad_(False)
-    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [0]
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == []
 
 
 def test_a_model_that_is_saved_before_a_loop_of_haltune_begins_is_a_state_before_the_first_epoch() -> None:
@@ -313,37 +313,51 @@ def test_a_state_whose_epoch_was_not_reported_is_not_one_to_resume_from(
     assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3]  # one for each
 
 
-def test_a_program_that_saves_within_its_epochs_resumes_there() -> None:
-    train_part, study = steps_of_torch(), pausing_study(at=(), epochs=2)
-    with pytest.raises(KeyboardInterrupt), study.ask() as trial:
-        for _ in trial.epochs():
-            for part in range(4):
-                train_part()
-                trial.save(lambda path, part=part: path.write_text(f"{part}"))
-                if part == 2:
-                    raise KeyboardInterrupt
-    again = study.ask()  # the last state is perhaps that of the epoch's end, so it waits for the report
-    assert (again.epoch, Path(again.checkpoint).read_text()) == (0, "1")
-
-
-def test_a_state_from_an_end_of_an_epoch_waits_for_its_report_also_after_others_of_the_same_epoch() -> None:
-    study, trained = pausing_study(at=(), epochs=3), []
-    for attempt in (1, 2, 3):
+@pytest.mark.parametrize("program", ["within", "twice", "at its start and end", "of an epoch without a report"])
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_a_state_from_between_two_reports_is_not_resumed_from_and_replaces_the_one_before(
+    program: str, by_torch: bool
+) -> None:
+    train_part = steps_of_torch() if by_torch else lambda: None
+    study = pausing_study(at=(), epochs=8)
+    for attempt in range(2):
         with suppress(KeyboardInterrupt), study.ask() as trial:
-            train_part = steps_of_torch()
             parts = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            assert parts == 2 * trial.epoch  # two parts are an epoch
+
+            def save(trial: Trial = trial) -> None:
+                trial.save(lambda path: path.write_text(f"{parts}"))  # noqa: B023
+
             for epoch in trial.epochs():
-                for _ in range(parts, 2 * epoch):
-                    trial.save(lambda path: path.write_text(f"{parts}"))  # noqa: B023
+                for part in range(2):
+                    if program == "at its start and end" and not part and by_torch:
+                        save()
                     train_part()
                     parts += 1
-                    trained.append(parts)
-                trial.save(lambda path: path.write_text(f"{parts}"))  # noqa: B023
-                if epoch == attempt:
+                    if part or program == "within":
+                        save()
+                if program == "twice":
+                    save()
+                if attempt == 0 and epoch == 6:
                     raise KeyboardInterrupt
-                trial.report(0.5)
-                assert trained[-1] == 2 * epoch
-    assert trained == [1, 2, 2, 3, 4, 4, 5, 6]
+                if program != "of an epoch without a report" or epoch % 2 == 0:
+                    trial.report(0.5)
+                    assert len(left(study)) <= 2  # the last one of a report, and the last one
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)][-1] == 8
+
+
+def test_a_state_that_is_saved_where_an_error_is_handled_is_none_of_the_epoch_before() -> None:
+    study = pausing_study(at=(), epochs=2)
+    with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+        for epoch in trial.epochs():
+            try:
+                if epoch == 2:
+                    raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                trial.save(lambda path: path.write_text("half an epoch"))
+                raise
+            trial.report(0.5)
+    assert study.trials[0].checkpoint is None
 
 
 def test_a_state_from_within_an_epoch_is_not_the_model_of_the_epoch_before() -> None:
@@ -369,6 +383,32 @@ def test_a_state_is_of_its_epoch_also_if_other_weights_are_trained_between_the_r
             train_critic()
             trial.save(lambda path: path.write_text("state"))
     assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kept", [False, True])  # the probe, over the epochs
+@pytest.mark.parametrize("counts_itself", [False, True])
+def test_a_state_of_a_retry_is_of_its_epoch_also_if_a_probe_evaluates_it(kept: bool, counts_itself: bool) -> None:
+    study, train_probe, trained = pausing_study(at=(), epochs=5), steps_of_torch(2), list[int]()
+
+    def train(trial: Trial, first: bool) -> None:
+        train_epoch = steps_of_torch()  # another model than before, of the same shapes
+        start = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+        for epoch in range(start + 1, 6) if counts_itself else trial.epochs():
+            if first and epoch == 3:
+                raise RuntimeError("out of memory")
+            train_epoch()
+            trained.append(epoch)
+            trial.save(lambda path: path.write_text(f"{epoch}"))  # noqa: B023
+            (train_probe if kept else steps_of_torch(2))()
+            trial.report(0.5, epoch)
+
+    with study.ask() as trial:
+        try:
+            train(trial, True)
+        except RuntimeError:
+            train(trial, False)
+    assert trained == [1, 2, 3, 4, 5]
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == trained
 
 
 @pytest.mark.parametrize("counts_itself", [False, True])
@@ -417,15 +457,16 @@ def test_a_program_without_torch_that_saves_first_is_asked_once_when_it_trains(
     ]
 
 
-def test_a_state_that_is_saved_between_two_reports_is_of_the_earlier_one() -> None:
+@pytest.mark.parametrize(("every", "kept"), [(3, []), (2, [4, 8])])
+def test_a_state_of_a_step_that_is_not_reported_is_none_to_resume_from(every: int, kept: list[int]) -> None:
     study = pausing_study(at=(), epochs=8, unit="step")
     with study.ask() as trial:
         for step in trial.steps():
-            if step % 3 == 0:
+            if step % every == 0:
                 trial.save(lambda path: path.write_text("state"))
-            if step in (4, 7):
+            if step % 4 == 0:
                 trial.report(0.5)
-                assert study.history.trial(trial.id).checkpoint_epoch == (0 if step == 4 else 4)
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == kept
 
 
 def test_a_state_under_an_average_is_one_to_resume_from_and_never_the_best_model() -> None:
