@@ -136,7 +136,7 @@ def known_of(*saved: Any) -> set[int]:
     for part in saved:
         inner = [getattr(part, name, None) for name in ("optimizer", "scheduler", "opt", "module")]
         known |= {id(one) for one in (part, *inner) if one is not None}
-        known |= {id(p) for p in part.parameters()} if hasattr(part, "named_parameters") else set()
+        known |= {id(t) for t in (*part.parameters(), *part.buffers())} if hasattr(part, "named_parameters") else set()
     return known
 
 
@@ -150,10 +150,8 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if hasattr(value, "named_parameters"):
-        tensors = [*value.parameters(), *value.buffers()]
-        if any(id(t) in known for t in tensors):
-            return None
-        return fingerprint_of(tensors)
+        tensors = [t for t in (*value.parameters(), *value.buffers()) if id(t) not in known]
+        return fingerprint_of(tensors) if tensors else None  # a module around the model may have weights of its own
     if not depth or callable(value):
         return None
     if isinstance(value, dict):

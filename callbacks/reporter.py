@@ -373,15 +373,14 @@ class Reporter:
             )
 
     def _look_at_schedule(self, verdict: Verdict) -> None:
-        """Hint once in a study if the first trial that a comparison ended had a rate that would still decay."""
+        """Hint once in a study if the first trial that a comparison is to end has a rate that would still decay."""
         trial = self.trial
         compared = verdict.action is Action.PAUSE or not verdict.resumable
         if not compared or (name := self.schedule()) is None:
             return
         if not trial.history.with_status(Status.PAUSED, Status.STOPPED):
-            end = "paused" if verdict.action is Action.PAUSE else "stopped"
-            trial.hint(
-                f"Trial {trial.id} {end} at {self._at(self._last)}, before the end of its learning-rate schedule "
+            trial.hint(  # a pause may still be declined
+                f"Trial {trial.id} was judged at {self._at(self._last)}, before the end of its learning-rate schedule "
                 f"({name}). Values before the end of a schedule rank trials, but predict their final values poorly. "
                 f"See {documented('howto/schedules')}",
                 "schedule",

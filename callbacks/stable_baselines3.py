@@ -95,6 +95,8 @@ class HaltuneCallback(Reporting):
     def _setup(self) -> None:
         super(Portable, self).__init__()  # BaseCallback's
         self._steps = self._updates = 0  # of the model at the start of this rollout
+        self._calls = 0  # of EvalCallback before this rollout
+        self._others_end = False  # another callback ends this fit
         self._fitted = 0  # updates of the model at the start of this fit
         self._first = 0  # the same, if they were made before the trial
         self._state: str | None = None  # of all but the policy, after the last update
@@ -124,10 +126,17 @@ class HaltuneCallback(Reporting):
         self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner if fresh else None)
         if not self._reporter.ended and _learns():
             trial.fits(_learns)
+        root = self.locals["callback"]
         if self.parent is not None:  # events do not pass these hooks on
-            root = self.locals["callback"]
             _follow(root, "_on_rollout_start", self._on_rollout_start)
             _follow(root, "_on_training_end", self._on_training_end)
+        self._others_end = False
+
+        def goes_on() -> bool:
+            self._others_end |= not type(root)._on_step(root)
+            return not (self._others_end or self._reporter.over)
+
+        root._on_step = goes_on
 
     def _on_rollout_start(self) -> None:
         """Note the state after an update, from which a resumed training starts its next rollout."""
@@ -135,6 +144,7 @@ class HaltuneCallback(Reporting):
             self._restore(self._resumed)
             self._fitted = _updates(self.model)
         self._steps, self._updates = int(self.model.num_timesteps), _updates(self.model)
+        self._calls = getattr(self.parent, "n_calls", 0)
         if hasattr(self.model, "rollout_buffer"):  # others have a rollout of a few steps
             self._sign()
         self._state, self._unsaved = None, "its state after the last update is not known"
@@ -155,23 +165,26 @@ class HaltuneCallback(Reporting):
             self._report(float(self.parent.last_mean_reward))
         elif self._due and (episodes := list(self.model.ep_info_buffer or ())):
             self._report(float(np.mean([episode["r"] for episode in episodes])))
-        return not self._reporter.over
+        return True  # the outermost callback ends the training, where the others' answers are known
 
     def _on_training_end(self) -> None:
         """Evaluate the last policy, and end the fit."""
         if self._resumed is not None:  # without a rollout
             self._restore(self._resumed)
         root = self.locals["callback"]
-        for hook in ("_on_rollout_start", "_on_training_end"):
+        for hook in ("_on_rollout_start", "_on_step", "_on_training_end"):
             vars(root).pop(hook, None)
-        last = _updates(self.model) > self._updates and not self._reporter.over
+        last = self._learnt > self.trial.epoch and not self._reporter.over
         if last and hasattr(self.parent, "eval_env"):
             self._reporter.clock.validating()
-            reward = self._evaluated(self.parent)
+            if _updates(self.model) > self._updates or not self._evaluated(self.parent.n_calls):
+                self._evaluate(self.parent)
             self._reporter.clock.validated()
-            self._report(reward)
+            self._report(float(self.parent.last_mean_reward))
         elif last and (episodes := list(self.model.ep_info_buffer or ())):
             self._report(float(np.mean([episode["r"] for episode in episodes])))
+        if self._others_end:
+            self._reporter.ends_by_itself()
         self._sign()
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
@@ -195,10 +208,12 @@ class HaltuneCallback(Reporting):
 
     def _reports_next(self) -> bool:
         """Return whether the rollout that starts can have a report."""
-        if (every := getattr(self.parent, "eval_freq", None)) is None:
-            return self._due
-        calls = self.parent.n_calls
-        return bool(every > 0 and (calls + self.model.n_steps) // every > calls // every)
+        return self._evaluated(self._calls + self.model.n_steps) if hasattr(self.parent, "eval_freq") else self._due
+
+    def _evaluated(self, calls: int) -> bool:
+        """Return whether EvalCallback evaluates in this rollout until so many of its calls."""
+        every = self.parent.eval_freq
+        return bool(every > 0 and calls // every > self._calls // every)
 
     def _sign(self) -> None:
         """Sign the policy, which the program may save, if it has learnt."""
@@ -216,18 +231,11 @@ class HaltuneCallback(Reporting):
                 self._reporter.decline(why, always=True)
             self._reporter.save_epoch(self._write, _SUFFIX)
 
-    def _evaluated(self, evaluation: Any) -> float:
-        """Return the mean reward of the policy, by the rules of an EvalCallback."""
-        from stable_baselines3.common.evaluation import evaluate_policy
-        from stable_baselines3.common.vec_env import sync_envs_normalization
-
-        if self.model.get_vec_normalize_env() is not None:
-            sync_envs_normalization(self.model.env, evaluation.eval_env)
-        mean, _ = evaluate_policy(
-            self.model, evaluation.eval_env, n_eval_episodes=evaluation.n_eval_episodes,
-            deterministic=evaluation.deterministic, warn=False,
-        )  # fmt: skip
-        return float(mean)
+    def _evaluate(self, evaluation: Any) -> None:
+        """Let an EvalCallback evaluate the policy once more, by its own rules: a subclass may mask actions."""
+        kept, evaluation.n_calls, evaluation.eval_freq = (evaluation.n_calls, evaluation.eval_freq), 0, 1
+        evaluation._on_step()
+        evaluation.n_calls, evaluation.eval_freq = kept
 
     # the state
 

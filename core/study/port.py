@@ -990,9 +990,17 @@ def check_written(path: Path) -> None:
     """Raises InvalidInput if nothing exists at the path of a state, although its folder does."""
     if os.path.lexists(path) or not path.parent.is_dir():
         return
-    if appended := [part.name[len(path.name) :] for part in siblings(path)]:
-        raise InvalidInput(
-            f"write(path) appended {appended[0]!r} to its path, as np.save does. Pass suffix={appended[0]!r} to "
-            "trial.save(), so that the path ends with it."
-        )
+    match siblings(path):
+        case [part] if part.is_file():
+            end = part.name[len(path.name) :]
+            raise InvalidInput(
+                f"write(path) appended {end!r} to its path, as np.save does. Pass suffix={end!r}, so that the path "
+                "ends with it."
+            )
+        case [part, *_]:
+            raise InvalidInput(
+                f"write(path) wrote {part.name[len(path.name) :]!r} after its path, as tf.train.Checkpoint does, and "
+                "nothing at the path. Make a folder and write into it, path.mkdir() and path / 'state'. If a library "
+                "writes in the background, wait for it there."
+            )
     raise InvalidInput("write(path) wrote nothing at its path. Write a file or a folder there.")

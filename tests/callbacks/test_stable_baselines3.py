@@ -234,3 +234,69 @@ def test_records_that_the_callbacks_of_trials_share_stay_the_programs(tmp_path: 
     assert [t.attempt for t in study.trials] == [2, 2]
     for id in (0, 1):  # its own list continues
         assert [count for trial, count in records if trial == id] == [1, 2, 3]
+
+
+def evaluated(trial: Trial, rewards: Any, end: int | None = None, after: bool = False) -> Any:
+    """A training whose EvalCallback has rules of its own: the rewards, by steps; another callback ends it at `end`."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EvalCallback
+
+    class Masked(EvalCallback):
+        def _on_step(self) -> bool:
+            if self.n_calls % self.eval_freq:
+                return True
+            self.last_mean_reward = rewards(self.model.num_timesteps)
+            if self.last_mean_reward > self.best_mean_reward and self.callback_on_new_best is not None:
+                self.best_mean_reward = self.last_mean_reward
+                if not self.callback_on_new_best.on_step():
+                    return False
+            return self._on_event()
+
+    class End(BaseCallback):
+        def _on_step(self) -> bool:
+            return end is None or self.model.num_timesteps < end
+
+    ours = HaltuneCallback(trial)
+    options: Any = (
+        {"callback_after_eval": CallbackList([End(), ours])}
+        if after
+        else {"callback_after_eval": ours, "callback_on_new_best": End()}
+    )
+    tests = Masked(gymnasium.make("CartPole-v1"), eval_freq=48, **options)
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, n_epochs=1, seed=0, device="cpu")
+    return model.learn(trial.max_steps, callback=tests)
+
+
+def test_the_last_policy_is_evaluated_by_the_rules_of_the_programs_eval_callback() -> None:
+    study = Study(SPACE, Maximize("mean_reward"), max_steps=128, policy=RandomSearch(), budget="1 trial", verbose=0)
+    for trial in study:
+        with trial:
+            evaluated(trial, rewards=float)
+    assert study.trials[0].epochs.tolist() == [32, 64, 128]
+    assert study.trials[0].values.tolist() == [48, 96, 128]
+
+
+def test_the_evaluation_that_reaches_a_threshold_and_ends_the_training_is_reported() -> None:
+    study = Study(SPACE, Maximize("mean_reward"), max_steps=320, policy=RandomSearch(), budget="1 trial", verbose=0)
+    for trial in study:
+        with trial:
+            model = evaluated(trial, rewards=float, end=96)
+    assert model.num_timesteps == 96
+    assert study.trials[0].epochs.tolist() == [32, 64]
+    assert study.trials[0].values.tolist() == [48, 96]
+    assert study.trials[0].status == "completed"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("after", [True, False])
+def test_a_trial_that_another_callback_ends_at_the_evaluation_of_a_pause_is_complete(
+    after: bool, tmp_path: Path
+) -> None:
+    study = pausing_study(
+        tmp_path / "study.db", at=(64.0,), epochs=320, metric=Maximize("mean_reward"), unit="step", verbose=0
+    )
+    for trial in study:
+        with trial:
+            evaluated(trial, rewards=float, end=96, after=after)
+    (record,) = study.trials
+    assert (record.status, record.attempt, record.epochs.tolist()) == ("completed", 1, [32, 64])

@@ -50,6 +50,8 @@ def asked(study: Study) -> Trial:
     ("save", "told"),
     [
         (lambda path: np.save(path, np.zeros(3)), "suffix='.npy'"),
+        (lambda path: [Path(f"{path}{end}").touch() for end in (".data-0-of-1", ".index")], r"path\.mkdir"),
+        (lambda path: Path(f"{path}.tmp").mkdir(), "wait for it"),
         (lambda path: None, "wrote nothing at its path"),
         ("model.pt", "is not a function"),
     ],

@@ -114,5 +114,5 @@ def test_a_learning_rate_that_is_to_fall_at_the_first_pause_is_said_once(rate, c
     hints = [line for line in caplog.messages if "learning-rate schedule" in line]
     assert len(hints) == (named is not None)
     assert all(
-        f"Trial 0 paused at epoch 1, before the end of its learning-rate schedule {named}" in line for line in hints
+        f"Trial 0 was judged at epoch 1, before the end of its learning-rate schedule {named}" in line for line in hints
     )

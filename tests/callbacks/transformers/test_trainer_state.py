@@ -105,6 +105,32 @@ class Averages(TrainerCallback):
         self.average.update_parameters(model)
 
 
+class Probes(TrainerCallback):
+    """It trains a layer on top of the model."""
+
+    def on_train_begin(self, args, state, control, model, **others):
+        self.probe = torch.nn.Sequential(model.layers, torch.nn.Linear(1, 1))
+
+    def on_step_end(self, *args, **others):
+        with torch.no_grad():
+            self.probe[1].weight += 0.01
+
+
+class Outside(Net):
+    """Its output is scaled by a weight that a loss might have, and that is not among its parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = [torch.ones(1, requires_grad=True)]
+
+    def forward(self, x, labels):
+        return super().forward(x * self.scale[0], labels)
+
+
+def of_both(model):
+    return torch.optim.SGD([*model.parameters(), *model.scale], 0.05), None
+
+
 class Grows(TrainerCallback):
     def on_epoch_end(self, args, state, control, optimizer, lr_scheduler, **others):
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
@@ -255,7 +281,9 @@ def test_what_changes_later_steps_is_restored(at, evaluates, options, tmp_path):
 
 DECLINED = {
     "a callback's average": (*BETWEEN, {"others": [Averages]}, r"Averages\.average changes in training and is not"),
+    "a layer on top of the model": (*BETWEEN, {"others": [Probes]}, r"Probes\.probe changes in training and is not"),
     "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
+    "weights of a loss": (*BETWEEN, {"model": Outside, "optimizers": of_both}, "weights outside the model"),
     "pruned weights": ((2,), {}, {"others": [Prunes]}, "other parameters or buffers"),
     "a collator with a generator": (*WITHIN, OWN, "draw random numbers"),
     "a collator that draws": (*WITHIN, GLOBAL, "draw random numbers"),
