@@ -133,6 +133,7 @@ class Heights:
 # -- normal scores
 
 _LINEAR = 0.4  # of a target: the part that is the height itself
+_HIGHEST = 100.0 * SIZE  # of a target: the square of a larger one can overflow
 _REACH = 4.0  # normal scores beyond the best trial that reach the best possible value
 
 
@@ -170,8 +171,9 @@ class NormalScores:
         """Return the targets of heights of any shape; those that are not finite get the lowest."""
         v = np.where(np.isfinite(heights), heights, self.heights[0])
         low, high = np.minimum(v - self.heights[0], 0.0), np.maximum(v - self.heights[-1], 0.0)
-        inside = np.interp(v, self.heights, self.scores)
-        return np.asarray(np.maximum(inside + low / self.below + high / self.above, LOWEST))
+        with np.errstate(over="ignore"):  # far beyond an end with tiny differences
+            target = np.interp(v, self.heights, self.scores) + low / self.below + high / self.above
+        return np.asarray(np.clip(target, LOWEST, _HIGHEST))
 
     def height(self, targets: Array) -> Array:
         """Return the heights of targets: the inverse."""

@@ -212,6 +212,16 @@ def test_a_search_that_would_never_end_is_refused_when_it_is_opened(file):
 # -- any space --------------------------------------------------------------------------------
 
 NAMES = st.text(min_size=1, max_size=6).filter(lambda name: name == name.strip())
+
+
+def reads_as_number(name):
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
 VALUES = st.booleans() | st.integers(-9, 9) | st.floats(-3, 3).map(lambda x: x + 0.0) | st.text(max_size=5)
 
 
@@ -250,7 +260,8 @@ def spaces(draw):
         when = draw(conditions(found))
         kind = draw(st.sampled_from(["float", "int", "choice", "constant"]))
         low = draw(st.integers(1, 50))
-        bound = draw(st.sampled_from([None, *(n for n, d in found.items() if type(d) is Int and d.high == 99)]))
+        bounds = (n for n, d in found.items() if type(d) is Int and d.high == 99 and not reads_as_number(n))
+        bound = draw(st.sampled_from([None, *bounds]))
         if kind == "float":
             found[name] = Float(low / 7, low / 7 + draw(st.floats(0, 9)), log=draw(st.booleans()), when=when)
         elif kind == "int":

@@ -42,7 +42,7 @@ ANSWERS: dict[str, Callable[[Study], Any]] = {
     "receipts": lambda study: [study.explain(t.id) for t in study.trials],
     "spent": lambda study: (study.spent, study.outcome),
 }
-FAIR = "nothing can be said yet|ended, too few|was measured for|is not estimated for|score_per_hour"
+FAIR = "Too few trials|nothing can be said yet|ended, too few|was measured for|is not estimated for|score_per_hour"
 
 
 def stormy(policy: Any, chance: random.Random) -> Study:

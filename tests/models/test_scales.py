@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,6 +40,14 @@ def test_targets_rank_as_heights_do_and_have_a_lower_bound(heights: list[float],
         assert (np.diff(targets[: len(heights)][np.argsort(heights, kind="stable")]) >= -1e-12).all()
         assert np.isfinite(scale.height(np.array([targets.min() - 1.0, *targets, targets.max() + 1.0]))).all()
         assert not bad or (targets[-2:] == targets.min()).all()
+
+
+def test_heights_far_beyond_tiny_differences_have_finite_targets() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        low, high = NormalScores.of(1e-300 * np.arange(9.0)).targets(np.array([-1e60, 1e60]))
+    assert low == LOWEST
+    assert np.isfinite(high * high)
 
 
 @settings(max_examples=many(200), deadline=None)

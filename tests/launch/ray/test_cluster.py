@@ -175,7 +175,7 @@ def test_errors_that_are_to_be_retried_and_runs_that_take_too_long(nodes: Any, t
             raise SystemExit(3)
 
     study = new_study(tmp_path)
-    launcher.run(study, moody, workers=2, retry_on=ConnectionError, trial_timeout=8)
+    launcher.run(study, moody, workers=2, retry_on=ConnectionError, trial_timeout=20)
     done = [Status.COMPLETED] * 2 + [Status.FAILED] + [Status.COMPLETED] * 2
     assert [t.status for t in study.trials] == done
     assert "trial_timeout" in str(study.trials[2].error)
