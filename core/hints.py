@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from haltune.errors import UnknownArgument, documented
@@ -243,14 +243,16 @@ def check_count(cls: Any, given: Sequence[Any]) -> None:
     code = getattr(inspect.unwrap(cls.__init__), "__code__", None)
     if code is None or code.co_flags & inspect.CO_VARARGS or len(given) < code.co_argcount:
         return
-    most = code.co_argcount - 1
-    by_name = [f"{name}=" for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]]
-    hint = f"pass others by name, {', '.join(by_name)}" if by_name else "delete the others"
     named = isinstance(given[0], str) and not isinstance(given[1], str)  # as in Keras Tuner's hp.Float("lr", ...)
-    if cls.__name__ in ("Float", "Int", "Choice"):
-        hint = _NAMED if named else _OPTIONS if cls.__name__ == "Choice" else hint
-    values = f"{most} value{'s' * (most != 1)}"
-    raise UnknownArgument(f"{cls.__name__} takes {values} without a name, and you gave {len(given)}: {hint}")
+    hint = _NAMED if named else _OPTIONS if cls.__name__ == "Choice" else None
+    raise _too_many(cls.__name__, code, len(given), hint if cls.__name__ in ("Float", "Int", "Choice") else None)
+
+
+def _too_many(name: str, code: CodeType, given: int, hint: str | None) -> UnknownArgument:
+    most = code.co_argcount - (code.co_varnames[:1] == ("self",))
+    by_name = [f"{word}=" for word in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]]
+    hint = hint or (f"pass others by name, {', '.join(by_name)}" if by_name else "delete the others")
+    return UnknownArgument(f"{name} takes {most} value{'s' * (most != 1)} without a name, and you gave {given}: {hint}")
 
 
 def check_call(cls: Any, named: Mapping[str, Any]) -> None:
@@ -262,7 +264,8 @@ def with_hints(function: Callable[P, R]) -> Callable[P, R]:
     """Return the function, which then gives a hint for an argument it does not accept."""
 
     name = [function.__qualname__]
-    takes_all = bool(inspect.unwrap(function).__code__.co_flags & inspect.CO_VARKEYWORDS)
+    code = inspect.unwrap(function).__code__
+    takes_all = bool(code.co_flags & inspect.CO_VARKEYWORDS)
 
     @wraps(function)
     def asked(*args: P.args, **named: P.kwargs) -> R:
@@ -275,6 +278,10 @@ def with_hints(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             refused = error  # the call itself failed
         _check(name, function, named)  # outside the handler: a traceback shows one error
+        if len(args) > code.co_argcount and not code.co_flags & inspect.CO_VARARGS:
+            given = len(args) - (code.co_varnames[:1] == ("self",))
+            # Optuna's second value of optimize is n_trials
+            raise _too_many(name[0], code, given, _ARGUMENTS.get((name[0], "n_trials")))
         raise refused
 
     return asked

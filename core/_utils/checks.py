@@ -101,7 +101,8 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
     try:
         if isinstance(value, (str, bytes)) or (type(value) is not float and no_real_number(value)):
             raise TypeError
-        found = float(value if shape == () else value.item()) + 0.0  # no -0.0: SQLite has none
+        # item: float(tensor) warns about a gradient. TensorFlow's tensors have none. + 0.0: SQLite has no -0.0
+        found = float(getattr(value, "item", lambda: value)()) + 0.0
     except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError):
         described = f"an array of shape {tuple(shape)}" if shape != () else repr(value)
         several = shape != () or isinstance(value, (list, tuple))
@@ -110,6 +111,8 @@ def number(what: str, value: Any, positive: bool | None = False) -> float:
             hint = ". Give one of them"
         elif value is None:
             hint = ", as from a function without `return`"
+        elif isinstance(value, (str, bytes)):
+            hint = ", which is text. Give the number, such as float(text)"
         if why := no_real_number(value):
             described, hint = f"{why}, {described}", ""
         raise InvalidInput(f"{what} must be one number; got {described}{hint}") from None

@@ -333,8 +333,8 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
     """
     total = math.nan
     if isinstance(duration, str):
-        parts = list(_DURATION.finditer(duration.strip()))
-        if parts and "".join(p.group(0) for p in parts) == duration.strip():
+        parts = list(_DURATION.finditer(text := duration.strip().lower()))
+        if parts and "".join(p.group(0) for p in parts) == text:
             total = sum(float(p.group(1)) * _UNITS[p.group(2)[0]] for p in parts)
     elif _is_number(duration):
         with suppress(OverflowError):

@@ -86,6 +86,9 @@ def open_store(where: StrPath | Store | Storage | None, *, reading: bool = False
                 raise InvalidInput(
                     f"store={url!r}: use a URL such as 'sqlite:///search.db', or a path that ends in .db{memory}"
                 )
+            if set(url) & set("\n\r\t"):
+                why = "Python reads a backslash and a letter, such as \\n, as one character"
+                raise InvalidInput(f"store={url!r}: {why}. Write r{url!r}, or use /")
             url = f"sqlite:///{url}"
         return open_sql(url, reading=reading)
     if not isinstance(where, Store):

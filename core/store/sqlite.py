@@ -80,6 +80,10 @@ class SqliteStore(sql.SqlStore):
             raise StoreError(
                 f"{url}: the working directory of this process was deleted. Give the full path of the database"
             ) from error
+        if os.path.isdir(self._path):
+            raise StoreError(f"{url}: {self._path} is a folder. Give a file, such as '{path}/search.db'")
+        if not os.path.isdir(folder := os.path.dirname(self._path)):
+            raise StoreError(f"{url}: the folder {folder} does not exist. Create it, or give another path")
         self.folder = Path(self._path).with_suffix(".checkpoints")
         self._inode: tuple[int, int] | None = None  # device and number of the file, once it exists
         self._immutable = False  # True if the last connection reads a file that has no journal

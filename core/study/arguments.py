@@ -244,12 +244,13 @@ def budget_of(given: Any, problem: Problem) -> Budget:
         raise InvalidInput(f"budget={given!r} has no unit. {_WRITE}")
     limits: dict[str, Any] = {}
     limit: float
-    count = re.compile(rf"{_NUMBER}\s*(trial|run|epoch|step|token|{re.escape(problem.unit)})(?:e?s)?{_GAIN}")
-    for part in re.split(r"\s*(?:(?<!\d),|,(?!\d{3}(?!\d))|[;+]|\band\b|\bor\b)\s*", given.strip()):
+    unit = problem.unit.lower()
+    count = re.compile(rf"{_NUMBER}\s*(trial|run|epoch|step|token|{re.escape(unit)})(?:e?s)?{_GAIN}")
+    for part in re.split(r"\s*(?:(?<!\d),|,(?!\d{3}(?!\d))|[;+]|\band\b|\bor\b)\s*", given.strip().lower()):
         counted = count.fullmatch(part)
         trials = counted is not None and counted[2] in ("trial", "run")
         if counted and (trials or not counted[3]):
-            if not trials and counted[2] != problem.unit:
+            if not trials and counted[2] != unit:
                 raise InvalidInput(
                     f"budget={given!r} limits {counted[2]}s, but the study counts {problem.units}. Write "
                     f"'{counted[1]} {problem.units}', or make the study with {length_argument(counted[2])}=."

@@ -45,8 +45,8 @@ class ReportingFunction:
             return  # the store did not take its reports, so the end of its block raises the store's error
         if value is None:
             raise InvalidInput(
-                "train(trial) returned nothing and reported nothing. Return the value, or call trial.report(value) "
-                f"after every {trial.unit}."
+                "train(trial) returned nothing and reported nothing. Return the value, call trial.report(value) "
+                f"after every {trial.unit}, or give HaltuneCallback(trial) to the trainer or to fit."
             )
         if not isinstance(value, Mapping):
             value = number(f"the {trial.goal.metric} that train(trial) returns", value)

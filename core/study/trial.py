@@ -202,7 +202,8 @@ class Trial(Port, KnowsAttributes):
             if position > self.horizon * (1.0 + 1e-9):
                 raise InvalidInput(
                     f"{self.unit}={numeral(position)} is beyond {length_argument(self.unit)}={self.horizon}, the full "
-                    f"training of this study. Let the trial end the loop: for {self.unit} in trial."
+                    f"training of this study. If a full training is longer, make a new study with a larger "
+                    f"{length_argument(self.unit)}=. Otherwise let the trial end the loop: for {self.unit} in trial."
                     f"{'epochs' if self.unit == 'epoch' else 'steps'}(). If a callback reports, do not report yourself."
                 )
             position = float(self.horizon)  # computed from batches, with a rounding error

@@ -47,6 +47,8 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Float(0.0, 1.0, 0.1), "Float takes 2 values without a name, and you gave 3: pass others by name, log="),  # type: ignore[call-arg]
     (lambda: Study(X, "acc", max_epoch=3), "Study has no argument max_epoch=: use max_epochs="),  # type: ignore[call-overload]
     (lambda: ended().optimize(lambda trial: 0.5, n_jobs=4), r"workers=4 .* 'search.db'.*not in a notebook's cell"),  # type: ignore[call-arg]
+    (lambda: ended().optimize(lambda trial: 0.5, 20), r"takes 1 value .*, and you gave 2: .*budget='100 trials'"),  # type: ignore[call-arg]
+    (lambda: ended().enqueue({"x": 0.5}, 2, 3, 4), "enqueue takes . values? without a name, and you gave 4"),  # type: ignore[call-arg]
     (lambda: Space(x=Float(0.0, 1.0)), r"one dict: Space\("),  # type: ignore[call-arg]
     (lambda: Budget(n_trials=20), "trials=20"),  # type: ignore[call-arg]
     (lambda: Study(X, direction="maximize"), r"Maximize\('val_acc'\)"),  # type: ignore[call-overload]

@@ -39,6 +39,21 @@ def test_an_address_that_is_no_store_is_a_clear_error(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [("no/deep/a.db", "the folder .*no/deep does not exist. Create it"), ("folder.db", "is a folder. Give a file")],
+)
+def test_a_path_without_its_folder_and_a_folder_are_refused_by_name(tmp_path: Path, path: str, says: str) -> None:
+    (tmp_path / "folder.db").mkdir()
+    with pytest.raises(StoreError, match=says):
+        open_store(tmp_path / path)
+
+
+def test_a_windows_path_whose_backslash_python_read_as_an_escape_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"Write r'runs\\new.db', or use /"):
+        open_store("runs\new.db")
+
+
 def test_a_missing_driver_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StoreError, match=r"Install the driver: pip install .*\[postgres\]"):

@@ -42,7 +42,7 @@ def test_a_guess_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
     [
         ("1h30m", Budget(time=5400)),
         ("1 day", Budget(time=86400)),
-        ("1.5h, 20 runs", Budget(trials=20, time=5400)),
+        ("1.5H, 20 Runs", Budget(trials=20, time=5400)),
         ("100 epochs or 2 hours", Budget(epochs=100, time=7200)),
         ("10 trials without gain", Budget(trials_without_gain=10)),
         ("2h or 10 trials without gain", Budget(time=7200, trials_without_gain=10)),
