@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import math
 import os
 import sys
 import weakref
@@ -124,7 +125,7 @@ class Port(Attempt):
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _training: Training | None = None  # what torch's optimizers train in the block of the trial
     _early: State | None = None  # saved since the last report
-    _saves_first = False  # without torch: it had saved before the first report of this attempt
+    _saves_first = False  # it had saved before the first report of this attempt
     _made_before = 0  # steps of torch's optimizers until the last report
     _retries = False  # an exception left the loop before, and this one has made no step yet; see `OwnWeights`
     _trains_first = True  # False if none came before the first report of this attempt
@@ -691,14 +692,16 @@ class Port(Attempt):
         """Return a state that is to be written. Raises NotSupported in a process that does not train the trial."""
         self._need_held()
         self._saves_first |= self._first is None
-        left, made = self._left, self._made
+        left, made, problem = self._left, self._made, self._session.log.problem
         # a loop of haltune's saves between its epochs, after their reports
         own = (self.patient or left is not None) and not self._over_folds and self._model is None
         over = self.epoch == self.horizon or (self.verdict is not None and self.verdict.stops)  # no report follows
-        first = left is not None or self._saves_first  # without torch
-        early = own and not over and (self._trains_first and made > self._made_before if made else first)
-        if early and keep is True and left is not None:
-            keep = left
+        first = left is not None or self._saves_first
+        # an epoch may make no step, also the first one, as GradScaler leaves out some; without torch none is seen
+        early = own and not over and ((self._trains_first or first) and made > self._made_before if made else first)
+        if early and keep is True:
+            following = math.floor(self.epoch) + 1.0 if self.unit == "epoch" else self.epoch + (problem.every or 1.0)
+            keep = following if left is None else left
         early = early and keep is False  # others are no states to resume from
         return State(keep, resumes_only, early, left, self._session.monotonic())
 
