@@ -50,8 +50,9 @@ _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _REFUSED: WeakKeyDictionary[Session, set[int]] = WeakKeyDictionary()  # study -> trials in which the program was refused
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
-# mark of a model -> trials and their folds, which have trained it; none: of the weights with which trials start
-_SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[tuple[int, int]]]] = WeakKeyDictionary()
+# mark of a model -> trials and their folds, which have trained it, and the last attempt that did; none: of the weights
+# with which trials start
+_SIGNED: WeakKeyDictionary[Session, dict[Hashable, dict[tuple[int, int], int]]] = WeakKeyDictionary()
 
 
 @dataclass
@@ -125,6 +126,7 @@ class Port(Attempt):
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _training: Training | None = None  # what torch's optimizers train in the block of the trial
     _early: State | None = None  # saved since the last report
+    _kept: float | None = None  # the best epoch whose state was kept last; a later state of it replaces that one
     _saves_first = False  # it had saved before the first report of this attempt
     _made_before = 0  # steps of torch's optimizers until the last report
     _retries = False  # an exception left the loop before, and this one has made no step yet; see `OwnWeights`
@@ -348,7 +350,7 @@ class Port(Attempt):
             advice: What to do if this is not meant, the last sentences of the warning. Default: "".
         """
         self._need_held()
-        reached, self._left, self._broken, self._early = self.epoch, None, None, None
+        reached, self._left, self._broken, self._early, self._kept = self.epoch, None, None, None, None
         if self.ended is not None or (self.verdict is not None and self.verdict.stops) or position >= reached:
             return
         if not self._session.restart(self, position):
@@ -380,8 +382,8 @@ class Port(Attempt):
         has started from its beginning with this mark: several trials may start with the same weights.
         """
         signed = _SIGNED.setdefault(self._session, {})
-        if signed.get(mark) != set():
-            signed.setdefault(mark, set()).add((self.id, self._index))
+        if signed.get(mark) != {}:
+            signed.setdefault(mark, {})[self.id, self._index] = self.attempt
 
     def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed, in this process, the mark of the model with which a fit starts, or None.
@@ -389,16 +391,20 @@ class Port(Attempt):
         This trial if it signed it too: two equal configurations can train equal models. None if it resumes. In a fold,
         the name of another fold of the trial, "fold 0".
         """
-        signed = _SIGNED.setdefault(self._session, {}).get(mark, set())
+        signed = _SIGNED.setdefault(self._session, {}).get(mark, {})
         if (self.id, self._index) in signed:
             return self.id
         if self._checkpoint is not None:
             return None
         if not signed:
-            _SIGNED[self._session][mark] = set()
+            _SIGNED[self._session][mark] = {}
             return None
         trial, fold = min(signed)
         return f"fold {fold}" if trial == self.id else trial
+
+    def _signed_now(self, mark: Hashable) -> bool:
+        """Return whether this attempt has signed a mark."""
+        return _SIGNED[self._session].get(mark, {}).get((self.id, self._index)) == self.attempt
 
     @property
     def _has_signed(self) -> bool:
@@ -721,7 +727,7 @@ class Port(Attempt):
             if self._early is not None and session.checkpoints.is_written(self._early.path):
                 discard(Path(self._early.path))
             return path
-        best = keep is False and not resumes_only and self.keeps(best_epoch=True)
+        best = keep is False and not resumes_only and (self.keeps(best_epoch=True) or self._kept == self.epoch)
         if temporary is None:
             path = state.path
             session.record_state(self, path, state.seconds, keep, resumes_only)
@@ -729,6 +735,7 @@ class Port(Attempt):
             path = session.publish(self, temporary, seconds, keep, resumes_only)
         if best:
             session.checkpointed(self, session.checkpoints.recorded(path), 0.0, True)
+            self._kept = self.epoch
         return path
 
     def _path(self, state: State, path: str) -> str:

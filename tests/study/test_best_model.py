@@ -496,9 +496,11 @@ def test_if_the_best_epoch_counts_and_was_not_saved_there_is_no_best_model() -> 
 
 
 @pytest.mark.parametrize("at_the_end", [False, True])
-def test_a_best_model_that_a_loop_saves_only_at_pauses_is_not_kept_and_this_is_said(at_the_end, tmp_path, caplog):
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_a_best_model_that_a_loop_saves_only_at_pauses_is_not_kept_and_this_is_said(at_the_end, of, tmp_path, caplog):
     caplog.set_level("INFO", "haltune")
-    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=2, keep=1)
+    goal = Minimize("val_loss", of=of)
+    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=2, keep=1, metric=goal)
     for trial in study:
         with trial:
             assert trial.checkpoint is None or trial.epoch == 2
@@ -557,3 +559,15 @@ def test_a_state_from_within_an_epoch_that_trains_other_weights_than_before_is_o
             train_layer()
             trial.report(0.5, epoch)
     assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == []
+
+
+def test_the_last_state_of_the_best_epoch_is_its_model() -> None:
+    train_part, study = steps_of_torch(), pausing_study(at=(), epochs=2, keep=1, metric=Minimize("val_loss", of="best"))
+    with study.ask() as trial:
+        for epoch in trial.epochs():
+            train_part()
+            trial.save(lambda path: path.write_text("before an average is updated"))
+            trial.report(1 / epoch)
+            trial.save(lambda path: path.write_text("after it"))
+    assert study.best is not None
+    assert Path(str(study.best.checkpoint)).read_text() == "after it"
