@@ -155,8 +155,11 @@ class Training:
 
     @property
     def saved_trained(self) -> bool:
-        """True if the last saved state is of weights that were updated after the report before it."""
-        return bool(self._of_saved)
+        """True if the last saved state is of weights that were updated after the report before it.
+
+        Those of a critic or a probe are late, and not updated again before the next report.
+        """
+        return any(not of.late or of.last > self._saved_at for of in self._saved)
 
     @property
     def trains_on(self) -> bool:

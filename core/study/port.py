@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import math
 import os
 import sys
 import weakref
@@ -49,8 +50,9 @@ _FINISHES = ("completed", "stopped", "interrupted", "failed")
 _REFUSED: WeakKeyDictionary[Session, set[int]] = WeakKeyDictionary()  # study -> trials in which the program was refused
 _WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
 _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
-# mark of a model -> trials and their folds, which have trained it; none: of the weights with which trials start
-_SIGNED: WeakKeyDictionary[Session, dict[Hashable, set[tuple[int, int]]]] = WeakKeyDictionary()
+# mark of a model -> trials and their folds, which have trained it, and the last attempt that did; none: of the weights
+# with which trials start
+_SIGNED: WeakKeyDictionary[Session, dict[Hashable, dict[tuple[int, int], int]]] = WeakKeyDictionary()
 
 
 @dataclass
@@ -124,7 +126,8 @@ class Port(Attempt):
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _training: Training | None = None  # what torch's optimizers train in the block of the trial
     _early: State | None = None  # saved since the last report
-    _saves_first = False  # without torch: it had saved before the first report of this attempt
+    _kept: float | None = None  # the best epoch whose state was kept last; a later state of it replaces that one
+    _saves_first = False  # it had saved before the first report of this attempt
     _made_before = 0  # steps of torch's optimizers until the last report
     _retries = False  # an exception left the loop before, and this one has made no step yet; see `OwnWeights`
     _trains_first = True  # False if none came before the first report of this attempt
@@ -347,7 +350,7 @@ class Port(Attempt):
             advice: What to do if this is not meant, the last sentences of the warning. Default: "".
         """
         self._need_held()
-        reached, self._left, self._broken, self._early = self.epoch, None, None, None
+        reached, self._left, self._broken, self._early, self._kept = self.epoch, None, None, None, None
         if self.ended is not None or (self.verdict is not None and self.verdict.stops) or position >= reached:
             return
         if not self._session.restart(self, position):
@@ -379,8 +382,8 @@ class Port(Attempt):
         has started from its beginning with this mark: several trials may start with the same weights.
         """
         signed = _SIGNED.setdefault(self._session, {})
-        if signed.get(mark) != set():
-            signed.setdefault(mark, set()).add((self.id, self._index))
+        if signed.get(mark) != {}:
+            signed.setdefault(mark, {})[self.id, self._index] = self.attempt
 
     def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed, in this process, the mark of the model with which a fit starts, or None.
@@ -388,16 +391,20 @@ class Port(Attempt):
         This trial if it signed it too: two equal configurations can train equal models. None if it resumes. In a fold,
         the name of another fold of the trial, "fold 0".
         """
-        signed = _SIGNED.setdefault(self._session, {}).get(mark, set())
+        signed = _SIGNED.setdefault(self._session, {}).get(mark, {})
         if (self.id, self._index) in signed:
             return self.id
         if self._checkpoint is not None:
             return None
         if not signed:
-            _SIGNED[self._session][mark] = set()
+            _SIGNED[self._session][mark] = {}
             return None
         trial, fold = min(signed)
         return f"fold {fold}" if trial == self.id else trial
+
+    def _signed_now(self, mark: Hashable) -> bool:
+        """Return whether this attempt has signed a mark."""
+        return _SIGNED[self._session].get(mark, {}).get((self.id, self._index)) == self.attempt
 
     @property
     def _has_signed(self) -> bool:
@@ -691,14 +698,16 @@ class Port(Attempt):
         """Return a state that is to be written. Raises NotSupported in a process that does not train the trial."""
         self._need_held()
         self._saves_first |= self._first is None
-        left, made = self._left, self._made
+        left, made, problem = self._left, self._made, self._session.log.problem
         # a loop of haltune's saves between its epochs, after their reports
         own = (self.patient or left is not None) and not self._over_folds and self._model is None
         over = self.epoch == self.horizon or (self.verdict is not None and self.verdict.stops)  # no report follows
-        first = left is not None or self._saves_first  # without torch
-        early = own and not over and (self._trains_first and made > self._made_before if made else first)
-        if early and keep is True and left is not None:
-            keep = left
+        first = left is not None or self._saves_first
+        # an epoch may make no step, also the first one, as GradScaler leaves out some; without torch none is seen
+        early = own and not over and ((self._trains_first or first) and made > self._made_before if made else first)
+        if early and keep is True:
+            following = math.floor(self.epoch) + 1.0 if self.unit == "epoch" else self.epoch + (problem.every or 1.0)
+            keep = following if left is None else left
         early = early and keep is False  # others are no states to resume from
         return State(keep, resumes_only, early, left, self._session.monotonic())
 
@@ -718,7 +727,7 @@ class Port(Attempt):
             if self._early is not None and session.checkpoints.is_written(self._early.path):
                 discard(Path(self._early.path))
             return path
-        best = keep is False and not resumes_only and self.keeps(best_epoch=True)
+        best = keep is False and not resumes_only and (self.keeps(best_epoch=True) or self._kept == self.epoch)
         if temporary is None:
             path = state.path
             session.record_state(self, path, state.seconds, keep, resumes_only)
@@ -726,6 +735,7 @@ class Port(Attempt):
             path = session.publish(self, temporary, seconds, keep, resumes_only)
         if best:
             session.checkpointed(self, session.checkpoints.recorded(path), 0.0, True)
+            self._kept = self.epoch
         return path
 
     def _path(self, state: State, path: str) -> str:

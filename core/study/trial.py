@@ -445,7 +445,7 @@ class Trial(Port, KnowsAttributes):
         """Say once that the last state of the best trial was not saved, in a loop that saves earlier ones by itself."""
         saves = self.resumes_from is not None and self._model is None and not self._over_folds
         full = self.ended is None and self.horizon is not None and self.epoch >= self.horizon
-        if saves and full and self.goal.of == "last" and self.keeps():
+        if saves and full and self.history.present_best(self.id).checkpoint is not None and self.keeps():
             saved, name = self.history.trial(self.id).checkpoint_epoch, length_argument(self.unit)
             end = self.horizon if getattr(self, name) is None else f"trial.{name}"  # a unit of the user's own
             self.hint(

@@ -82,7 +82,8 @@ class OwnWeights:
         retries, trial._retries = trial._retries and trial.epoch > 0, False
         if trial.id in signers:
             self._doubted = None
-            if trial.attempt > 1 and not trial.epoch and trial.resumes_from is None and trial is self._trial:
+            now = any(trial._signed_now(mark) for mark in marks)  # a copy of what this attempt has saved, as in MAML
+            if not (now or trial.epoch) and trial.resumes_from is None and trial is self._trial:
                 raise NotSupported(
                     f"Trial {trial.id} starts from its beginning, because it has saved no state, but this fit "
                     "continues with weights that it has trained. Build a model for each attempt, and save a state to "

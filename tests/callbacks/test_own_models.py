@@ -668,3 +668,24 @@ def test_a_program_that_handles_a_refusal_reports_nothing_and_does_not_search_fo
                     trial.report(0.5)
     assert tried[:4] == [0, 1, 1, 2]
     assert [(t.status, len(t.values)) for t in study.trials[:2]] == [("completed", 2), ("failed", 0)]
+
+
+@pytest.mark.parametrize("saves", ["within its first epoch", "before it reports"])
+def test_a_trial_that_starts_again_may_train_copies_of_what_it_has_saved(saves):
+    study = pausing_study(at=(), epochs=2)
+    for attempt in (1, 2):
+        with suppress(KeyboardInterrupt), study.ask() as trial:
+            torch.manual_seed(0)
+            net = torch.nn.Linear(3, 4)
+            sgd = torch.optim.SGD(net.parameters(), 0.1)
+            for _ in trial.epochs():
+                for part in range(2):
+                    step(net, sgd)
+                    if part or saves == "within its first epoch":
+                        trial.save(lambda path: torch.save(net.state_dict(), path))  # noqa: B023
+                    copied = copy.deepcopy(net)  # adapted to a task, as in MAML
+                    step(copied, torch.optim.SGD(copied.parameters(), 0.1))
+                if attempt == 1:
+                    raise KeyboardInterrupt
+                trial.report(0.5)
+    assert study.trials[0].epochs.tolist() == [1, 2]

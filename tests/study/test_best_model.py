@@ -254,9 +254,10 @@ def test_a_search_ends_although_its_program_saves_only_as_epochs_begin_and_its_p
     assert trained == [1, 1, 2, 2, 3]
 
 
+@pytest.mark.parametrize("counts_itself", [False, True])
 @pytest.mark.parametrize("by_torch", [False, True])
 def test_a_state_that_is_kept_before_its_report_is_not_the_model_of_the_epoch_before(
-    by_torch: bool, tmp_path: Path
+    by_torch: bool, counts_itself: bool, tmp_path: Path
 ) -> None:
     train_epoch = steps_of_torch() if by_torch else lambda: None
     losses = {1: 0.5, 2: 0.4, 3: 0.3, 4: 0.6, 5: 0.7}
@@ -267,14 +268,15 @@ def test_a_state_that_is_kept_before_its_report_is_not_the_model_of_the_epoch_be
         with trial:
             best = float("inf")  # a program that forgets its best at a resume
             assert trial.checkpoint is None or int(Path(trial.checkpoint).read_text()) == trial.epoch
-            for epoch in trial.epochs():
+            for epoch in range(int(trial.epoch) + 1, 6) if counts_itself else trial.epochs():
                 train_epoch()
                 state = partial(Path.write_text, data=f"{epoch}")
                 if losses[epoch] < best:
                     best = losses[epoch]
                     trial.save(state, keep=True)
                 trial.save(state)
-                trial.report(losses[epoch])
+                if trial.report(losses[epoch]).stops:
+                    break
     assert study.best is not None
     kept = study.best.checkpoint  # the program has replaced it by another epoch's
     assert kept is None or losses[int(Path(kept).read_text())] == study.best.value
@@ -494,9 +496,11 @@ def test_if_the_best_epoch_counts_and_was_not_saved_there_is_no_best_model() -> 
 
 
 @pytest.mark.parametrize("at_the_end", [False, True])
-def test_a_best_model_that_a_loop_saves_only_at_pauses_is_not_kept_and_this_is_said(at_the_end, tmp_path, caplog):
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_a_best_model_that_a_loop_saves_only_at_pauses_is_not_kept_and_this_is_said(at_the_end, of, tmp_path, caplog):
     caplog.set_level("INFO", "haltune")
-    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=2, keep=1)
+    goal = Minimize("val_loss", of=of)
+    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=2, keep=1, metric=goal)
     for trial in study:
         with trial:
             assert trial.checkpoint is None or trial.epoch == 2
@@ -523,3 +527,47 @@ def test_to_keep_the_best_model_its_loop_is_given_the_end_in_the_unit_of_the_stu
                     break
     (said,) = (m for m in caplog.messages if "is not the model of its value" in m)
     assert said.endswith(f"Save after the last {unit}, too: if trial.report(value).stops or {end}.")
+
+
+@pytest.mark.parametrize("counts_itself", [False, True])
+def test_a_state_is_of_its_epoch_also_if_the_first_epoch_makes_no_step(counts_itself: bool) -> None:
+    train_epoch, study = steps_of_torch(), pausing_study(at=(), epochs=3)
+    for attempt in (1, 2):
+        with suppress(KeyboardInterrupt), study.ask() as trial:
+            epochs = int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            assert epochs == trial.epoch
+            for epoch in range(epochs + 1, 4) if counts_itself else trial.epochs():
+                if epoch > 1:  # a GradScaler leaves out the first ones
+                    train_epoch()
+                trial.save(lambda path: path.write_text(f"{epoch}"))  # noqa: B023
+                if attempt == 1 and epoch == 2:
+                    raise KeyboardInterrupt
+                trial.report(0.5, epoch)
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("counts_itself", [False, True])
+def test_a_state_from_within_an_epoch_that_trains_other_weights_than_before_is_of_no_report(
+    counts_itself: bool,
+) -> None:
+    study = pausing_study(at=(), epochs=3)
+    with study.ask() as trial:
+        for epoch in range(1, 4) if counts_itself else trial.epochs():
+            train_layer = steps_of_torch(epoch)
+            train_layer()
+            trial.save(lambda path: path.write_text("half an epoch"))
+            train_layer()
+            trial.report(0.5, epoch)
+    assert [e.epoch for e in study.events() if isinstance(e, Checkpointed)] == []
+
+
+def test_the_last_state_of_the_best_epoch_is_its_model() -> None:
+    train_part, study = steps_of_torch(), pausing_study(at=(), epochs=2, keep=1, metric=Minimize("val_loss", of="best"))
+    with study.ask() as trial:
+        for epoch in trial.epochs():
+            train_part()
+            trial.save(lambda path: path.write_text("before an average is updated"))
+            trial.report(1 / epoch)
+            trial.save(lambda path: path.write_text("after it"))
+    assert study.best is not None
+    assert Path(str(study.best.checkpoint)).read_text() == "after it"
