@@ -132,11 +132,11 @@ class HaltuneCallback(Reporting):
             _follow(root, "_on_training_end", self._on_training_end)
         self._others_end = False
 
-        def goes_on() -> bool:
+        def continues() -> bool:
             self._others_end |= not type(root)._on_step(root)
             return not (self._others_end or self._reporter.over)
 
-        root._on_step = goes_on
+        root._on_step = continues
 
     def _on_rollout_start(self) -> None:
         """Note the state after an update, from which a resumed training starts its next rollout."""

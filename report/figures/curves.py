@@ -210,7 +210,7 @@ def _wrapped(text: str) -> str:
 def laid_out(facts: Digest) -> dict[str, Any]:
     """Return the layout. The best value is written at its point, so that no legend is needed."""
     goal, best, up = facts.problem.goal, facts.best, facts.problem.goal.sign > 0
-    told = f"{best.metric} " * (best.metric != goal.metric) + short(best.value) if best else ""
+    shown = f"{best.metric} " * (best.metric != goal.metric) + short(best.value) if best else ""
     last = float(facts.problem.max_epochs or max((r.record.epoch for r in facts.rows), default=1.0) or 1.0)
     texts = [nothing(f"No trial has {'reported a finite value' if facts.rows else 'started'} yet")]
     if any(row.ending for row in facts.rows):
@@ -221,11 +221,11 @@ def laid_out(facts: Digest) -> dict[str, Any]:
             if best.metric != goal.metric:  # its own curve is of the goal's metric
                 at = led.ending or at
             texts = [{
-                "x": at[0], "y": at[1], "text": f"<b>{plotly_text(told)}</b>", "showarrow": False,
+                "x": at[0], "y": at[1], "text": f"<b>{plotly_text(shown)}</b>", "showarrow": False,
                 "xanchor": "right", "yanchor": "bottom" if up else "top", "xshift": 8, "yshift": 5 if up else -5,
                 "font": {"color": ACCENT_INK, "size": 15},
             }]  # fmt: skip
-    reached = f"; the best, trial {best.trial}, reaches {told} at {facts.problem.at(best.epoch)}" if best else ""
+    reached = f"; the best, trial {best.trial}, reaches {shown} at {facts.problem.at(best.epoch)}" if best else ""
     return layout(
         "Learning curves",
         f"Learning curves of {plural(len(facts.rows), 'trial')}: {facts.states or 'none yet'}"
