@@ -87,8 +87,8 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
             "Importance",
             f"{found.names[0]} matters most: {found.mean[0]:.0%} of the differences in {model.metric}.",
             order=30,
-            note="The share of the differences between configurations that involves this parameter (total effects, "
-            f"{plural(model.trials, 'trial')}). Lines are 80% intervals.",
+            note=f"The share of the differences in {model.metric} between configurations that involves this parameter "
+            f"(total effects, {plural(model.trials, 'trial')}). Lines are 80% intervals.",
             height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
             xaxis=axis(range=[0.0, 1.0], **SHARES), yaxis=axis(type="category", automargin=True),
         ) | {"margin": {"l": 140, "r": 24, "t": 20, "b": 40}},
