@@ -71,7 +71,7 @@ _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
 # attempt of a trial -> why a file of its model cannot be loaded again; None: it can
 _ANSWERS: WeakKeyDictionary[Trial, str | None] = WeakKeyDictionary()
 _RIGHT: set[str] = set()  # structures of models whose files can be loaded again
-# graph of a compiled step -> whether it draws by tf.random: a graph of 100 million parameters takes seconds to read
+# graph of a compiled step -> whether it draws by tf.random; to ask serializes the graph
 _DRAWS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 # model of trial.load_model(make_model) -> makes another one
 _MADE: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()

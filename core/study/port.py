@@ -255,8 +255,7 @@ class Port(Attempt):
         Raises:
             NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
         """
-        self._retries, self._broken = self._broken is not None, None
-        self._unread = self._retries and model is None and not self._asks
+        self._begins_after(model)
         another = model is not None and self.trained_another(model)
         if self._left is not None or (another and self.ended is None):
             self._continues(model is not None, self._folds_hint if another else "")
@@ -267,6 +266,11 @@ class Port(Attempt):
             )
         self._starts_updates()
         return self._first is None
+
+    def _begins_after(self, model: Any) -> None:
+        """Note whether an exception ended the loop before, and whether this one may not load the state of then."""
+        self._retries, self._broken = self._broken is not None, None
+        self._unread = self._retries and model is None and not self._asks
 
     def _starts_updates(self) -> None:
         if self._training is not None:
@@ -610,8 +614,8 @@ class Port(Attempt):
 
         If your program saves an epoch before it reports it, the state becomes that of the epoch with its report, and
         no attempt continues from it before. One from between two reports is not kept: save where you report. haltune
-        knows whether torch has trained in between. Other programs must
-        not save at the start of an epoch, before they train: save after the report.
+        knows whether torch has trained in between. Other programs must not save at the start of an epoch, before they
+        train: save after the report.
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
 
         Args:
@@ -698,7 +702,7 @@ class Port(Attempt):
         """Return a state that is to be written. Raises NotSupported in a process that does not train the trial."""
         self._need_held()
         self._saves_first |= self._first is None
-        left, made, problem = self._left, self._made, self._session.log.problem
+        left, made = self._left, self._made
         # a loop of haltune's saves between its epochs, after their reports
         own = (self.patient or left is not None) and not self._over_folds and self._model is None
         over = self.epoch == self.horizon or (self.verdict is not None and self.verdict.stops)  # no report follows
@@ -706,10 +710,20 @@ class Port(Attempt):
         # an epoch may make no step, also the first one, as GradScaler leaves out some; without torch none is seen
         early = own and not over and ((self._trains_first or first) and made > self._made_before if made else first)
         if early and keep is True:
-            following = math.floor(self.epoch) + 1.0 if self.unit == "epoch" else self.epoch + (problem.every or 1.0)
-            keep = following if left is None else left
+            keep = self._next_position or self.epoch + 1.0
         early = early and keep is False  # others are no states to resume from
         return State(keep, resumes_only, early, left, self._session.monotonic())
+
+    @property
+    def _next_position(self) -> float | None:
+        """The position of a report that gives none; None if it cannot be guessed."""
+        if self._left is not None and self.unit != "token":
+            return self._left  # a loop over the epochs may report every n-th only
+        if self.unit == "epoch":
+            return math.floor(self.epoch) + 1.0
+        if (every := self._session.log.problem.every) is None:
+            return None
+        return self.epoch + every if self.horizon is None else min(self.epoch + every, float(self.horizon))
 
     @property
     def _made(self) -> int:

@@ -228,12 +228,8 @@ class Trial(Port, KnowsAttributes):
 
     def _next(self) -> float:
         """Return the position of a report without one. Raises InvalidInput if it cannot be guessed."""
-        if self._left is not None and self.unit != "token":
-            return self._left  # a loop over the epochs may report every n-th only
-        if self.unit == "epoch":
-            return math.floor(self.epoch) + 1.0
-        if (every := self._session.log.problem.every) is not None:
-            return self.epoch + every if self.horizon is None else min(self.epoch + every, float(self.horizon))
+        if (found := self._next_position) is not None:
+            return found
         raise InvalidInput(
             f"The study counts {several_of(self.unit)}, and the report does not say how many were trained. "
             f"Write trial.report(value, {position_argument(self.unit)})."
@@ -674,8 +670,7 @@ class Fold(Trial):
         super().warn(re.sub(r"\btrial\.(?!folds)(?=\w)", "fold.", text), about, once)
 
     def begins_loop(self, model: Any = None) -> bool:
-        self._retries, self._broken = self._broken is not None, None
-        self._unread = self._retries and model is None and not self._asks
+        self._begins_after(model)
         if self._left is not None or (model is not None and self.trained_another(model) and self.ended is None):
             self._continues(model is not None)
         self._starts_updates()
