@@ -211,12 +211,14 @@ class Parallel extends Sheet {
     this.svg.addEventListener("pointercancel", () => this.dropped());
     this.svg.addEventListener("keydown", (event) => this.key(event));
   }
-  draw(t, width) {
+  draw(t, room) { // on a narrow screen it scrolls: each axis needs room for its title
+    const n = t.dimensions.length, width = Math.max(room, 64 * n), scrolls = width > room;
+    this.element.style.width = scrolls ? `${width}px` : ""; this.element.parentElement.style.overflowX = scrolls ? "auto" : "";
+    this.svg.style.touchAction = scrolls ? "pan-x pan-y" : "";
     const height = this.figure.meta.wide ? FULL : HALF + 10, top = 44, bottom = height - 14, left = 30, right = width - 56;
     const held = this.svg.contains(document.activeElement) ? document.activeElement.getAttribute("data-axis") : null;
     Object.assign(this, { t, top, bottom });
     this.clear(width, height);
-    const n = t.dimensions.length;
     this.xs = t.dimensions.map((_, i) => (n > 1 ? left + (right - left) * i / (n - 1) : (left + right) / 2));
     this.axes = t.dimensions.map((d) => { const axis = new Axis({ range: d.range, tickvals: d.tickvals, ticktext: d.ticktext }, () => d.values); axis.place(bottom, top); return axis; });
     const order = t.ids.map((_, i) => i).filter((i) => this.shown(t.ids[i])).sort((a, b) => t.line.color[a] - t.line.color[b]);
