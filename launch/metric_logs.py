@@ -650,7 +650,11 @@ class Curve:
         self.reached = after  # the last position that was returned
         self.again = False  # the training started from its start, although it was to continue
         self.repeated: float | None = None  # a position with several values of the goal
-        self.lacking = 0  # positions since the last one with the goal
+
+    @property
+    def waits(self) -> float:
+        """The last position that has a row but no report yet; 0 if there is none."""
+        return max(self._pending, default=0.0)
 
     def add(self, row: Row) -> Iterator[tuple[float, Row]]:
         """Yield the position and the metrics of a report that a row completes.
@@ -687,14 +691,13 @@ class Curve:
             if goal is not None and position == self.reached > self._after and not _equal(goal, self._value):
                 self.repeated = position
             return
-        self.lacking += position not in self._pending
         pending = self._pending.setdefault(position, {})
         pending |= row
         if not all(name in pending for name in self._needed) or not self._limited <= self._once.keys():
             return
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
-        self._value, self.reached, self.lacking = metrics[self._needed[0]], position, 0
+        self._value, self.reached = metrics[self._needed[0]], position
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         yield position, metrics
 

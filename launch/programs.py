@@ -296,9 +296,10 @@ class Unedited(Child):
                 f"counts. If a row is less than one {trial.unit}, name another column as position under [metrics].",
                 "several values",
             )
-        if curve.lacking >= 3 and not trial.epoch:
+        late = max(3.0, (trial.horizon or 0.0) / 5)  # many evaluate once in hundreds of steps
+        if not trial.epoch and curve.waits >= late and trial.goal.metric not in self._log.names:
             trial.hint(
-                f"The program has reached its {self._metrics.by} {curve.lacking} without {trial.goal.metric!r}. "
+                f"The program has reached its {self._metrics.by} {curve.waits:g} without {trial.goal.metric!r}. "
                 f"{self._columns()}",
                 "no metric",
             )

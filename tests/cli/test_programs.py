@@ -268,6 +268,24 @@ def test_a_metric_that_never_comes_is_an_error_that_says_what_is_there(search, s
     assert [name for name in named if name not in said] == []
 
 
+@pytest.mark.parametrize(("logged", "warned"), [("val_acc", False), ("acc", True)])
+def test_a_metric_is_missed_after_a_fifth_of_the_training_not_after_some_rows_of_an_epoch(search, logged, warned):
+    program = """
+import json, sys, time
+with open(f"{sys.argv[-1]}/log.jsonl", "w") as log:
+    for quarter in range(1, 17):
+        rows = [{"loss": 1.0}] + [{"NAME": 0.5}] * (quarter % 4 == 0)
+        print(*(json.dumps({"epoch": quarter / 4} | row) for row in rows), sep="\\n", file=log, flush=True)
+        time.sleep(0.1)
+"""
+    study = STUDY + CSV.replace('csv = "log.csv"', 'jsonl = "log.jsonl"')
+    code, said = search(study, program.replace("NAME", logged))
+    assert code == warned, said
+    assert (
+        ("without 'val_acc'. log.jsonl has 'acc', 'epoch', 'loss'" in said) == ("without 'val_acc'" in said) == warned
+    ), said
+
+
 def test_epochs_that_count_from_zero_are_asked_for_at_the_first_row(search, tmp_path):
     from_zero = TRAIN.replace("{state['epoch']},{a.lr},", "{state['epoch'] - 1},{a.lr},")
     code, said = search(STUDY + CSV, from_zero)
