@@ -32,7 +32,7 @@ endif
 help:
 	@echo 'make demo      tune a small network on real digits and watch runs being stopped, with reasons'
 	@echo 'make test      formatting, lint, types and the quick tests (JOBS=2 at a time), the same each time'
-	@echo 'make test-all  the same with the slow tests, and properties tried on new and more examples'
+	@echo 'make test-all  the same with the slow tests, and properties tried on new examples, and on more'
 	@echo 'make gpu       the tests that need a CUDA device'
 	@echo 'make lint      formatting, lint and types'
 	@echo 'make docs      the site of documentation, in build/docs: open index.html'

@@ -25,7 +25,7 @@ settings.register_profile(
     "repeatable", max_examples=QUICK, derandomize=True, database=None, deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
-settings.register_profile("fresh", settings.get_profile("repeatable"), derandomize=False, max_examples=4 * USUAL)
+settings.register_profile("fresh", settings.get_profile("repeatable"), derandomize=False, max_examples=USUAL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it in the background; some tests send Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.load_profile("repeatable")  # pytest --hypothesis-profile=fresh loads the other one
@@ -65,7 +65,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 # what takes longest, so that no worker is left alone with it: servers, processes, browsers, builds
 LONGEST = [
-    "callbacks/keras/test_callback.py", "chaos/test_killed_workers.py", "chaos/test_outages.py",
+    "callbacks/keras/test_callback.py", "chaos/test_killed_workers.py", "laws/test_huge_values.py",
+    "chaos/test_outages.py",
     "ranks/test_readings.py", "launch/ray/test_cluster.py", "test_packaging.py", "test_site.py", "test_examples.py",
     "report/page/test_browser.py", "laws/test_laws.py", "policies/bobos/test_bobos.py",
     "policies/multifidelity/test_multifidelity.py", "launch/test_run.py", "ranks/test_ranks.py", "laws/test_units.py",

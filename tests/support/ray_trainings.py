@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from haltune.study import Trial
 
@@ -79,13 +78,3 @@ class Climb:
             assert (where / "empty").is_dir()
             where = where / "epoch"
         return int(where.read_text())
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 90.0) -> Any:
-    """Return the value of a condition once it is true."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"{condition} did not come true in {seconds:g} s")
-        time.sleep(0.02)
-    return found

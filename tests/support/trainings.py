@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,14 @@ def patient(gate: Path, trial: Trial) -> None:
             return
 
 
-def wait_for(condition: Any, seconds: float = 120.0) -> None:
-    """Returns when the condition holds. Raises TimeoutError."""
+def wait_for(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
+    """Return the value of a condition once it is true. Raises TimeoutError."""
     end = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         if time.monotonic() > end:
-            raise TimeoutError
+            raise TimeoutError(f"{condition} did not come true in {seconds:g} s")
         time.sleep(0.01)
+    return found
 
 
 def mortal(trial: Trial) -> None:

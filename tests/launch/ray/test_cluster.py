@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from facts import image_of
-from ray_trainings import Climb, Diary, Promise, wait_for
+from ray_trainings import Climb, Diary, Promise
+from trainings import wait_for
 
 from haltune import Checkpointing, Float, Maximize, Problem, Space, Study
 from haltune.log.events import Checkpointed, Ended, Expired, Reported, Resumed, Status
