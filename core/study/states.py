@@ -184,13 +184,24 @@ class States:
         if fitted or state.left != left or (self.training is not None and self.training.trains_on):
             self._saves_first = False
             self.ends(attempt)
-            self.waiting = None
+            if self.waiting is not None:
+                self._drops(attempt, position)
         elif not self._made:
             at = self._session.log.problem.at(position)
             self._session.hint(
                 f"Trial {attempt.id} saved a state before it reports {at}, so this is the state after {at}. If your "
                 "program saves first and trains then, save after trial.report(value) instead.",
                 "saves first",
+            )
+
+    def _drops(self, attempt: Attempt, position: float) -> None:
+        """Give up the state that waits; say it once if an earlier report has no state either."""
+        self.waiting, log = None, self._session.log
+        if self._trains_first is not None and not log.history.trial(attempt.id).checkpoint_epoch:
+            self._session.hint(
+                f"Trial {attempt.id} has trained between saving its state and reporting {log.problem.at(position)}, so "
+                "it has no state to resume from: save after trial.report(value).",
+                "never saves",
             )
 
     def reported(self, attempt: Attempt) -> None:
