@@ -299,13 +299,22 @@ class Port(Attempt):
     def _handled(self) -> Failure | None:
         """Return the failure of the last fit that an exception ended, and that the program has handled; else None."""
         fit, self._fit = self._fit, None
-        over = self.ended is not None or self._stops or (self.horizon is not None and self.epoch >= self.horizon)
-        if self._broken is None and fit is not None and this().alone and not over and not fit():
+        if self._broken is None and fit is not None and this().alone and not self._is_over and not fit():
             self._broken = Failure(
                 f"An exception, which the program handled, ended its fit after {self._at(self.epoch)}. To end a "
                 "fit early, use the framework's own way."
             )
         return self._broken
+
+    @property
+    def _is_over(self) -> bool:
+        """True if nothing is left to train."""
+        return self.ended is not None or self._stops or (self.horizon is not None and self.epoch >= self.horizon)
+
+    @property
+    def _is_cut(self) -> bool:
+        """True if Ctrl-C, which the program handled, ended its training after the last report."""
+        return self._signals.interrupted and not self._is_over
 
     def goes_back(self, epoch: float) -> bool:
         """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
@@ -477,6 +486,7 @@ class Port(Attempt):
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
         self._states.reported(self)
+        self._signals.interrupted &= not judge  # it continues, or delivers late what it reported before
         self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated
         return verdict
 
@@ -593,7 +603,7 @@ class Port(Attempt):
         Raises:
             InvalidInput: If `write` is not a function, or wrote nothing at its path.
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
-            LeaseLost: If another worker holds the trial now, or it has ended.
+            LeaseLost: If another worker holds the trial now, or it has ended. In a handler of Ctrl-C this is a warning.
             Exception: The exception of `write`.
 
         Example:
@@ -723,7 +733,7 @@ class Port(Attempt):
 
         Args:
             status: "completed", "stopped", "interrupted" or "failed". Default: None, stopped or paused after such a
-                verdict, otherwise completed.
+                verdict, interrupted if your program handled Ctrl-C and has not reported since, otherwise completed.
 
         Raises:
             InvalidInput: For another status.
@@ -745,7 +755,9 @@ class Port(Attempt):
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None and self._held_here:
             act()
-        if status != "interrupted":
+        if status is None and self._is_cut:
+            status = Status.INTERRUPTED
+        if status != Status.INTERRUPTED:
             self._states.ends(self)
         if status is None and (failure := self._handled()) is not None:
             self._end_as(Status.FAILED, failure)

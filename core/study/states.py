@@ -14,6 +14,7 @@ within an epoch that `epochs` counts, or if it had saved before its first report
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from haltune._utils.disk import discard
+from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.errors import LeaseLost, StoreError
 from haltune.log.decisions import Action
@@ -104,10 +106,20 @@ class States:
                 state.path, state.seconds = str(checkpoints.publish(temporary)), seconds
             if not state.early:
                 if not self._record(attempt, state):
-                    raise _lost(attempt)
+                    return self._not_saved(attempt)
             elif self.waiting is not None and checkpoints.is_written(self.waiting.path):
                 discard(Path(self.waiting.path))
         return state.path
+
+    def _not_saved(self, attempt: Attempt) -> str:
+        """Raise LeaseLost; in a handler of Ctrl-C, which must come through, warn and return the last checkpoint."""
+        lost, handled = _lost(attempt), sys.exc_info()[1]
+        if handled is None or not interrupts(handled):
+            raise lost
+        last = self._session.log.history.trial(attempt.id).checkpoint_epoch
+        resumes = f"after {self._session.log.problem.at(last)}, its last checkpoint" if last else "from scratch"
+        self._session.warn(f"{lost} It resumes {resumes}.")
+        return attempt.checkpoint or ""
 
     def saved(self, state: State) -> None:
         """Note a state that was saved."""

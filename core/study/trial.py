@@ -43,9 +43,9 @@ _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, tuple[int, int]]] = W
 class Trial(Port, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
-    Use it as a context manager: an exception inside is recorded, and Ctrl-C gives the trial back. On SIGTERM or
-    SIGUSR1, which announce a preemption, the trial is given back at the end of an epoch of `epochs()`; outside of an
-    epoch, at once. The program then exits with 143 or 138.
+    Use it as a context manager: an exception inside is recorded, and Ctrl-C gives the trial back, also if your program
+    handles it and ends the training. On SIGTERM or SIGUSR1, which announce a preemption, the trial is given back at the
+    end of an epoch of `epochs()`; outside of an epoch, at once. The program then exits with 143 or 138.
 
     A Study makes it. Its data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer;
     `checkpoint`, the path of the state to continue from, or None; `folder`, for files of your own; `epoch`, the last
@@ -771,6 +771,8 @@ class Fold(Trial):
             trial._last_act = None
             act()
         trial.recall()  # another process may have trained it
+        if self._is_cut:
+            trial.interrupt()
         if (failure := self._handled()) is not None:
             trial._end_as(Status.FAILED, failure)
         self._look()
