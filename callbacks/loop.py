@@ -141,6 +141,8 @@ class TrainingLoop:
                 yield from self._epochs(interruption)
             except GeneratorExit:
                 if interruption.waits and not self.stopping:  # a trial that fails then is offered again
+                    if self._reported:
+                        self._reporter.attempt(partial(self.trial.save, self._write, self._suffix))
                     self._reporter.end("interrupted")
                 raise
             self._epoch = None

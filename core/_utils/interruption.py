@@ -201,10 +201,11 @@ class AroundTrial(Interruption):
 
     They wait while the epochs of the trial are counted (`counts`) and during a report or a save. Elsewhere in the block
     they end the program at once.
-    Ctrl-C, which is an exception without this, stays as it is.
+    Ctrl-C stays the exception that it is. It is noted, unless it came after the loop that counts the epochs.
     """
 
-    counts = False
+    counts: bool | None = None  # None: no loop has counted epochs yet
+    interrupted = False  # by Ctrl-C since the last report, which the program may handle
 
     def __init__(self, bears: bool, unit: str) -> None:
         """unit: what `epochs` counts."""
@@ -222,10 +223,19 @@ class AroundTrial(Interruption):
         super()._restore()
 
     def _takes(self, number: int, handler: Any) -> bool:
-        return number != signal.SIGINT and _is_free(number, handler)
+        if number == signal.SIGINT:
+            return handler is signal.default_int_handler or isinstance(getattr(handler, "__self__", None), AroundTrial)
+        return _is_free(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            self.interrupted |= self.counts is not False
+            self._before[number](number, frame)
+        else:
+            super()._hear(number, frame)
 
     def _trains(self, frame: FrameType | None) -> bool:
-        return self.counts
+        return bool(self.counts)
 
     @contextmanager
     def whole(self) -> Iterator[None]:

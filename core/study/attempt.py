@@ -108,6 +108,11 @@ class Attempt:
              ("checkpoint", self.checkpoint or "")],
         )  # fmt: skip
 
+    @property
+    def _stops(self) -> bool:
+        """True after a STOP or PAUSE."""
+        return self.verdict is not None and self.verdict.stops
+
     @cached_property
     def _label(self) -> str:
         return label(self.id, self.attempt)
@@ -128,7 +133,7 @@ class Attempt:
                     self.epoch = epoch_number(e.epoch)
                     if e.verdict.pause_at is not None and not e.verdict.stops:
                         self.pause_at = e.verdict.pause_at
-                    stays = self.verdict is not None and self.verdict.stops and e.verdict.action is Action.UNJUDGED
+                    stays = self._stops and e.verdict.action is Action.UNJUDGED
                     if not stays and not e.copied:
                         # a store reads evidence lazily
                         self.verdict = replace(e.verdict, evidence=dict(e.verdict.evidence))

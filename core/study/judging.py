@@ -76,7 +76,7 @@ def answered(attempt: Attempt, report: Report) -> Verdict:
     """Return the verdict on a report, the same on all ranks, after the attempt has followed its events."""
     if attempt._over:
         lost = "the lease on this trial was lost: another worker may train it now"
-        if not (attempt.verdict and attempt.verdict.stops):
+        if not attempt._stops:
             attempt.verdict = stop(_has_ended(attempt) if attempt.ended in OVER else lost)
         attempt.ended = attempt.ended or Status.INTERRUPTED
     return attempt.verdict or continue_(f"{attempt.unit} {numeral(report.epoch)} was reported before")

@@ -16,7 +16,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +29,6 @@ import numpy as np
 from haltune._utils.checks import number
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
-from haltune._utils.updates import Training
 from haltune.display import numeral, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
@@ -38,12 +37,12 @@ from haltune.log.folds import FOLD
 from haltune.log.history import History
 from haltune.log.problem import length_argument, rounded
 from haltune.ranks import this
-from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt, Failure, Report
 from .judging import answered, record
 from .replica import Replica
 from .session import Session
+from .states import State, States
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
@@ -53,30 +52,6 @@ _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictio
 # mark of a model -> trials and their folds, which have trained it, and the last attempt that did; none: of the weights
 # with which trials start
 _SIGNED: WeakKeyDictionary[Session, dict[Hashable, dict[tuple[int, int], int]]] = WeakKeyDictionary()
-
-
-@dataclass
-class State:
-    """A state that the program saves: that of the last reported epoch, or an early one.
-
-    An early state may be of the next epoch, in a loop of the user's own that saves before it reports. Its life:
-
-        _begins_save    it is early if the program has trained since the last report, as far as that is known
-        _saved          it is written, and waits: the log does not have it yet, so that no attempt continues from it
-        _date_early     at the report: it is of this epoch, unless the program has trained since it was saved
-        _record_early   after the report: the log has it
-
-    One that was saved between two reports has no position, so the log never has it: a trial that resumed from it would
-    train a part of an epoch twice. A further early state replaces one that waits.
-    """
-
-    keep: bool | float  # see `Port.save`
-    resumes_only: bool
-    early: bool
-    left: float | None  # the epoch that the loop had begun
-    began: float  # when it began to be saved
-    path: str = ""
-    seconds: float = 0.0  # that saving took; 0 if the log has it
 
 
 class Port(Attempt):
@@ -103,6 +78,7 @@ class Port(Attempt):
         super().__init__(**vars(attempt))
         self._begins = self.epoch  # where this attempt starts
         self._session, self._process = session, os.getpid()
+        self._states = States(session)  # that the program saves, and what torch trains in between
         problem = session.log.problem
         self.unit = problem.unit
         self.horizon: int | None = problem.max_epochs
@@ -124,13 +100,7 @@ class Port(Attempt):
 
     _first: float | None = None  # position of the first report of this attempt
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
-    _training: Training | None = None  # what torch's optimizers train in the block of the trial
-    _early: State | None = None  # saved since the last report
-    _kept: float | None = None  # the best epoch whose state was kept last; a later state of it replaces that one
-    _saves_first = False  # it had saved before the first report of this attempt
-    _made_before = 0  # steps of torch's optimizers until the last report
     _retries = False  # an exception left the loop before, and this one has made no step yet; see `OwnWeights`
-    _trains_first = True  # False if none came before the first report of this attempt
     _name = "trial"  # in the program
     _over_folds = False  # True in a loop over trial.folds(k)
     _index = 0  # the index of the fold
@@ -202,7 +172,7 @@ class Port(Attempt):
                 why = f"with {self._broken.error.rstrip('.')}" if self._broken else "within an epoch"
                 trained = " This one continues with the weights of its model: build a new one." * self._same_model
                 self.restart(position, f"The fit before ended {why}.{trained}")
-            elif self._same_model and self.ended is None and not (self.verdict and self.verdict.stops):
+            elif self._same_model and self.ended is None and not self._stops:
                 raise NotSupported(
                     f"This fit of trial {self.id} trains the model of the fit before, which has trained to "
                     f"{self._at(self.epoch)}, but counts from {self._at(position)}, so it would count as less than it "
@@ -273,8 +243,8 @@ class Port(Attempt):
         self._unread = self._retries and model is None and not self._asks
 
     def _starts_updates(self) -> None:
-        if self._training is not None:
-            self._training.starts()
+        if (training := self._states.training) is not None:
+            training.starts()
 
     def _continues(self, loads: bool = True, advice: str = "") -> None:
         """Start again from the last checkpoint, if it is loaded and more was reported; see `_saved_start`."""
@@ -290,8 +260,7 @@ class Port(Attempt):
     def begins_epoch(self, epoch: float | None) -> None:
         """State that a loop is within an epoch, until it is reported; None: it is not, and asks for the next."""
         self._left, self._asks = epoch, False
-        stops = self.verdict is not None and self.verdict.stops
-        if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not stops:
+        if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
 
     def leaves_loop(self) -> None:
@@ -299,8 +268,8 @@ class Port(Attempt):
 
         If an exception leaves it, and the program handles the exception, the trial fails, as by `breaks`.
         """
-        stops = self.ended is not None or (self.verdict is not None and self.verdict.stops)
-        if not stops and self._block == os.getpid() and this().alone and raises_through(sys._getframe(1)):
+        over = self.ended is not None or self._stops
+        if not over and self._block == os.getpid() and this().alone and raises_through(sys._getframe(1)):
             self._broken = Failure(
                 f"An exception, which the program handled, ended its loop after {self._at(self.epoch)}. To end a "
                 "training early, leave the loop by break."
@@ -330,14 +299,22 @@ class Port(Attempt):
     def _handled(self) -> Failure | None:
         """Return the failure of the last fit that an exception ended, and that the program has handled; else None."""
         fit, self._fit = self._fit, None
-        over = self.ended is not None or (self.verdict is not None and self.verdict.stops)
-        over = over or (self.horizon is not None and self.epoch >= self.horizon)
-        if self._broken is None and fit is not None and this().alone and not over and not fit():
+        if self._broken is None and fit is not None and this().alone and not self._is_over and not fit():
             self._broken = Failure(
                 f"An exception, which the program handled, ended its fit after {self._at(self.epoch)}. To end a "
                 "fit early, use the framework's own way."
             )
         return self._broken
+
+    @property
+    def _is_over(self) -> bool:
+        """True if nothing is left to train."""
+        return self.ended is not None or self._stops or (self.horizon is not None and self.epoch >= self.horizon)
+
+    @property
+    def _is_cut(self) -> bool:
+        """True if Ctrl-C, which the program handled, ended its training after the last report."""
+        return self._signals.interrupted and not self._is_over
 
     def goes_back(self, epoch: float) -> bool:
         """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
@@ -354,13 +331,13 @@ class Port(Attempt):
             advice: What to do if this is not meant, the last sentences of the warning. Default: "".
         """
         self._need_held()
-        reached, self._left, self._broken, self._early, self._kept = self.epoch, None, None, None, None
-        if self.ended is not None or (self.verdict is not None and self.verdict.stops) or position >= reached:
+        reached, self._left, self._broken, self._states.waiting = self.epoch, None, None, None
+        if self.ended is not None or self._stops or position >= reached:
             return
         if not self._session.restart(self, position):
             return
         self._first, self._unheard, self._lap = None, None, self._session.monotonic()
-        self._made_before, self._trains_first = self._made, True
+        self._states.restarts()
         self._trained_in_full, self._begins = False, self.epoch
         self._warn_of_restart(f"Trial {self.id}", reached, position, advice, self.epoch)
 
@@ -483,8 +460,7 @@ class Port(Attempt):
         for name in sorted(report.metrics, key=str):
             scalars[str(name)] = number(f"metric {name!r}", report.metrics[name])
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
-        if self._early is not None:
-            self._date_early(self._early, report.epoch)
+        self._states.date(self, report.epoch, self._left, fitted=self._model is not None)
         again = report.epoch == self.epoch and self._resumes and not self._loads
         if again or self.goes_back(report.epoch):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
@@ -505,16 +481,12 @@ class Port(Attempt):
                 raise
         session.logger.judged(session.log.history, self, report.epoch, report.value, verdict, session.budget)
         self._validation = report.validation or self._validation
-        made = self._made
-        if self._first is None:
-            self._trains_first = made > self._made_before
-        self._made_before = made
         self._first, self._left, self._broken = self._first or report.epoch, None, None
         self._asks = False
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
-        if self._early is not None:
-            self._record_early(self._early)
+        self._states.reported(self)
+        self._signals.interrupted &= not judge  # it continues, or delivers late what it reported before
         self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated
         return verdict
 
@@ -631,7 +603,7 @@ class Port(Attempt):
         Raises:
             InvalidInput: If `write` is not a function, or wrote nothing at its path.
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
-            LeaseLost: If another worker holds the trial now, or it has ended.
+            LeaseLost: If another worker holds the trial now, or it has ended. In a handler of Ctrl-C this is a warning.
             Exception: The exception of `write`.
 
         Example:
@@ -644,11 +616,12 @@ class Port(Attempt):
             ('weights', True)
         """
         check_write(write)
-        session, state = self._session, self._begins_save(keep, resumes_only)
+        session, states, state = self._session, self._states, self._begins_save(keep, resumes_only)
+        began = session.monotonic()
 
         def written() -> str:  # on rank 0
-            began, temporary = session.monotonic(), session.begin(self, suffix, state.keep)
-            with session.ours(self, temporary):
+            temporary = states.path(self, suffix, state.keep)
+            with states.ours(self, temporary):
                 try:
                     write(temporary)
                     check_written(temporary)
@@ -656,11 +629,11 @@ class Port(Attempt):
                     discard(temporary)
                     raise
             self._sign_weights()
-            return self._commit(state, temporary, session.monotonic() - began)
+            return states.commit(self, state, temporary, session.monotonic() - began)
 
         with self._signals.whole():
-            path = session.once(self, "is saved", written, partial(self._path, state))
-            self._saved(state, path, session.monotonic() - state.began)
+            path: str = session.once(self, "is saved", written)
+            self._saved(state, session.monotonic() - began)
         return path
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
@@ -673,7 +646,8 @@ class Port(Attempt):
         Raises:
             OSError: If the folder cannot be made.
         """
-        return self._session.begin_save(self, suffix, self._begins_save(keep).keep)
+        keep = self._begins_save(keep).keep
+        return self._session.once(self, "starts to be saved", lambda: str(self._states.path(self, suffix, keep)), Path)
 
     def commit_save(
         self, temporary: Path, seconds: float = 0.0, keep: bool | float = False, resumes_only: bool = False
@@ -692,27 +666,24 @@ class Port(Attempt):
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
         """
         session, state = self._session, self._begins_save(keep, resumes_only)
+        began = session.monotonic()
         self._sign_weights()
-        commit = partial(self._commit, state, temporary, seconds)
-        path = session.once(self, "commits", commit, partial(self._path, state))
-        self._saved(state, path, seconds + session.monotonic() - state.began)
+        path: str = session.once(self, "commits", partial(self._states.commit, self, state, temporary, seconds))
+        self._saved(state, seconds + session.monotonic() - began)
         return path
 
     def _begins_save(self, keep: bool | float = False, resumes_only: bool = False) -> State:
         """Return a state that is to be written. Raises NotSupported in a process that does not train the trial."""
         self._need_held()
-        self._saves_first |= self._first is None
-        left, made = self._left, self._made
         # a loop of haltune's saves between its epochs, after their reports
-        own = (self.patient or left is not None) and not self._over_folds and self._model is None
-        over = self.epoch == self.horizon or (self.verdict is not None and self.verdict.stops)  # no report follows
-        first = left is not None or self._saves_first
-        # an epoch may make no step, also the first one, as GradScaler leaves out some; without torch none is seen
-        early = own and not over and ((self._trains_first or first) and made > self._made_before if made else first)
-        if early and keep is True:
-            keep = self._next_position or self.epoch + 1.0
-        early = early and keep is False  # others are no states to resume from
-        return State(keep, resumes_only, early, left, self._session.monotonic())
+        own = (self.patient or self._left is not None) and not self._over_folds and self._model is None
+        upcoming = self._next_position or self.epoch + 1.0
+        return self._states.begins(self, keep, resumes_only, self._left, own, upcoming)
+
+    def _saved(self, state: State, seconds: float) -> None:
+        """Note a state that was saved. seconds: that it took, which are not of the epoch."""
+        self._lap += seconds
+        self._states.saved(state)
 
     @property
     def _next_position(self) -> float | None:
@@ -724,77 +695,6 @@ class Port(Attempt):
         if (every := self._session.log.problem.every) is None:
             return None
         return self.epoch + every if self.horizon is None else min(self.epoch + every, float(self.horizon))
-
-    @property
-    def _made(self) -> int:
-        """Steps of torch's optimizers in the block of the trial."""
-        return 0 if self._training is None else self._training.made
-
-    def _commit(self, state: State, temporary: Path | None = None, seconds: float = 0.0) -> str:
-        """Make a written state the trial's checkpoint, on rank 0, and return its path. The best epoch's is kept, too.
-
-        An early one only gets its name. temporary: None for one that has waited.
-        """
-        session, keep, resumes_only = self._session, state.keep, state.resumes_only
-        if state.early and temporary is not None:
-            path = session.complete(self, temporary)
-            if self._early is not None and session.checkpoints.is_written(self._early.path):
-                discard(Path(self._early.path))
-            return path
-        best = keep is False and not resumes_only and (self.keeps(best_epoch=True) or self._kept == self.epoch)
-        if temporary is None:
-            path = state.path
-            session.record_state(self, path, state.seconds, keep, resumes_only)
-        else:
-            path = session.publish(self, temporary, seconds, keep, resumes_only)
-        if best:
-            session.checkpointed(self, session.checkpoints.recorded(path), 0.0, True)
-            self._kept = self.epoch
-        return path
-
-    def _path(self, state: State, path: str) -> str:
-        return path if state.early else self._session.saved(self, state.keep)
-
-    def _saved(self, state: State, path: str, seconds: float) -> None:
-        """Note a state that was saved. seconds: that it took."""
-        self._lap += seconds  # they are not of the epoch
-        if state.keep is False:  # otherwise it is another file than the one to resume from
-            state.path, state.seconds = path, seconds if state.early else 0.0
-            self._early = state if state.early else None
-            if self._training is not None:
-                self._training.saves(self._made_before)
-
-    def _date_early(self, early: State, position: float) -> None:
-        """Note that an early state is of this report, unless the program has trained since it was saved.
-
-        Then it is of the last report, if the program had not trained before it was saved; otherwise of none.
-        """
-        if self._trained_since(early):
-            self._saves_first, self._early = False, None
-            if self._is_of_last(early):
-                self._record_early(early)
-        elif not self._made:
-            at = f"{self._at(position)}"
-            self.hint(
-                f"Trial {self.id} saved a state before it reports {at}, so this is the state after {at}. If your "
-                "program saves first and trains then, save after trial.report(value) instead.",
-                "saves first",
-            )
-
-    def _trained_since(self, early: State) -> bool:
-        """Return whether the program has trained since it saved an early state, as far as that is known."""
-        fitted = self._model is not None  # by a framework, which has begun since
-        return fitted or early.left != self._left or (self._training is not None and self._training.trains_on)
-
-    def _is_of_last(self, early: State) -> bool:
-        """Return whether an early state is that of the last report, as far as that is known."""
-        return early.left is None if self._training is None or not self._made else not self._training.saved_trained
-
-    def _record_early(self, early: State) -> None:
-        """Record an early state as that of the last reported epoch."""
-        self._early = None
-        if self.ended is None:
-            self._session.once(self, "is recorded", partial(self._commit, early))
 
     def _at(self, position: float) -> str:
         return self.history.problem.at(position)
@@ -820,20 +720,7 @@ class Port(Attempt):
             best_epoch: Ask about the last reported epoch: is it the trial's best, with which it counts? Otherwise about
                 the end of the training. Default: False.
         """
-        if best_epoch and self.goal.of == "last":
-            return False
-
-        def question(_: object) -> bool:
-            keep, history = self._session.checkpoints.keep, self.history
-            cut = self.verdict is not None and self.verdict.stops
-            if best_epoch:  # a paused trial may continue
-                cut = self.verdict is not None and self.verdict.action is Action.STOP
-            if keep == 0 or not len(history.curve(self.id)) or self.id not in keepers(history, keep, self.id, cut):
-                return False
-            best = history.present_best(self.id)
-            return best.checkpoint_epoch != best.epoch and (not best_epoch or best.epoch == self.epoch)
-
-        return self._session.once(self, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question)
+        return self._states.keeps(self, best_epoch)
 
     # the end
 
@@ -846,7 +733,7 @@ class Port(Attempt):
 
         Args:
             status: "completed", "stopped", "interrupted" or "failed". Default: None, stopped or paused after such a
-                verdict, otherwise completed.
+                verdict, interrupted if your program handled Ctrl-C and has not reported since, otherwise completed.
 
         Raises:
             InvalidInput: For another status.
@@ -868,8 +755,10 @@ class Port(Attempt):
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None and self._held_here:
             act()
-        if self._early is not None and status != "interrupted" and self._is_of_last(self._early):
-            self._record_early(self._early)
+        if status is None and self._is_cut:
+            status = Status.INTERRUPTED
+        if status != Status.INTERRUPTED:
+            self._states.ends(self)
         if status is None and (failure := self._handled()) is not None:
             self._end_as(Status.FAILED, failure)
         self._end_as(None if status is None else Status(status))

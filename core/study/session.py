@@ -15,20 +15,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property, partial, wraps
 from multiprocessing.context import get_spawning_popen
-from pathlib import Path
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 from weakref import WeakValueDictionary, ref
 
 from haltune._utils.checks import number
-from haltune._utils.disk import discard
 from haltune._utils.interruption import heard_in_wait
 from haltune.display import numeral, one_line, plural
-from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, is_shortage, told_shortage, warn
+from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Finish, Wait
 from haltune.log.events import OVER, Status, to_json
@@ -432,66 +430,6 @@ class Session:
             attempt.checkpoint = path
         return held is not False
 
-    def begin_save(self, attempt: Attempt, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
-        """Return a temporary path for `publish`, the same on all ranks. Raises OSError.
-
-        keep: True for the state after the trial's best epoch, which is not one to continue from.
-        """
-        return self.once(attempt, "starts to be saved", lambda: str(self.begin(attempt, suffix, keep)), Path)
-
-    def begin(self, attempt: Attempt, suffix: str, keep: bool | float) -> Path:
-        """`begin_save` on rank 0."""
-        a = attempt
-        return self.checkpoints.begin(a.id, a.attempt, _saved_epoch(a, keep), suffix, bool(keep), a.unit)
-
-    def saved(self, attempt: Attempt, keep: bool | float) -> str:
-        """Return the path of the last checkpoint in the log. keep: of the best epoch's."""
-        r = self.log.history.trial(attempt.id)
-        return str(r.kept if keep else r.checkpoint)
-
-    def publish(self, attempt: Attempt, temporary: Path, seconds: float, keep: bool | float, resumes_only: bool) -> str:
-        """Make the state at a path of `begin_save` the trial's checkpoint, on rank 0; return its path.
-
-        seconds: that writing took. Raises as Trial.save does.
-        """
-        with self.checkpoints.undecided(temporary):
-            if not self.record_state(attempt, self.complete(attempt, temporary), seconds, keep, resumes_only):
-                raise _lost(attempt)
-        return self.saved(attempt, keep)
-
-    def complete(self, attempt: Attempt, temporary: Path) -> str:
-        """Give a written state its name, on rank 0, and return its path. The log does not have it yet."""
-        with self.ours(attempt, temporary):
-            return str(self.checkpoints.publish(temporary))
-
-    def record_state(self, attempt: Attempt, path: str, seconds: float, keep: bool | float, resumes_only: bool) -> bool:
-        """Append a complete state, on rank 0, and delete older ones; see `checkpointed`.
-
-        If the trial is no longer held, the state is deleted, unless it is a file of the program's own.
-        """
-        checkpoints = self.checkpoints
-        # an error may come after the append, so the file stays; the next save deletes files that the log lacks
-        if not self.checkpointed(attempt, checkpoints.recorded(path), seconds, keep, resumes_only):
-            if checkpoints.is_written(path):
-                discard(Path(path))
-            return False
-        checkpoints.supersede(Path(path), self.log.history.kept(attempt.id))
-        return True
-
-    @contextmanager
-    def ours(self, attempt: Attempt, temporary: Path) -> Iterator[None]:
-        """Raise LeaseLost if the block fails because another worker took the trial and deleted the temporary files."""
-        try:
-            yield
-        except Exception as error:
-            if not os.path.lexists(temporary):
-                with suppress(StoreError):
-                    self.sync()
-                record = self.log.history.trial(attempt.id)
-                if (record.attempt, record.status) != (attempt.attempt, Status.RUNNING):
-                    raise _lost(attempt) from error
-            raise
-
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish.
 
@@ -652,7 +590,7 @@ def _checkpointed(
 ) -> bool:
     now = replica.log_sleep(attempt.id, attempt.attempt)
     event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else ev.Checkpointed)(
-        at=now, trial=attempt.id, attempt=attempt.attempt, epoch=_saved_epoch(attempt, keep), path=path,
+        at=now, trial=attempt.id, attempt=attempt.attempt, epoch=saved_epoch(attempt, keep), path=path,
         seconds=seconds,
     )  # fmt: skip
     if resumes_only and isinstance(event, ev.Checkpointed):
@@ -665,14 +603,9 @@ def _checkpointed(
     )
 
 
-def _saved_epoch(attempt: Attempt, keep: bool | float) -> float:
+def saved_epoch(attempt: Attempt, keep: bool | float) -> float:
     """Return the epoch whose state is saved. keep: see Trial.save."""
     return float(attempt.epoch if isinstance(keep, bool) else keep)
-
-
-def _lost(attempt: Attempt) -> LeaseLost:
-    why = f"has ended ({attempt.ended})" if attempt.ended else "was offered to another worker"
-    return LeaseLost(f"Trial {attempt.id} {why}. Its state is not saved.")
 
 
 def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:

@@ -43,9 +43,9 @@ _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, tuple[int, int]]] = W
 class Trial(Port, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
-    Use it as a context manager: an exception inside is recorded, and Ctrl-C gives the trial back. On SIGTERM or
-    SIGUSR1, which announce a preemption, the trial is given back at the end of an epoch of `epochs()`; outside of an
-    epoch, at once. The program then exits with 143 or 138.
+    Use it as a context manager: an exception inside is recorded, and Ctrl-C gives the trial back, also if your program
+    handles it and ends the training. On SIGTERM or SIGUSR1, which announce a preemption, the trial is given back at the
+    end of an epoch of `epochs()`; outside of an epoch, at once. The program then exits with 143 or 138.
 
     A Study makes it. Its data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer;
     `checkpoint`, the path of the state to continue from, or None; `folder`, for files of your own; `epoch`, the last
@@ -272,7 +272,7 @@ class Trial(Port, KnowsAttributes):
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
-            while max(epoch, self.epoch) < horizon and not (self.verdict and self.verdict.stops):
+            while max(epoch, self.epoch) < horizon and not self._stops:
                 if self._signals.waits:
                     self._signals.leave()
                     return  # an outer trial continues to the end of its own epoch
@@ -339,7 +339,7 @@ class Trial(Port, KnowsAttributes):
 
     def _each_fold(self, fold: Fold | None) -> Iterator[Fold]:
         try:
-            while fold is not None and self.ended is None and not (self.verdict and self.verdict.stops):
+            while fold is not None and self.ended is None and not self._stops:
                 self._fold = self._weights.trains = fold
                 self._over_folds = True
                 yield fold
@@ -347,7 +347,7 @@ class Trial(Port, KnowsAttributes):
                 self._weights.ends_fold()
                 fold._close()
                 fold._mark_end()
-                if fold.ended is not None and (fold.index + 1 == fold.count or (self.verdict and self.verdict.stops)):
+                if fold.ended is not None and (fold.index + 1 == fold.count or self._stops):
                     self.finish()  # a loop that ends its trial ends it with the last fold
                 fold = fold._following()
             self._folds_over = True
@@ -401,7 +401,7 @@ class Trial(Port, KnowsAttributes):
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
-        self._training = Training(self._weights.begins)
+        self._states.training = Training(self._weights.begins)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
@@ -409,8 +409,8 @@ class Trial(Port, KnowsAttributes):
         self._session.leave(self)
         self._block = None
         self._weights.sign()
-        if self._training is not None:
-            self._training.ends()
+        if self._states.training is not None:
+            self._states.training.ends()
         forgiven = False
         try:
             forgiven = self._end(error)
@@ -509,9 +509,10 @@ class Trial(Port, KnowsAttributes):
                 "checkpointed",
             )
         state = self._begins_save()
+        state.path, state.seconds = path, seconds
         if not state.early:
             self._session.checkpointed(self, path, seconds)
-        self._saved(state, path, seconds)
+        self._saved(state, seconds)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`, or None without one; see haltune.callbacks.keras.load_model.
@@ -549,7 +550,7 @@ class Fold(Trial):
         self._trial = t = trial
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
         self.index, self.count, self._index = index, count, index
-        self._block, self._begins, self._training, self._weights = t._block, t._begins, t._training, t._weights
+        self._block, self._begins, self._states, self._weights = t._block, t._begins, t._states, t._weights
         self._best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)
@@ -770,6 +771,8 @@ class Fold(Trial):
             trial._last_act = None
             act()
         trial.recall()  # another process may have trained it
+        if self._is_cut:
+            trial.interrupt()
         if (failure := self._handled()) is not None:
             trial._end_as(Status.FAILED, failure)
         self._look()
@@ -787,8 +790,7 @@ class Fold(Trial):
     @property
     def _cut(self) -> bool:
         """True if the trial ended within this fold."""
-        verdict = self._trial.verdict
-        return self._trial.ended is not None or (verdict is not None and verdict.stops and not self._at_end)
+        return self._trial.ended is not None or (self._trial._stops and not self._at_end)
 
     def _settle(self, value: float) -> None:
         """Report the mean over folds, after a last fold that ended by itself: no epoch remains in which it gains."""
@@ -852,8 +854,7 @@ class Fold(Trial):
 
     def _need_report(self) -> None:
         """Raise InvalidInput if the log would take the state for one of the fold before, or of the epoch before."""
-        trial = self._trial
-        if not self.epoch or (self._left is not None and trial._made > trial._made_before):
+        if not self.epoch or (self._left is not None and self._states.trained):
             what = f"has trained since {self._at(self.epoch)}" if self.epoch else "has no report"
             raise InvalidInput(
                 f"Fold {self.index} of trial {self.id} {what}, so its state has no {self.unit}. Save after "

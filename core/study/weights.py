@@ -76,7 +76,7 @@ class OwnWeights:
 
     def _need_own(self, optimizer: Any, marks: set[int]) -> None:
         trial = self.trains
-        if trial.ended is not None or (trial.verdict and trial.verdict.stops) or trial.epoch == trial.horizon:
+        if trial.ended is not None or trial._stops or trial.epoch == trial.horizon:
             return  # what it trains after its own training is not counted
         signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
         retries, trial._retries = trial._retries and trial.epoch > 0, False
@@ -175,7 +175,7 @@ class OwnWeights:
         if self._refusal is not None:
             raise self._refusal
         self.sign(each=False)  # the program may save them now, and load them in another trial
-        if (training := self._trial._training) is not None:
+        if (training := self._trial._states.training) is not None:
             training.counts()
             self._doubt(training)
             training.looks_again()
@@ -201,7 +201,7 @@ class OwnWeights:
 
     def sign(self, each: bool = True) -> None:
         """State that optimizers have trained their present weights in this trial. each: also each alone."""
-        training = self._trial._training
+        training = self._trial._states.training
         for mark in () if training is None else training.marks(each):
             self.trains.sign(mark)
 
@@ -212,5 +212,5 @@ class OwnWeights:
     def ends_fold(self) -> None:
         """State that a fold ends: the next one trains a model of its own."""
         self._model = None
-        if (training := self._trial._training) is not None:
+        if (training := self._trial._states.training) is not None:
             training.ends_part()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Problem, Space, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
-from haltune.errors import InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, LeaseLost
 from haltune.log.events import Status
 from haltune.policies import RandomSearch
 
@@ -222,6 +223,27 @@ def test_a_loop_that_is_left_by_break_is_interrupted_all_the_same():
                         break
             sleep()
     assert begun == 1
+
+
+def test_a_loop_that_is_left_by_break_keeps_its_last_epoch_and_a_handler_that_saves_it_again_lets_ctrl_c_through():
+    study = Study(PROBLEM, RandomSearch(trials=2), seed=0, verbose=0)
+    with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+        try:
+            for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text(f"{trial.epoch}"))):
+                os.kill(os.getpid(), signal.SIGINT)
+                loop.report(0.5)
+                if epoch == 1:
+                    break
+            sleep()
+        except KeyboardInterrupt:
+            with pytest.warns(HaltuneWarning, match=r"^Trial 0 has ended \(interrupted\)\. Its state is not saved\. It "
+                              r"resumes after epoch 1, its last checkpoint\.$"):  # fmt: skip
+                saved = trial.save(lambda path: path.write_text("again"))
+            raise
+    assert saved == study.trials[0].checkpoint
+    assert Path(saved).read_text() == "1"
+    with pytest.raises(LeaseLost, match="has ended"):
+        trial.save(lambda path: path.write_text("later"))
 
 
 def test_what_is_ignored_stays_ignored_and_other_threads_set_no_handlers():

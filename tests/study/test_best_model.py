@@ -571,3 +571,51 @@ def test_the_last_state_of_the_best_epoch_is_its_model() -> None:
             trial.save(lambda path: path.write_text("after it"))
     assert study.best is not None
     assert Path(str(study.best.checkpoint)).read_text() == "after it"
+
+
+@pytest.mark.parametrize("counts_itself", [False, True])
+@pytest.mark.parametrize(
+    ("epoch", "never"),
+    [
+        ("train save train report", True),
+        ("train report train save train", True),
+        ("train save train save report", False),
+        ("train save train report save", False),
+        ("save train save train report", False),
+        ("save train report", False),
+        ("train save report", False),
+        ("train report save", False),
+        ("train report", False),
+    ],
+)
+def test_a_program_whose_saves_never_meet_its_reports_gets_a_hint_once(
+    epoch: str, never: bool, counts_itself: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "haltune")
+    steps_of_torch()  # torch is there before the first trial
+    study = pausing_study(at=(), epochs=4, trials=2)
+    for trial in study:
+        with trial:
+            train = steps_of_torch()
+            for _ in range(4) if counts_itself else trial.epochs():
+                for step in epoch.split():
+                    if step == "save":
+                        trial.save(lambda path: path.write_text("state"))
+                    elif step == "report":
+                        trial.report(0.5)
+                    else:
+                        train()
+    said = [m for m in caplog.messages if "no state to resume from" in m]
+    assert said == never * [
+        "Trial 0 has trained between saving its state and reporting epoch 2, so it has no state to resume from: save "
+        "after trial.report(value)."
+    ]
+
+
+def test_so_does_one_without_torch_that_saves_and_reports_in_different_epochs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "haltune")
+    study = pausing_study(at=(), epochs=6)
+    with study.ask() as trial:
+        for epoch in trial.epochs():
+            trial.report(0.5, epoch) if epoch % 2 == 0 else trial.save(lambda path: path.write_text("state"))
+    assert len([m for m in caplog.messages if "no state to resume from" in m]) == 1

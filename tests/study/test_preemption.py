@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from whims import PROBLEM as WHIMSICAL
 from whims import Whims
 
 from haltune import Budget, Float, Study, Trial
+from haltune.callbacks.loop import TrainingLoop
 from haltune.log.events import Status
 from haltune.policies import RandomSearch
 
@@ -239,6 +241,140 @@ def test_a_handler_set_within_the_block_stays_and_other_threads_set_none() -> No
     thread.start()
     thread.join()
     assert found == [signal.SIG_DFL] * 4
+
+
+# Ctrl-C that the program handles
+
+
+def presses() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def breaks(trial: Trial) -> None:
+    for epoch in trial.epochs():
+        try:
+            presses() if epoch == 3 else trial.report(0.5)
+        except KeyboardInterrupt:
+            break
+
+
+def around(trial: Trial) -> None:
+    with suppress(KeyboardInterrupt):
+        for epoch in trial.epochs():
+            presses() if epoch == 3 else trial.report(0.5)
+
+
+def counts_itself(trial: Trial) -> None:
+    with suppress(KeyboardInterrupt):
+        for epoch in range(1, 5):
+            presses() if epoch == 3 else trial.report(0.5, epoch)
+
+
+def in_a_training_loop(trial: Trial) -> None:
+    with suppress(KeyboardInterrupt):
+        for epoch in (loop := TrainingLoop(trial)):
+            presses() if epoch == 3 else loop.report(0.5)
+
+
+def after_a_report(trial: Trial) -> None:
+    with suppress(KeyboardInterrupt):
+        for epoch in trial.epochs():
+            trial.report(0.5)
+            presses() if epoch == 2 else None
+
+
+def after_another(trial: Trial) -> None:
+    with suppress(KeyboardInterrupt):
+        presses()
+    counts_itself(trial)
+
+
+@pytest.mark.parametrize(
+    "train", [breaks, around, counts_itself, in_a_training_loop, after_a_report, after_another]
+)  # fmt: skip
+def test_a_trial_whose_program_handles_ctrl_c_and_ends_early_is_interrupted(
+    train: Callable[[Trial], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    study = opened()
+    with study.ask() as trial:  # type: ignore[union-attr]
+        train(trial)
+    assert (trial.ended, list(study.trials[0].values)) == (Status.INTERRUPTED, [0.5, 0.5])
+    assert "Trial 0 was interrupted. The next ask" in caplog.text
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    again = study.ask()
+    assert (again.id, again.attempt) == (0, 2)  # type: ignore[union-attr]
+
+
+def test_so_is_one_without_a_report_and_one_over_folds() -> None:
+    study = opened()
+    with study.ask() as trial, suppress(KeyboardInterrupt):  # type: ignore[union-attr]
+        presses()
+    assert trial.ended is Status.INTERRUPTED
+    with study.ask() as trial:  # type: ignore[union-attr]
+        for fold in trial.folds(2):
+            for _ in fold.epochs():
+                fold.report(0.5)
+                if fold.index == 1:
+                    try:
+                        presses()
+                    except KeyboardInterrupt:
+                        break
+    assert (trial.ended, trial.epoch) == (Status.INTERRUPTED, 2.5)
+
+
+def skips_a_phase(trial: Trial) -> None:
+    counts_itself(trial)
+    for epoch in (3, 4):
+        trial.report(0.5, epoch)
+
+
+def skips_a_phase_and_stops_early(trial: Trial) -> None:
+    after_a_report(trial)
+    trial.report(0.5)
+
+
+def evaluates_after_the_last_epoch(trial: Trial) -> None:
+    for _ in range(4):
+        trial.report(0.5)
+    with suppress(KeyboardInterrupt):
+        presses()
+
+
+def evaluates_after_it_stopped_early(trial: Trial) -> None:
+    for epoch in trial.epochs():
+        trial.report(0.5)
+        if epoch == 2:
+            break
+    with suppress(KeyboardInterrupt):
+        presses()
+
+
+def says_so(trial: Trial) -> None:
+    counts_itself(trial)
+    trial.finish("completed")
+
+
+@pytest.mark.parametrize(
+    "train",
+    [skips_a_phase, skips_a_phase_and_stops_early, evaluates_after_the_last_epoch, evaluates_after_it_stopped_early,
+     says_so],
+)  # fmt: skip
+def test_ctrl_c_that_did_not_end_the_training_leaves_the_trial_complete(train: Callable[[Trial], None]) -> None:
+    with opened().ask() as trial:  # type: ignore[union-attr]
+        train(trial)
+    assert trial.ended is Status.COMPLETED
+
+
+def test_a_handler_of_ctrl_c_of_the_program_s_own_is_left_to_it() -> None:
+    heard: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        with opened().ask() as trial:  # type: ignore[union-attr]
+            trial.report(0.5)
+            presses()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert (heard, trial.ended) == ([signal.SIGINT], Status.COMPLETED)
 
 
 PROGRAM = """

@@ -1,0 +1,246 @@
+"""The states that a program saves: when the log gets each one, and as the state of which report.
+
+    begins      before it is written: it is early if a report follows, and the program has trained since the last one
+    commit      it is written, and the log gets it as the state of the last report; but an early one waits
+    date        at a report: one that waits is of this report, unless the program has trained since it was saved
+    reported    after the report: the log gets it
+
+No attempt continues from a state that waits. One that was saved between two reports has no position, so the log never
+gets it: a trial that resumed from it would train a part of an epoch twice. A further early state replaces one that
+waits. Only torch's optimizers show when a program trains. Without them it has trained since the last report if it is
+within an epoch that `epochs` counts, or if it had saved before its first report.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from haltune._utils.disk import discard
+from haltune._utils.signals import interrupts
+from haltune._utils.updates import Training
+from haltune.errors import LeaseLost, StoreError
+from haltune.log.decisions import Action
+from haltune.log.events import Status
+from haltune.store.checkpoints import keepers
+
+from .attempt import Attempt
+from .session import Session, saved_epoch
+
+
+@dataclass
+class State:
+    """A state that the program saves."""
+
+    keep: bool | float  # see `Port.save`
+    resumes_only: bool
+    early: bool
+    left: float | None  # the epoch that the loop had begun
+    path: str = ""
+    seconds: float = 0.0  # that writing took
+
+
+class States:
+    """Those of a trial.
+
+    Args:
+        session: The session of the process that holds the trial.
+    """
+
+    training: Training | None = None  # what torch's optimizers train in the block of the trial
+    waiting: State | None = None  # an early one, saved since the last report
+    _saves_first = False  # the program had saved before the first report of this attempt
+    _trains_first: bool | None = None  # torch had made steps before it; None: there is no report yet
+    _made_before = 0  # steps of torch's optimizers until the last report
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def trained(self) -> bool:
+        """True if torch's optimizers have made steps since the last report."""
+        return self._made > self._made_before
+
+    @property
+    def _made(self) -> int:
+        return 0 if self.training is None else self.training.made
+
+    # a state, from its start until the log has it
+
+    def begins(
+        self, attempt: Attempt, keep: bool | float, resumes_only: bool, left: float | None, own: bool, upcoming: float
+    ) -> State:
+        """Return a state that is to be written.
+
+        left: the epoch that the loop has begun and not reported. own: the loop is the user's. upcoming: the position of
+        the next report.
+        """
+        self._saves_first |= self._trains_first is None
+        over = attempt.epoch == self._session.log.problem.max_epochs or attempt._stops  # no report follows
+        # an epoch may make no step, also the first one, as GradScaler leaves out some
+        trained = self.trained or not self._made
+        early = own and not over and trained and bool(left is not None or self._saves_first or self._trains_first)
+        if early and keep is True:
+            keep = upcoming
+        # others than those to resume from do not wait
+        return State(keep, resumes_only, early and keep is False, left)
+
+    def path(self, attempt: Attempt, suffix: str, keep: bool | float) -> Path:
+        """Return a temporary path to write a state to, on rank 0. Raises OSError."""
+        a, epoch = attempt, saved_epoch(attempt, keep)
+        return self._session.checkpoints.begin(a.id, a.attempt, epoch, suffix, bool(keep), a.unit)
+
+    def commit(self, attempt: Attempt, state: State, temporary: Path, seconds: float) -> str:
+        """Give a written state its name, on rank 0, and return its path; record it unless it is early.
+
+        seconds: that writing took. Raises as Trial.save does.
+        """
+        checkpoints = self._session.checkpoints
+        with checkpoints.undecided(temporary):
+            with self.ours(attempt, temporary):
+                state.path, state.seconds = str(checkpoints.publish(temporary)), seconds
+            if not state.early:
+                if not self._record(attempt, state):
+                    return self._not_saved(attempt)
+            elif self.waiting is not None and checkpoints.is_written(self.waiting.path):
+                discard(Path(self.waiting.path))
+        return state.path
+
+    def _not_saved(self, attempt: Attempt) -> str:
+        """Raise LeaseLost; in a handler of Ctrl-C, which must come through, warn and return the last checkpoint."""
+        lost, handled = _lost(attempt), sys.exc_info()[1]
+        if handled is None or not interrupts(handled):
+            raise lost
+        last = self._session.log.history.trial(attempt.id).checkpoint_epoch
+        resumes = f"after {self._session.log.problem.at(last)}, its last checkpoint" if last else "from scratch"
+        self._session.warn(f"{lost} It resumes {resumes}.")
+        return attempt.checkpoint or ""
+
+    def saved(self, state: State) -> None:
+        """Note a state that was saved."""
+        if state.keep is False:  # otherwise it is another file than the one to resume from
+            self.waiting = state if state.early else None
+            if self.training is not None:
+                self.training.saves(self._made_before)
+
+    def _record(self, attempt: Attempt, state: State) -> bool:
+        """Append a complete state, on rank 0, and delete older ones. If it is of the best epoch, it is kept, too.
+
+        If the trial is no longer held, return False and delete it, unless it is a file of the program's own.
+        """
+        session, logged = self._session, self._session.checkpoints.recorded(state.path)
+        best = state.keep is False and not state.resumes_only and (self.keeps(attempt, True) or self._kept(attempt))
+        # an error may come after the append, so the file stays; the next save deletes files that the log lacks
+        if not session.checkpointed(attempt, logged, state.seconds, state.keep, state.resumes_only):
+            if session.checkpoints.is_written(state.path):
+                discard(Path(state.path))
+            return False
+        session.checkpoints.supersede(Path(state.path), session.log.history.kept(attempt.id))
+        if best:
+            session.checkpointed(attempt, logged, 0.0, True)
+        return True
+
+    def keeps(self, attempt: Attempt, best_epoch: bool) -> bool:
+        """See `Port.keeps`."""
+        session, goal = self._session, self._session.log.problem.goal
+        if best_epoch and goal.of == "last":
+            return False
+
+        def question(_: object) -> bool:
+            keep, history = session.checkpoints.keep, session.log.history
+            cut = attempt._stops
+            if best_epoch:  # a paused trial may continue
+                cut = attempt.verdict is not None and attempt.verdict.action is Action.STOP
+            if keep == 0 or not len(history.curve(attempt.id)):
+                return False
+            best = history.present_best(attempt.id)
+            lacks = best.checkpoint_epoch != best.epoch and (not best_epoch or best.epoch == attempt.epoch)
+            return lacks and attempt.id in keepers(history, keep, attempt.id, cut)
+
+        return session.once(attempt, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question)
+
+    def _kept(self, attempt: Attempt) -> bool:
+        """Return whether the state to resume from is kept as that of the best epoch, and this one replaces it."""
+        t = self._session.log.history.trial(attempt.id)
+        return t.kept is not None and t.kept == t.checkpoint and t.checkpoint_epoch == attempt.epoch
+
+    @contextmanager
+    def ours(self, attempt: Attempt, temporary: Path) -> Iterator[None]:
+        """Raise LeaseLost if the block fails because another worker took the trial and deleted the temporary files."""
+        try:
+            yield
+        except Exception as error:
+            if not os.path.lexists(temporary):
+                with suppress(StoreError):
+                    self._session.sync()
+                record = self._session.log.history.trial(attempt.id)
+                if (record.attempt, record.status) != (attempt.attempt, Status.RUNNING):
+                    raise _lost(attempt) from error
+            raise
+
+    # one that waits
+
+    def date(self, attempt: Attempt, position: float, left: float | None, fitted: bool) -> None:
+        """Note at a report that the state that waits is of it, unless the program has trained since it was saved.
+
+        Then it is of the last report, if the program had not trained before it was saved; otherwise of none.
+        fitted: by a framework, which has begun since.
+        """
+        if (state := self.waiting) is None:
+            return
+        if fitted or state.left != left or (self.training is not None and self.training.trains_on):
+            self._saves_first = False
+            self.ends(attempt)
+            if self.waiting is not None:
+                self._drops(attempt, position)
+        elif not self._made:
+            at = self._session.log.problem.at(position)
+            self._session.hint(
+                f"Trial {attempt.id} saved a state before it reports {at}, so this is the state after {at}. If your "
+                "program saves first and trains then, save after trial.report(value) instead.",
+                "saves first",
+            )
+
+    def _drops(self, attempt: Attempt, position: float) -> None:
+        """Give up the state that waits; say it once if an earlier report has no state either."""
+        self.waiting, log = None, self._session.log
+        if self._trains_first is not None and not log.history.trial(attempt.id).checkpoint_epoch:
+            self._session.hint(
+                f"Trial {attempt.id} has trained between saving its state and reporting {log.problem.at(position)}, so "
+                "it has no state to resume from: save after trial.report(value).",
+                "never saves",
+            )
+
+    def reported(self, attempt: Attempt) -> None:
+        """State that the log has a report."""
+        if self._trains_first is None:
+            self._trains_first = self.trained
+        self._made_before = self._made
+        self._log_waiting(attempt)
+
+    def ends(self, attempt: Attempt) -> None:
+        """Record the state that waits if it is that of the last report, as far as that is known: no other follows."""
+        if (state := self.waiting) is None:
+            return
+        training = self.training if self._made else None
+        if not (state.left is not None if training is None else training.saved_trained):
+            self._log_waiting(attempt)
+
+    def _log_waiting(self, attempt: Attempt) -> None:
+        state, self.waiting = self.waiting, None
+        if state is not None and attempt.ended is None:
+            self._session.once(attempt, "is recorded", partial(self._record, attempt, state))
+
+    def restarts(self) -> None:
+        """State that the training starts again, so that no report came before."""
+        self._made_before, self._trains_first = self._made, None
+
+
+def _lost(attempt: Attempt) -> LeaseLost:
+    why = f"has ended ({attempt.ended})" if attempt.ended else "was offered to another worker"
+    return LeaseLost(f"Trial {attempt.id} {why}. Its state is not saved.")
