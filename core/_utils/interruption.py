@@ -114,7 +114,7 @@ class Interruption:
         try:
             self._leave(self._number, None)
         except KeyboardInterrupt as error:
-            _show_in_a_line(error)
+            quietly(error)
             raise
 
     def postpone(self) -> None:
@@ -206,6 +206,7 @@ class AroundTrial(Interruption):
 
     counts: bool | None = None  # None: no loop has counted epochs yet
     interrupted = False  # by Ctrl-C since the last report, which the program may handle
+    _notes_alone = False
 
     def __init__(self, bears: bool, unit: str) -> None:
         """unit: what `epochs` counts."""
@@ -217,6 +218,12 @@ class AroundTrial(Interruption):
             _entered.append(self)
         return self
 
+    def note(self) -> None:
+        """Note Ctrl-C alone, in a loop over the study without `with trial:`."""
+        self._notes_alone = True
+        super().__enter__()
+        self._notes_alone = False
+
     def _restore(self) -> None:
         if self in _entered:
             _entered.remove(self)
@@ -225,7 +232,7 @@ class AroundTrial(Interruption):
     def _takes(self, number: int, handler: Any) -> bool:
         if number == signal.SIGINT:
             return handler is signal.default_int_handler or isinstance(getattr(handler, "__self__", None), AroundTrial)
-        return _is_free(number, handler)
+        return not self._notes_alone and _is_free(number, handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
@@ -319,11 +326,11 @@ def _grace() -> float | None:
     raise InvalidInput(f"Cannot read {_GRACE}={text!r}. Use a number of seconds above 0, such as 30.")
 
 
-def _show_in_a_line(error: KeyboardInterrupt) -> None:
-    """Show the exception without a traceback if nothing handles it: the epoch is saved, and nothing failed."""
+def quietly(error: KeyboardInterrupt) -> KeyboardInterrupt:
+    """Return it, to be shown without a traceback if nothing handles it: the epoch is saved, and nothing failed."""
     error.__dict__[_WAITED] = True  # a hook that held the error would hold the frames, and their models
     if hasattr(sys.excepthook, _WAITED):
-        return
+        return error
     before = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
@@ -332,3 +339,4 @@ def _show_in_a_line(error: KeyboardInterrupt) -> None:
 
     setattr(hook, _WAITED, True)
     sys.excepthook = hook
+    return error

@@ -200,6 +200,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 continue
             pause = _PAUSES[0]
             self.session.enter(answer, loop=True)
+            answer._signals.note()
             try:
                 yield answer
             except GeneratorExit:  # the loop was left, by break or by an exception
@@ -209,8 +210,9 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                     _log.warning("Trial %d could not be given back: %s", answer.id, error)
                 raise
             finally:
+                answer._signals.leave()
                 self.session.leave(answer, loop=True)
-            answer.finish()
+            answer._finish_whole()
             self.session.skip_over()
 
     def ask(self) -> Trial | Wait | Finish:

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from haltune._utils.checks import number, timed
+from haltune._utils.interruption import quietly
 from haltune._utils.randomness import capture, restore, state_from_json
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
@@ -43,9 +44,10 @@ _MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, tuple[int, int]]] = W
 class Trial(Port, KnowsAttributes):
     """One attempt at one configuration, held by this worker under a lease.
 
-    Use it as a context manager: an exception inside is recorded, and Ctrl-C gives the trial back, also if your program
-    handles it and ends the training. On SIGTERM or SIGUSR1, which announce a preemption, the trial is given back at the
-    end of an epoch of `epochs()`; outside of an epoch, at once. The program then exits with 143 or 138.
+    Use it as a context manager: an exception inside is recorded. Ctrl-C gives the trial back and ends the search, also
+    if your program handles it and ends the training. On SIGTERM or SIGUSR1, which announce a preemption, the trial is
+    given back at the end of an epoch of `epochs()`; outside of an epoch, at once. The program then exits with 143 or
+    138.
 
     A Study makes it. Its data: `config`, a plain dict without inactive parameters; `max_epochs` for the Trainer;
     `checkpoint`, the path of the state to continue from, or None; `folder`, for files of your own; `epoch`, the last
@@ -451,12 +453,18 @@ class Trial(Port, KnowsAttributes):
                 "not kept",
             )
 
+    def _finish_whole(self) -> None:
+        """End a trial whose program ended without an error; after a Ctrl-C that it handled, end the search too."""
+        self.finish()
+        if self._signals.interrupted and self.ended is Status.INTERRUPTED:
+            raise quietly(KeyboardInterrupt(f"Ctrl-C, which the program handled, ended trial {self.id} early"))
+
     def _end(self, error: BaseException | None) -> bool:
         """Record how the block ended; return True if the search continues after the error."""
         try:
             if error is None:
                 self._doubt_kept()
-                self.finish()
+                self._finish_whole()
                 self._session.log_ended()
                 return False
             if self.ended not in (None, Status.FAILED):

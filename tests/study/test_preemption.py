@@ -283,22 +283,38 @@ def after_a_report(trial: Trial) -> None:
             presses() if epoch == 2 else None
 
 
-def after_another(trial: Trial) -> None:
+def at_once(trial: Trial) -> None:
     with suppress(KeyboardInterrupt):
         presses()
+
+
+def after_another(trial: Trial) -> None:
+    at_once(trial)
     counts_itself(trial)
 
 
-@pytest.mark.parametrize(
-    "train", [breaks, around, counts_itself, in_a_training_loop, after_a_report, after_another]
-)  # fmt: skip
-def test_a_trial_whose_program_handles_ctrl_c_and_ends_early_is_interrupted(
-    train: Callable[[Trial], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    study = opened()
+def in_a_block(study: Study, train: Callable[[Trial], None]) -> None:
     with study.ask() as trial:  # type: ignore[union-attr]
         train(trial)
-    assert (trial.ended, list(study.trials[0].values)) == (Status.INTERRUPTED, [0.5, 0.5])
+
+
+def over_the_study(study: Study, train: Callable[[Trial], None]) -> None:
+    for trial in study:
+        train(trial)
+
+
+@pytest.mark.parametrize("block", [in_a_block, over_the_study])
+@pytest.mark.parametrize("train", [breaks, around, counts_itself, in_a_training_loop, after_a_report, after_another])
+def test_a_trial_whose_program_handles_ctrl_c_and_ends_early_is_interrupted_and_the_search_ends(
+    train: Callable[[Trial], None],
+    block: Callable[[Study, Callable[[Trial], None]], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    study = opened()
+    with pytest.raises(KeyboardInterrupt, match="ended trial 0 early"):
+        block(study, train)
+    trial = study.trials[0]
+    assert (trial.status, list(trial.values)) == (Status.INTERRUPTED, [0.5, 0.5])
     assert "Trial 0 was interrupted. The next ask" in caplog.text
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     again = study.ask()
@@ -306,11 +322,7 @@ def test_a_trial_whose_program_handles_ctrl_c_and_ends_early_is_interrupted(
 
 
 def test_so_is_one_without_a_report_and_one_over_folds() -> None:
-    study = opened()
-    with study.ask() as trial, suppress(KeyboardInterrupt):  # type: ignore[union-attr]
-        presses()
-    assert trial.ended is Status.INTERRUPTED
-    with study.ask() as trial:  # type: ignore[union-attr]
+    def over_folds(trial: Trial) -> None:
         for fold in trial.folds(2):
             for _ in fold.epochs():
                 fold.report(0.5)
@@ -319,7 +331,12 @@ def test_so_is_one_without_a_report_and_one_over_folds() -> None:
                         presses()
                     except KeyboardInterrupt:
                         break
-    assert (trial.ended, trial.epoch) == (Status.INTERRUPTED, 2.5)
+
+    study = opened()
+    for train, epoch in (at_once, 0.0), (over_folds, 2.5):
+        with pytest.raises(KeyboardInterrupt):
+            in_a_block(study, train)
+        assert (study.trials[0].status, study.trials[0].epoch) == (Status.INTERRUPTED, epoch)
 
 
 def skips_a_phase(trial: Trial) -> None:
