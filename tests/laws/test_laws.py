@@ -39,6 +39,7 @@ from worlds import (
     train,
 )
 
+from examples import quickly
 from haltune import (
     Budget,
     Choice,
@@ -577,3 +578,23 @@ def test_no_more_trials_train_to_their_end_where_trainings_end_by_themselves(nam
     assert all(t.complete for t in ended)
     assert all(study.trials[best.trial].complete for best in study.pareto_front()) or not ended
     assert differences(study, LAWFUL[name]()) == []
+
+
+@pytest.mark.parametrize("name", quickly(LAWFUL, "multifidelity", "hyperband"))
+def test_a_training_that_ended_by_itself_counts_alike_if_its_worker_is_lost_before_it_ends_the_trial(name: str) -> None:
+    def decided(lost: bool) -> list[Any]:
+        study, over = small_study(LAWFUL[name](), MemoryStore(Clock()), trials=12), set()
+        for trial in study:
+            again = trial.id in over
+            for epoch in () if again else trial.epochs():
+                verdict = trial.report(told(trial, accuracy(trial.config, epoch)), seconds=1.0)
+                trial.checkpointed(f"{trial.id}-{epoch}")
+                if epoch == 2 and not verdict.stops:
+                    over.add(trial.id)
+                    break
+            if lost and trial.id in over and not again:
+                trial.interrupt()
+            trial.finish()
+        return [(dict(t.config), t.epochs.tolist(), t.status) for t in study.trials]
+
+    assert decided(True) == decided(False)
