@@ -25,11 +25,12 @@ from .records import TrialRecord
 def at_point(grid: Grid, position: float, last: float) -> float:
     """Return the position of a report in points, after one at `last` (in points).
 
-    A whole number is a point: the latest that the report has reached since `last`.
+    A whole number is a point: the latest that the report has reached since `last`. Only the end of a full training is
+    at the last point, also if it is reported again.
     """
-    exact = grid.points(position)
-    whole = math.floor(exact + grid.slack)
-    return float(whole) if whole > math.floor(last + 1e-9) else max(exact, math.nextafter(last, math.inf))
+    exact, end = grid.points(position), math.inf if grid.last is None else float(grid.last)
+    whole = min(math.floor(exact + grid.slack), end if exact >= end else end - 1.0)
+    return float(whole) if whole > math.floor(last + 1e-9) else min(max(exact, math.nextafter(last, math.inf)), end)
 
 
 def as_seen(

@@ -464,9 +464,11 @@ class Grid:
         return self.every if self.horizon is None else self.horizon / (self.last or 1)
 
     def points(self, position: float) -> float:
-        if self.horizon is not None and position >= self.horizon * (1.0 - 1e-9):
-            return float(self.last or 1)
-        return rounded(position / self.every)
+        found = rounded(position / self.every)
+        if self.horizon is None:
+            return found
+        last = float(self.last or 1)
+        return last if position >= self.horizon * (1.0 - 1e-9) else min(found, math.nextafter(last, 0.0))
 
     def position(self, points: float) -> float:
         if self.horizon is not None and points >= (self.last or 1):

@@ -46,10 +46,10 @@ class TrialRows:
     held: bool = True  # by a worker; later reports are not in its curve
     partial: bool = False  # never a full training
     at: float = 0.0  # epochs of its last report
-    value: float | None = None  # with which it counts after its last report in this attempt
+    value: float | None = None  # with which it counts after its last report; None: it has none
     saved: float = 0.0  # epochs of its last checkpoint
     top: float = math.nan  # its best finite value
-    kept: float = math.nan  # `top` at its last checkpoint
+    kept: tuple[float, float | None] = (math.nan, None)  # `top` and `value` at its last checkpoint
     rows: list[tuple[float, int]] = field(default_factory=list)  # epochs and number of each of its rows
     bests: list[tuple[float, float, float]] = field(default_factory=list)  # epochs, value and `trained` of each `best`
 
@@ -93,21 +93,22 @@ class CurveRows:
         elif isinstance(event, ev.Reported):
             self._reported(t, event)
         elif isinstance(event, ev.Checkpointed):
-            t.saved, t.kept = event.epoch, t.top
+            t.saved, t.kept = event.epoch, (t.top, t.value)
         elif isinstance(event, ev.Ended | ev.Expired):
             t.held = False
             self._ended(t, event.trial, event.status)
 
     def _resumed(self, t: TrialRows, e: ev.Resumed) -> None:
         """Forget the rows after the checkpoint: these epochs are trained again."""
-        saved, top = (0.0, math.nan) if e.anew else (t.saved, t.kept)
+        saved, kept = (0.0, (math.nan, None)) if e.anew else (t.saved, t.kept)
         bests = [best for best in t.bests if best[0] <= saved or not e.given_up]
-        kept = [row for row in t.rows if row[0] <= saved]
+        rows = [row for row in t.rows if row[0] <= saved]
         for row in t.rows:
             if row[0] > saved:
                 del self.rows[row[1]]
                 self._table = None
-        self.trials[e.trial] = TrialRows(e.attempt, True, t.partial, saved, None, saved, top, top, kept, bests)
+        top, value = kept
+        self.trials[e.trial] = TrialRows(e.attempt, True, t.partial, saved, value, saved, top, kept, rows, bests)
         if len(bests) < len(t.bests):
             self.best, self.best_at = math.nan, 0.0
             for _, value, at in sorted((best for t in self.trials.values() for best in t.bests), key=itemgetter(2)):

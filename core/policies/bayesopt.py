@@ -98,27 +98,24 @@ class Surrogate:
         """Return the posterior after `finished`; None while fewer than `initial` trials have data."""
         if len(finished) < self.initial:
             return None
-        trials = [history.trial(i) for i in finished]
-        # A schedule of rungs can show the same trial at a later rung, or trained again.
-        data = tuple((t.id, t.attempt, len(t.values), last_value(t)) for t in trials)
+        # keyed by content: one log has other rows under other scalarizations, at a later rung and on another scale
+        rows = [self.rows(history, history.trial(i)) for i in finished]
+        data = tuple((x.tobytes(), y.tobytes()) for x, y in rows)
         every = self.refit_every if len(finished) >= self.refit_every else 1
         fitted = max(self.initial, every * (len(finished) // every))
-        scale = history.scale
-        known = (history.seed, history.problem.space, (scale.low, scale.high) if scale else (0.0, 0.0))
 
         def fit_to_first() -> Posterior | None:
-            rows = [self.rows(history, t) for t in trials[:fitted]]
-            x, y = np.vstack([x for x, _ in rows]), np.concatenate([y for _, y in rows])
+            x, y = np.vstack([x for x, _ in rows[:fitted]]), np.concatenate([y for _, y in rows[:fitted]])
             return fit(x, y, rng=history.rng("fit", fitted), learn_from=400) if len(y) else None
 
-        def extended(trial: TrialRecord, before: Posterior) -> Posterior:
-            x, y = self.rows(history, trial)
+        def extended(row: TrainingRows, before: Posterior) -> Posterior:
+            x, y = row
             return before.condition(x, y) if len(y) else before
 
-        posterior = self._fits((known, data[:fitted]), fit_to_first)
+        posterior = self._fits((history.seed, data[:fitted]), fit_to_first)
         for n in range(fitted, len(finished)):
             if posterior is not None:
-                posterior = self._fits((known, data[: n + 1]), partial(extended, trials[n], posterior))
+                posterior = self._fits((history.seed, data[: n + 1]), partial(extended, rows[n], posterior))
         return posterior
 
     def propose(self, history: History, finished: FinishedTrials, at: tuple[float, ...], rng: Generator) -> Start:
@@ -157,12 +154,6 @@ def hallucinate(posterior: Posterior, points: Array) -> Posterior:
     The mean stays and the deviation near them shrinks, so that parallel workers spread.
     """
     return posterior.condition(points, posterior.mean(points)) if len(points) else posterior
-
-
-def last_value(trial: TrialRecord) -> float | None:
-    """Return the last value of a trial that is over; None if it failed or has none (NaN cannot be a key)."""
-    last = trial.values[-1:]
-    return float(last[0]) if trial.status is not Status.FAILED and len(last) and np.isfinite(last[0]) else None
 
 
 def targets(history: History, values: Array) -> Array:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from worlds import (
     EPOCHS,
     LAWFUL,
     ONE_AT_A_TIME,
+    POLICIES,
     SPACE,
     Clock,
     Crash,
@@ -38,7 +39,23 @@ from worlds import (
     train,
 )
 
-from haltune import Budget, Choice, Constant, Finish, Float, Int, Minimize, Problem, Space, Study, Trial, Wait
+from examples import quickly
+from haltune import (
+    Budget,
+    Choice,
+    Constant,
+    Constraint,
+    Finish,
+    Float,
+    Int,
+    Maximize,
+    Minimize,
+    Problem,
+    Space,
+    Study,
+    Trial,
+    Wait,
+)
 from haltune.log.decisions import Action
 from haltune.log.events import OVER, Reported, Resumed, Started, Status, to_json
 from haltune.log.policy import Wrapper
@@ -100,6 +117,27 @@ def test_the_same_seed_gives_the_same_search_and_another_seed_another(name: str)
     other = search(small_study(LAWFUL[name](), seed=8))
     assert ending(one) == ending(same)
     assert [t.config for t in one.trials] != [t.config for t in other.trials]
+
+
+def test_a_study_reopened_before_each_trial_decides_as_one_that_stays_open() -> None:
+    """All its trials break a constraint at their end, so under all weights they end with equal values."""
+    goals = [Maximize("acc", (0, 1)), Minimize("ms", (0, 30))]
+    posed = Problem(SPACE, goals, EPOCHS, constraints=[Constraint("gap", at_most=0.3, changes=True)])
+
+    opened = partial(small_study, problem=posed, trials=4)
+
+    def decided(reopens: bool) -> list[Any]:
+        store = MemoryStore()
+        study = opened(POLICIES["bobos"](), store)
+        while isinstance(trial := study.ask(), Trial):
+            for epoch in trial.epochs():
+                reported = {"acc": accuracy(trial.config, epoch), "ms": 3.0 * trial.config["layers"], "gap": epoch / 15}
+                trial.report(reported, seconds=1.0)
+            trial.finish()
+            study = opened(POLICIES["bobos"](), store) if reopens else study
+        return [(e.config, e.evidence) for e in study.events() if isinstance(e, Started)]
+
+    assert decided(True) == decided(False)
 
 
 # law 2
@@ -540,3 +578,23 @@ def test_no_more_trials_train_to_their_end_where_trainings_end_by_themselves(nam
     assert all(t.complete for t in ended)
     assert all(study.trials[best.trial].complete for best in study.pareto_front()) or not ended
     assert differences(study, LAWFUL[name]()) == []
+
+
+@pytest.mark.parametrize("name", quickly(LAWFUL, "multifidelity", "hyperband"))
+def test_a_training_that_ended_by_itself_counts_alike_if_its_worker_is_lost_before_it_ends_the_trial(name: str) -> None:
+    def decided(lost: bool) -> list[Any]:
+        study, over = small_study(LAWFUL[name](), MemoryStore(Clock()), trials=12), set()
+        for trial in study:
+            again = trial.id in over
+            for epoch in () if again else trial.epochs():
+                verdict = trial.report(told(trial, accuracy(trial.config, epoch)), seconds=1.0)
+                trial.checkpointed(f"{trial.id}-{epoch}")
+                if epoch == 2 and not verdict.stops:
+                    over.add(trial.id)
+                    break
+            if lost and trial.id in over and not again:
+                trial.interrupt()
+            trial.finish()
+        return [(dict(t.config), t.epochs.tolist(), t.status) for t in study.trials]
+
+    assert decided(True) == decided(False)

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from curves import accuracy
 from everyone import each_of_one_goal
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from worlds import EPOCHS, POLICIES, problem
+from worlds import EPOCHS, POLICIES, SPACE, problem
 
 from haltune import Budget, Float, Maximize, Problem, Study, Trial, report
 from haltune.display import numeral
-from haltune.errors import InvalidInput, StudyMismatch
+from haltune.errors import HaltuneWarning, InvalidInput, StudyMismatch
 from haltune.log.events import JudgedEvery, Reported
+from haltune.log.points import at_point
 from haltune.log.policy import Fold
 from haltune.log.problem import Grid
 from haltune.policies import Hyperband, MultiFidelity, RandomSearch, Rollout
@@ -28,6 +29,7 @@ from haltune.policies.multifidelity.prior_studies import EarlierStudy
 from haltune.report import summary
 from haltune.report.figures.decisions import rungs
 from haltune.store.memory import MemoryStore
+from haltune.study import replica
 from haltune.study.explain import outlook
 from haltune.study.redecide import redecide
 from haltune.study.session import clocked
@@ -319,6 +321,51 @@ def test_reports_that_come_a_little_late_are_judged_once_a_point(every: float, c
     found = [grid.points(min(n + jitter[n % len(jitter)], count) * every) for n in range(1, count + 1)]
     assert [math.floor(p + grid.slack) for p in found] == list(range(1, count + 1))
     assert grid.position(grid.last or 0) == every * count
+
+
+@given(
+    every=st.floats(1e-3, 1e6),
+    count=st.integers(1, 400),
+    more=st.floats(0.0, 0.02),
+    shares=st.lists(st.floats(0.0, 1.0, exclude_min=True), min_size=1, max_size=30),
+)
+@example(every=100.0, count=6, more=0.0, shares=[0.5, 599 / 600, 1.0])
+@example(every=100.0, count=6, more=1 / 600, shares=[600 / 601, 1.0])
+def test_each_report_is_at_a_later_point_and_only_the_end_is_at_the_last(
+    every: float, count: int, more: float, shares: list[float]
+) -> None:
+    grid, last = Grid(every, every * (count + more)), 0.0
+    assert grid.horizon is not None
+    for share in sorted(set(shares)):
+        point = at_point(grid, share * grid.horizon, last)
+        assert last < point <= (grid.last or 0) or share > 1.0 - 1e-9
+        assert (point == grid.last) == (share >= 1.0 - 1e-9)
+        assert at_point(grid, share * grid.horizon, point) <= (grid.last or 0)  # reported again
+        last = point
+
+
+LATE = {
+    "steps": {"max_steps": 600},
+    "smoothed": {"max_epochs": 600, "goal": Maximize("acc", smooth=2)},
+    "ranked": {"max_epochs": 600, "goal": Maximize("acc", rank_by="f1")},
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_a_report_near_the_end_and_one_after_it_leave_the_log_readable(kind: str) -> None:
+    store = MemoryStore()
+    given: dict[str, Any] = {"goal": "acc", "budget": "1 trial", "verbose": 0, "policy": RandomSearch(), **LATE[kind]}
+    study = Study(SPACE, store=store, judge_every=100, **given)
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    for position in (500, 599, 600):
+        trial.report({"acc": position / 1000, "f1": 0.5}, position)
+    trial.finish()
+    with pytest.warns(HaltuneWarning, match="Later reports do not count"):
+        trial.report({"acc": 0.9, "f1": 0.5}, 600)
+    assert study.judged.trials[0].epochs.tolist() == [5.0, 5.99, 6.0]
+    replica._of_this_process.clear()
+    assert Study(SPACE, store=store, judge_every=100, **given).trials[0].values.tolist() == [0.5, 0.599, 0.6]
 
 
 def test_a_process_that_opens_the_log_later_has_the_same_state() -> None:

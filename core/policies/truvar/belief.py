@@ -36,13 +36,12 @@ from haltune.log.events import Status
 from haltune.log.history import History
 from haltune.log.policy import FinishedTrials
 from haltune.log.problem import Problem
-from haltune.policies.bayesopt import last_value
 from haltune.space import Space
 
 GridOption = int | Sequence[Mapping[str, Any]] | None
 NoiseOption = float | Callable[..., float] | None
 Matters = Callable[[Posterior, Array, int, float], Mask]  # posterior, points, observations, sign of the goal
-ObservationKeys = tuple[tuple[int, int, float | None, Any], ...]  # trial, attempt, last value, level
+ObservationKeys = tuple[tuple[int, int, float, Any], ...]  # trial, attempt, target, level
 MOST_SITES = 20_000  # configurations that may be listed
 DENSE = 5000  # up to so many sites the covariance matrix is stored: 200 MB
 _NEIGHBOUR_DEVIATION = 0.05  # of the steps around members, in the unit cube
@@ -292,7 +291,7 @@ def field_of(posterior: Posterior, points: Array) -> Field:
 
 def data_keys(history: History, finished: FinishedTrials) -> ObservationKeys:
     trials = (history.trial(i) for i in finished)
-    return tuple((t.id, t.attempt, last_value(t), t.tags.get("level")) for t in trials)
+    return tuple((t.id, t.attempt, _target(history, t.id, -np.inf), t.tags.get("level")) for t in trials)
 
 
 def _target(history: History, id: int, floor: float) -> float:
