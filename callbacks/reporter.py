@@ -167,6 +167,7 @@ class Reporter:
         self._warned: set[str] = set()  # topics of this training
         self._waiting: list[Report] = []  # not delivered yet
         self._last = float(trial.epoch)  # the last reported epoch
+        self._next = 0.0  # that of the next report, if it comes at the same distance
         self._attempt = trial.attempt  # in which it was reported
         self.ended = trial.ended is not None  # later epochs are not reported
         self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
@@ -223,9 +224,15 @@ class Reporter:
 
     @property
     def keeps_epoch(self) -> bool:
-        """True if the state after the epoch just reported should be saved, because it is the trial's best so far."""
+        """True if the state after the epoch just reported should be saved: it is the trial's best so far, or its last.
+
+        It seems to be the last if another report at the same distance would come after max_epochs. A loop over tokens
+        reports there in any case.
+        """
+        trial = self.trial
         with suppress(Exception):
-            return not self.ended and self.trial.keeps(best_epoch=True)
+            seems_last = trial.unit != "token" and trial.epoch == self._last < (trial.horizon or 0) < self._next
+            return not self.ended and (trial.keeps(best_epoch=True) or (seems_last and trial.keeps()))
         return False
 
     @property
@@ -332,6 +339,7 @@ class Reporter:
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
+            self._next = 2.0 * report.epoch - self._last
             self._last = self.trained = report.epoch
             trial.patient = False  # do not delay the training during an outage of the store
             try:
@@ -367,8 +375,9 @@ class Reporter:
         if first == int(first) and 2 <= first < end and end % first:
             self.advise(
                 f"Trial {trial.id} reports first at epoch {first:g}. If it continues so, it reports last at epoch "
-                f"{end - end % first:g} of {end}: what it trains after that does not count, and the model at its end "
-                f"is not kept. Validate at the end of a training, or set max_epochs to a multiple of {first:g}.",
+                f"{end - end % first:g} of {end}: its value and its kept model are those of that epoch, and what it "
+                f"trains after that does not count. Validate at the end of a training, or set max_epochs to a multiple "
+                f"of {first:g}.",
                 "unvalidated",
             )
 
