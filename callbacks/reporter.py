@@ -645,6 +645,14 @@ class Reporter:
         """Warn once a study for each sentence, or for each matter `about`."""
         self.trial.warn(sentence, about, once=True)
 
+    def hint_at_lack(self, model: str) -> None:
+        """Log once a study that the optimizer trains weights which the kept file of a `model` lacks."""
+        self.trial.hint(
+            f"The optimizer trains weights outside the {model}, as of a loss, so the kept model lacks them, and trials "
+            f"do not pause. Make the loss a part of the {model}.",
+            "outside",
+        )
+
     def warn_once(self, topic: str, sentence: str, about: str | None = None) -> None:
         """Warn once in this training for each topic; log once for each matter `about`."""
         if topic not in self._warned:

@@ -495,6 +495,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             trainer.remove_callback(other)  # of a training that failed
         self._unsaved = Unsaved(trainer, carried.who(self.trial), self._own, loaded)
         trainer.add_callback(self._unsaved)
+        if self._sharding is None and self._unsaved.outside:
+            self._reporter.hint_at_lack("model")
 
     def _within(self, state: Any) -> bool:
         """Return whether the present pass over the data has not ended."""

@@ -527,6 +527,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             of = self.trial.signer(resuming.mark(trainer.lightning_module))
         reporter.begin(planned, trainer.lightning_module, starts, of)
         checks.check_start(trainer, trial)
+        if resuming.outside(trainer):
+            reporter.hint_at_lack("module")
         if self._fresh.source is None:
             self._foresee(trainer)
         if (sentence := checks.keeps_best_itself(trainer, trial, self.monitor)) is not None:
