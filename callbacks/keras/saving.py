@@ -104,7 +104,7 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
         raise InvalidInput(f"trial.load_model(make_model) does not load a whole model. Remove {[*options]}.")
     model = _made(make_model, trial.config)
     _MADE[model] = partial(_made, make_model, dict(trial.config))
-    _CHOSEN[trial] = Loading(by_function=True, shapes=not model.built)
+    _CHOSEN[trial] = Loading(by_function=True, shapes=_unbuilt(model))
     if trial.checkpoint is not None:
         _load_into(model, trial.checkpoint)
         restore_randomness(model, trial.checkpoint)
@@ -193,6 +193,11 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
     return model
 
 
+def _unbuilt(model: Any) -> bool:
+    """Return whether layers have no weights yet: model.build(shape) of a subclass without a `build` makes none."""
+    return not model.built or not all(layer.built for layer in getattr(model, "layers", ()))
+
+
 def _first(error: BaseException) -> str:
     """Return the error from which Keras made others, which name outer layers."""
     while error.__context__ is not None:
@@ -206,7 +211,7 @@ def _load_into(model: Any, path: str) -> Any:
     found = _beside(path) if path.endswith(WEIGHTS_SUFFIX) else None
     strategy = getattr(model, "distribute_strategy", None)  # the TensorFlow strategy under which it was made
     with nullcontext() if strategy is None else strategy.scope():
-        if not model.built:
+        if _unbuilt(model):
             if found is not None:
                 model.build_from_config(found["build"])
             else:

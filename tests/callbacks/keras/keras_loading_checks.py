@@ -118,6 +118,31 @@ def test_a_class_that_only_the_build_registers_costs_no_training_in_another_proc
 
 
 @once
+@pytest.mark.filterwarnings("ignore:.*does not have a `build.. method")
+def test_a_subclass_that_is_built_by_its_shape_without_weights_resumes_and_comes_back():
+    class Ported(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.out = keras.layers.Dense(1)
+
+        def call(self, inputs):
+            return self.out(inputs)
+
+    def build(lr=0.01):
+        model = Ported()
+        model.compile(keras.optimizers.Adam(lr), "mse")
+        model.build((None, 3))
+        return model
+
+    straight, _ = train(pausing_study(at=()), by_function(build))
+    study = pausing_study(keep=1)
+    resumed, said = train(study, by_function(build))
+    assert (study.trials[0].attempt, said) == (2, [])
+    same(resumed.get_weights(), straight.get_weights())
+    same(study.best.load_model(build).get_weights(), resumed.get_weights())
+
+
+@once
 def test_a_damaged_file_next_to_the_weights_is_an_error_of_one_sentence(tmp_path):
     path = tmp_path / f"a{saving.WEIGHTS_SUFFIX}"
     model = own_loss()
