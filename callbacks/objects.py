@@ -26,7 +26,7 @@ import logging
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -226,6 +226,14 @@ def local(tensor: Any) -> Any:
 
 
 FSDP1 = "FullyShardedDataParallel"  # the class of modules under the first version of FSDP
+
+
+def trains_outside(model: Any, optimizers: Iterable[Any]) -> bool:
+    """Return whether torch's optimizers train weights of the model and others, such as those of a loss."""
+    of_model = {id(weight) for weight in model.parameters()}
+    groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+    outside = [id(w) not in of_model for group in groups for w in group["params"] if w.requires_grad]
+    return any(outside) and not all(outside)  # all: an optimizer of flat copies
 
 
 def weights(model: Any) -> list[Any]:

@@ -34,12 +34,15 @@ from haltune.display import numeral, one_line, plural, several_of, visible
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError, documented
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Status
+from haltune.log.history import History
 from haltune.log.metric_names import direction
 from haltune.log.problem import Measures, length_argument, position_argument
 from haltune.study import Fold, Trial
 from haltune.study.attempt import Attempt, Report
 from haltune.study.port import Port
 from haltune.study.session import spawning
+
+_NOT_CONTINUED: weakref.WeakSet[History] = weakref.WeakSet()  # of studies whose program trains paused trials again
 
 
 class Clock:
@@ -167,7 +170,9 @@ class Reporter:
         self._warned: set[str] = set()  # topics of this training
         self._waiting: list[Report] = []  # not delivered yet
         self._last = float(trial.epoch)  # the last reported epoch
+        self._next = 0.0  # that of the next report, if it comes at the same distance
         self._attempt = trial.attempt  # in which it was reported
+        self._continues = trial.epoch > 0 and not trial.has_reported  # it has a checkpoint, and no report after it yet
         self.ended = trial.ended is not None  # later epochs are not reported
         self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
         self._process: int | None = os.getpid()  # the process that reports; None: unpickled elsewhere
@@ -223,9 +228,15 @@ class Reporter:
 
     @property
     def keeps_epoch(self) -> bool:
-        """True if the state after the epoch just reported should be saved, because it is the trial's best so far."""
+        """True if the state after the epoch just reported should be saved: it is the trial's best so far, or its last.
+
+        It seems to be the last if another report at the same distance would come after max_epochs. A loop over tokens
+        reports there in any case.
+        """
+        trial = self.trial
         with suppress(Exception):
-            return not self.ended and self.trial.keeps(best_epoch=True)
+            seems_last = trial.unit != "token" and trial.epoch == self._last < (trial.horizon or 0) < self._next
+            return not self.ended and (trial.keeps(best_epoch=True) or (seems_last and trial.keeps()))
         return False
 
     @property
@@ -332,6 +343,8 @@ class Reporter:
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
+            self._continues = False
+            self._next = 2.0 * report.epoch - self._last
             self._last = self.trained = report.epoch
             trial.patient = False  # do not delay the training during an outage of the store
             try:
@@ -347,7 +360,10 @@ class Reporter:
                     self.verdict = verdict
                     with suppress(Exception):  # the user's own schedule may raise
                         self._look_at_schedule(verdict)
-                    if need is not None and verdict.action is Action.PAUSE:
+                    if verdict.action is Action.PAUSE and trial.history in _NOT_CONTINUED:
+                        hint = f"{self.resume_hint[0].lower()}{self.resume_hint[1:]}"
+                        self.decline(f"its program trains a paused trial again (to continue it, {hint})", always=True)
+                    elif need is not None and verdict.action is Action.PAUSE:
                         self.attempt(lambda: trial.room_for(need()))
                 if self.verbose:
                     what = f"trial {trial.id}, {self._at(report.epoch)}: {self.metric} = {report.value:.6g}"
@@ -367,8 +383,9 @@ class Reporter:
         if first == int(first) and 2 <= first < end and end % first:
             self.advise(
                 f"Trial {trial.id} reports first at epoch {first:g}. If it continues so, it reports last at epoch "
-                f"{end - end % first:g} of {end}: what it trains after that does not count, and the model at its end "
-                f"is not kept. Validate at the end of a training, or set max_epochs to a multiple of {first:g}.",
+                f"{end - end % first:g} of {end}: its value and its kept model are those of that epoch, and what it "
+                f"trains after that does not count. Validate at the end of a training, or set max_epochs to a multiple "
+                f"of {first:g}.",
                 "unvalidated",
             )
 
@@ -388,6 +405,9 @@ class Reporter:
 
     def _restarted(self) -> None:
         """Forget the positions of an attempt that was given up."""
+        if self._continues:  # the fit has not loaded the state
+            _NOT_CONTINUED.add(self.trial.history)
+            self._continues = False
         self._attempt, self._last, self._waiting = self.trial.attempt, float(self.trial.epoch), []
         self.trained = None
 
@@ -624,6 +644,14 @@ class Reporter:
     def advise(self, sentence: str, about: str | None = None) -> None:
         """Warn once a study for each sentence, or for each matter `about`."""
         self.trial.warn(sentence, about, once=True)
+
+    def hint_at_lack(self, model: str) -> None:
+        """Log once a study that the optimizer trains weights which the kept file of a `model` lacks."""
+        self.trial.hint(
+            f"The optimizer trains weights outside the {model}, as of a loss, so the kept model lacks them, and trials "
+            f"do not pause. Make the loss a part of the {model}.",
+            "outside",
+        )
 
     def warn_once(self, topic: str, sentence: str, about: str | None = None) -> None:
         """Warn once in this training for each topic; log once for each matter `about`."""

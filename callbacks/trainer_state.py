@@ -159,7 +159,7 @@ class Unsaved(Portable):
             return "the model has other parameters or buffers than at the start, and a new model lacks them"
         if present["groups"] != self._before["groups"]:
             return "the optimizer has other parameter groups than at the start, and a new optimizer lacks them"
-        if 0 < self._outside() < sum(present["groups"]):  # all: an optimizer of flat copies
+        if self.outside:
             return "the optimizer trains weights outside the model, as of a loss, which the Trainer does not save"
         changed = [name for name, now in present["others"].items() if now != self._before["others"].get(name, now)]
         if changed:
@@ -209,11 +209,10 @@ class Unsaved(Portable):
             "groups": [len(group["params"]) for group in optimizer.param_groups],
         }
 
-    def _outside(self) -> int:
-        """Return how many weights the optimizer trains that are not of the model."""
-        of_model = {id(weight) for weight in self.trainer.model.parameters()}
-        groups = self.trainer.optimizer.param_groups
-        return sum(w.requires_grad and id(w) not in of_model for group in groups for w in group["params"])
+    @property
+    def outside(self) -> bool:
+        """True if the optimizer trains weights that are not of the model."""
+        return objects.trains_outside(self.trainer.model, [self.trainer.optimizer])
 
     def _saved(self) -> list[Any]:
         """Return what the Trainer's checkpoint has, the Trainer, and the data, which are saved by themselves."""

@@ -405,7 +405,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._logged = {}
         if ends:
             self._reporter.ends_by_itself()
-        self._keeps_epoch = self._reporter.keeps_epoch
+        best = self.trial.goal.of == "best"  # otherwise the end counts, which is reported in any case
+        self._keeps_epoch = best and self._reporter.keeps_epoch
         last = ends or self._reporter.stopping or state.global_step >= state.max_steps
         self._final = last and not self._reporter.pausing and self._reporter.keeps
         if not (self._reporter.saves or self._keeps_epoch or self._final):
@@ -494,6 +495,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             trainer.remove_callback(other)  # of a training that failed
         self._unsaved = Unsaved(trainer, carried.who(self.trial), self._own, loaded)
         trainer.add_callback(self._unsaved)
+        if self._sharding is None and self._unsaved.outside:
+            self._reporter.hint_at_lack("model")
 
     def _within(self, state: Any) -> bool:
         """Return whether the present pass over the data has not ended."""

@@ -48,8 +48,9 @@ _MARK = b"haltune1"
 _SHOWN = 200  # characters shown of a Keras error, which can contain whole configurations
 _ADVICE = (
     "start with model = trial.load_model(make_model), which builds the model by your function and loads its weights "
-    "and its optimizer; or register your classes and functions by @keras.saving.register_keras_serializable() or "
-    "trial.load_model(custom_objects={'Net': Net}); for lambdas use trial.load_model(safe_mode=False)"
+    "and its optimizer; or register your classes and functions before the loop over trials, by "
+    "@keras.saving.register_keras_serializable(), or by trial.load_model(custom_objects={'Net': Net}); for lambdas use "
+    "trial.load_model(safe_mode=False)"
 )
 
 _RATHER = (
@@ -103,7 +104,7 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
         raise InvalidInput(f"trial.load_model(make_model) does not load a whole model. Remove {[*options]}.")
     model = _made(make_model, trial.config)
     _MADE[model] = partial(_made, make_model, dict(trial.config))
-    _CHOSEN[trial] = Loading(by_function=True, shapes=not model.built)
+    _CHOSEN[trial] = Loading(by_function=True, shapes=_unbuilt(model))
     if trial.checkpoint is not None:
         _load_into(model, trial.checkpoint)
         restore_randomness(model, trial.checkpoint)
@@ -151,7 +152,10 @@ def _made(make_model: Callable[..., Any], config: Mapping[str, Any]) -> Any:
 
 
 def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
-    """Load a model from a file; if whose is "trial", restore the random state. Keras' errors get a note with advice."""
+    """Load a model from a file; if whose is "trial", restore the random state.
+
+    Raises NotSupported with advice if Keras cannot load it, such as a class that only the build of the model registers.
+    """
     _need(path)
     if path.endswith(WEIGHTS_SUFFIX):
         raise InvalidInput(
@@ -178,11 +182,27 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
                 f"The model in {path} has a lambda, code that Keras runs only if you trust the file. If you do, call "
                 f"{whose}.load_model(safe_mode=False). Otherwise call {whose}.load_model(make_model)."
             ) from error
-        error.add_note(f"haltune: {_ADVICE.replace('trial.', f'{whose}.')}")
-        raise
+        if isinstance(error, OSError):
+            raise
+        raise NotSupported(
+            f"Keras cannot load the model in {path} in this process ({_first(error)}). To load it, "
+            f"{_ADVICE.replace('trial.', f'{whose}.')}."
+        ) from error
     if whose == "trial":
         restore_randomness(model, path)
     return model
+
+
+def _unbuilt(model: Any) -> bool:
+    """Return whether layers have no weights yet: model.build(shape) of a subclass without a `build` makes none."""
+    return not model.built or not all(layer.built for layer in getattr(model, "layers", ()))
+
+
+def _first(error: BaseException) -> str:
+    """Return the error from which Keras made others, which name outer layers."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return clipped(one_line(error), _SHOWN)
 
 
 def _load_into(model: Any, path: str) -> Any:
@@ -191,7 +211,7 @@ def _load_into(model: Any, path: str) -> Any:
     found = _beside(path) if path.endswith(WEIGHTS_SUFFIX) else None
     strategy = getattr(model, "distribute_strategy", None)  # the TensorFlow strategy under which it was made
     with nullcontext() if strategy is None else strategy.scope():
-        if not model.built:
+        if _unbuilt(model):
             if found is not None:
                 model.build_from_config(found["build"])
             else:
@@ -457,7 +477,7 @@ def _failure(model: Any, make: Callable[[], Any], changed: Collection[str], by_f
     except (OSError, MemoryError):
         raise
     except Exception as error:
-        why = clipped(one_line(error.__cause__ or error), _SHOWN)
+        why = _first(error)
     else:
         if lost is not None and by_function:
             return f"a new model of make_model with its weights would not be the same: {lost}"

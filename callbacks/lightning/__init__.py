@@ -527,6 +527,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             of = self.trial.signer(resuming.mark(trainer.lightning_module))
         reporter.begin(planned, trainer.lightning_module, starts, of)
         checks.check_start(trainer, trial)
+        if resuming.outside(trainer):
+            reporter.hint_at_lack("module")
         if self._fresh.source is None:
             self._foresee(trainer)
         if (sentence := checks.keeps_best_itself(trainer, trial, self.monitor)) is not None:
@@ -655,7 +657,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if within and not self._quiet:  # EarlyStopping needs a validation metric at the end of the epoch
                 stopping = trainer.early_stopping_callbacks
                 self._quiet = [(c, internals.check_early_stopping(c, False)) for c in stopping]
-        if found is not None and self.trial.goal.of == "best":
+        rare = (trainer.check_val_every_n_epoch or 1) > 1  # perhaps not in the last epoch
+        if found is not None and (rare or self.trial.goal.of == "best"):
             self._behind.commit()
             behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
             checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)

@@ -14,6 +14,7 @@ from typing import Any
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
+from .. import objects
 from ..reporter import digest
 from .checks import accumulates, at_boundary, leaves, of_lightning, stateful
 from .internals import given_loaders, loader_epoch, loads_anything
@@ -56,6 +57,11 @@ class Start:
                 "its weights are set in on_fit_start or on_train_start, which a resumed fit calls after it has loaded "
                 "them: set them in configure_model or in the module's __init__"
             )
+        if outside(trainer):
+            return (
+                "the optimizer trains weights outside the module, as of a loss, which no checkpoint has: make the loss "
+                "an attribute of the module"
+            )
         if not self._shards and (changed := sorted(self._names ^ trainer.lightning_module.state_dict().keys())):
             return (
                 f"the fit changed the structure of its module ({changed[0]}), so a resumed fit, which builds it again, "
@@ -88,6 +94,13 @@ class Start:
         """Raise NotSupported with the reason of `never`."""
         if (why := self.never(trainer)) is not None:
             raise NotSupported(why)
+
+
+def outside(trainer: Any) -> bool:
+    """Return whether the optimizers train weights that are not of the module, and that it does not save itself."""
+    module = trainer.lightning_module
+    saves = not of_lightning(module.on_save_checkpoint)
+    return not (saves or sharded(trainer)) and objects.trains_outside(module, trainer.optimizers)
 
 
 def not_here(trainer: Any, validated: Container[str], drew: bool) -> str | None:

@@ -1,11 +1,7 @@
 """The best run's model back by one call, in each framework; Keras' is in keras/keras_best_checks.py."""
 
-from contextlib import nullcontext
-
 import pytest
 from scripted import ENDS, scripted_study
-
-from haltune.errors import HaltuneWarning
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -97,21 +93,3 @@ def test_a_hugging_face_model_comes_back_by_from_pretrained(of, epoch, saves, tm
     assert (best.epoch, best.checkpoint_epoch) == (epoch, epoch)
     back = Model.from_pretrained(best.checkpoint)
     assert torch.equal(back.layer.weight, states[best.trial, epoch])
-
-
-def test_a_lightning_module_whose_last_epoch_is_not_validated_is_not_kept_under_the_value_of_another():
-    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
-    from lightning_nets import Net, make_trainer, shuffled
-
-    from haltune.callbacks.lightning import HaltuneCallback
-
-    for every, kept in ((3, True), (2, False)):
-        study = scripted_study("last")
-        trial = study.ask()
-        said = (
-            nullcontext() if kept else pytest.warns(HaltuneWarning, match="reports last at epoch 2 of 3: .* not kept")
-        )
-        with said, trial:
-            trainer = make_trainer(HaltuneCallback(trial), epochs=3, check_val_every_n_epoch=every)
-            trainer.fit(Net(), shuffled(), shuffled())
-        assert (study.best.checkpoint is not None) == kept

@@ -11,7 +11,7 @@ from keras_resume_checks import X, Y, compiled, once, own_loss, seed_everything,
 from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback, load_model, saving
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -95,6 +95,51 @@ def test_what_is_no_function_of_the_configuration_is_named():
         trial.load_model(lambda lr: None)
     with pytest.raises(InvalidInput, match=r"Remove .*safe_mode"):
         trial.load_model(own_loss, safe_mode=False)
+
+
+@once
+def test_a_class_that_only_the_build_registers_costs_no_training_in_another_process():
+    def build(lr=0.01):
+        @keras.saving.register_keras_serializable("mine")
+        class Halved(keras.layers.Layer):
+            def call(self, inputs):
+                return inputs / 2
+
+        return compiled([Halved(), keras.layers.Dense(1)], lr)
+
+    study = pausing_study()
+    train([study.ask()], whole_or_new(build))
+    del keras.saving.get_custom_objects()["mine>Halved"]  # as in another process
+    with pytest.raises(NotSupported, match=r"Could not locate class 'Halved'.*register .* before the loop over trials"):
+        train(study, whole_or_new(build))
+    assert study.trials[0].status == "interrupted"
+    train(study, by_function(build))
+    assert (study.trials[0].status, study.trials[0].epochs.tolist()) == ("completed", [1, 2, 3, 4])
+
+
+@once
+@pytest.mark.filterwarnings("ignore:.*does not have a `build.. method")
+def test_a_subclass_that_is_built_by_its_shape_without_weights_resumes_and_comes_back():
+    class Ported(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.out = keras.layers.Dense(1)
+
+        def call(self, inputs):
+            return self.out(inputs)
+
+    def build(lr=0.01):
+        model = Ported()
+        model.compile(keras.optimizers.Adam(lr), "mse")
+        model.build((None, 3))
+        return model
+
+    straight, _ = train(pausing_study(at=()), by_function(build))
+    study = pausing_study(keep=1)
+    resumed, said = train(study, by_function(build))
+    assert (study.trials[0].attempt, said) == (2, [])
+    same(resumed.get_weights(), straight.get_weights())
+    same(study.best.load_model(build).get_weights(), resumed.get_weights())
 
 
 @once

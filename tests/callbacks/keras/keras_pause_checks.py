@@ -1,7 +1,5 @@
 """Saving and resuming a paused Keras training, and the messages if it cannot pause. Run by test_callback.py."""
 
-from contextlib import nullcontext
-
 import keras
 import numpy as np
 import pytest
@@ -66,9 +64,8 @@ def test_a_class_of_the_users_is_handed_over_and_missed_with_advice():
     for trial in study:
         with trial:
             if trial.checkpoint:
-                with pytest.raises(TypeError) as caught:
+                with pytest.raises(NotSupported, match=r"Could not locate.*load_model\(custom_objects="):
                     trial.load_model()
-                assert "trial.load_model(custom_objects=" in caught.value.__notes__[0]
             model = trial.load_model(custom_objects={"Halved": Halved}) or keras.Sequential(
                 [keras.Input((3,)), Halved(), keras.layers.Dense(1)]
             )
@@ -392,12 +389,3 @@ def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_
     assert study.trials[0].epochs.tolist() == [1, 2]
     assert study.trials[0].status == "completed"
     assert model.stop_training is True
-
-
-def test_a_final_model_is_kept_only_if_the_last_epoch_is_validated():
-    for every, kept in ((3, True), (2, False)):
-        study = pausing_study(at=(), epochs=3, keep=1)
-        said = nullcontext() if kept else pytest.warns(HaltuneWarning, match="reports last at epoch 2 of 3")
-        with study.ask() as trial, said:
-            fit(trial, epochs=3, validation_freq=every)
-        assert (study.best.checkpoint is not None) == kept

@@ -40,6 +40,19 @@ class SettingNet(Net):
         torch.nn.init.ones_(self.layers[0].weight)
 
 
+class LossOutside(Net):
+    """Its loss has weights, and is no attribute of the module."""
+
+    def configure_optimizers(self):
+        return SGD([*self.parameters(), *ARCS.parameters()], 0.1)
+
+    def loss(self, batch):
+        return super().loss(batch) + ARCS(batch).pow(2).mean()
+
+
+ARCS = torch.nn.Linear(3, 1)
+
+
 class MadeByTheModule(Net):
     def train_dataloader(self):
         return shuffled()
@@ -50,6 +63,7 @@ class MadeByTheModule(Net):
     [
         (PruningNet, shuffled, {}, r"structure of its module \(layers\.0\.weight"),
         (JoiningNet, shuffled, {}, r"optimizers or their parameter groups.*requires_grad=False"),
+        (LossOutside, shuffled, {}, r"weights outside the module, as of a loss"),
         (SettingNet, shuffled, {}, r"weights are set in on_fit_start or on_train_start"),
         (Net, lambda: shuffled(num_workers=1, persistent_workers=True), {}, r"persistent_workers=False"),
         (
@@ -59,7 +73,7 @@ class MadeByTheModule(Net):
             r"reload_dataloaders_every_n_epochs=3",
         ),
     ],
-    ids=["pruning", "parameter groups", "first hooks", "persistent workers", "old loaders"],
+    ids=["pruning", "parameter groups", "a loss", "first hooks", "persistent workers", "old loaders"],
 )
 def test_a_pause_whose_state_no_checkpoint_has_is_declined_and_named_once(net, train, options, why):
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE, 4.0: PAUSE})
@@ -69,6 +83,7 @@ def test_a_pause_whose_state_no_checkpoint_has_is_declined_and_named_once(net, t
         trainer.fit(net(), *data, val_dataloaders=shuffled())
     assert len([w for w in caught if w.category is HaltuneWarning]) == 1
     assert (trial.epochs, trial.saved) == ([1, 2, 3, 4], [])
+    assert any("the kept model lacks them" in hint for hint in trial.hints) == (net is LossOutside)
 
 
 class Prepares(pl.Callback):
