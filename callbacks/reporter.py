@@ -34,15 +34,12 @@ from haltune.display import numeral, one_line, plural, several_of, visible
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError, documented
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Status
-from haltune.log.history import History
 from haltune.log.metric_names import direction
 from haltune.log.problem import Measures, length_argument, position_argument
 from haltune.study import Fold, Trial
 from haltune.study.attempt import Attempt, Report
 from haltune.study.port import Port
 from haltune.study.session import spawning
-
-_NOT_CONTINUED: weakref.WeakSet[History] = weakref.WeakSet()  # of studies whose program trains paused trials again
 
 
 class Clock:
@@ -172,7 +169,6 @@ class Reporter:
         self._last = float(trial.epoch)  # the last reported epoch
         self._next = 0.0  # that of the next report, if it comes at the same distance
         self._attempt = trial.attempt  # in which it was reported
-        self._continues = trial.epoch > 0 and not trial.has_reported  # it has a checkpoint, and no report after it yet
         self.ended = trial.ended is not None  # later epochs are not reported
         self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
         self._process: int | None = os.getpid()  # the process that reports; None: unpickled elsewhere
@@ -343,7 +339,6 @@ class Reporter:
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
-            self._continues = False
             self._next = 2.0 * report.epoch - self._last
             self._last = self.trained = report.epoch
             trial.patient = False  # do not delay the training during an outage of the store
@@ -360,10 +355,7 @@ class Reporter:
                     self.verdict = verdict
                     with suppress(Exception):  # the user's own schedule may raise
                         self._look_at_schedule(verdict)
-                    if verdict.action is Action.PAUSE and trial.history in _NOT_CONTINUED:
-                        hint = f"{self.resume_hint[0].lower()}{self.resume_hint[1:]}"
-                        self.decline(f"its program trains a paused trial again (to continue it, {hint})", always=True)
-                    elif need is not None and verdict.action is Action.PAUSE:
+                    if need is not None and verdict.action is Action.PAUSE:
                         self.attempt(lambda: trial.room_for(need()))
                 if self.verbose:
                     what = f"trial {trial.id}, {self._at(report.epoch)}: {self.metric} = {report.value:.6g}"
@@ -405,9 +397,6 @@ class Reporter:
 
     def _restarted(self) -> None:
         """Forget the positions of an attempt that was given up."""
-        if self._continues:  # the fit has not loaded the state
-            _NOT_CONTINUED.add(self.trial.history)
-            self._continues = False
         self._attempt, self._last, self._waiting = self.trial.attempt, float(self.trial.epoch), []
         self.trained = None
 

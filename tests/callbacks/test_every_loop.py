@@ -3,7 +3,6 @@
 import copy
 import gc
 import pickle
-import re
 import warnings
 import weakref
 from contextlib import nullcontext, suppress
@@ -13,7 +12,6 @@ import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
 from callback_studies import study
 from fits import FITS, LOOPS, Loop
-from paused_studies import pausing_study
 
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
@@ -201,24 +199,6 @@ def test_a_training_started_again_starts_the_curve_again_with_a_warning_that_say
     with pytest.warns(HaltuneWarning, match=lib.hint):
         lib.train(lib.told(trial), rounds=3)
     assert (trial.attempt, trial.epochs) == (2, [1, 2, 3])
-
-
-@pytest.mark.parametrize("lib", [n for n in FITS if n not in ("catboost", "fastai")], indirect=True)
-def test_a_program_that_trains_a_paused_trial_again_is_paused_no_more(lib, tmp_path):
-    """As a library that calls the fit itself, and takes no checkpoint. CatBoost and fastai load theirs themselves."""
-    s = pausing_study(f"{tmp_path}/s.db", at=(1, 2), epochs=3, trials=2, metric=lib.monitor)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        for trial in s:
-            with trial:
-                lib.train(*lib.callbacks(trial), rounds=3)
-    assert [t.attempt for t in s.trials] == [3, 1]  # the second attempt is given up
-    assert [t.epochs.tolist() for t in s.trials] == [[1, 2, 3]] * 2
-    ours = [str(w.message) for w in said if w.category is HaltuneWarning]
-    assert [bool(re.search(f"cannot be paused.*trains a paused trial again .*{lib.hint}", text)) for text in ours] == [
-        False,
-        True,
-    ]
 
 
 def test_a_fit_of_a_trial_that_has_ended_is_said_not_to_be_reported_and_nothing_else(lib):
