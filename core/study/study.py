@@ -18,6 +18,7 @@ from haltune.log.decisions import Finish, Verdict, Wait
 from haltune.log.policy import Policy, called
 from haltune.log.problem import Budget, Constraint, Goal, Problem
 from haltune.policies.from_spec import suited
+from haltune.ranks import this
 from haltune.space import Space
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpointing, Checkpoints
@@ -200,7 +201,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
                 continue
             pause = _PAUSES[0]
             self.session.enter(answer, loop=True)
-            answer._signals.note()
+            if this().alone:  # ranks would leave at different epochs
+                answer._signals.note()
             try:
                 yield answer
             except GeneratorExit:  # the loop was left, by break or by an exception
