@@ -24,6 +24,7 @@ from haltune._utils.checks import python_number
 from haltune.display import numeral, one_line, plural, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported
 from haltune.log.decisions import Action, Verdict
+from haltune.log.events import Status
 from haltune.log.problem import Problem, length_argument
 from haltune.space.domains import Constant
 from haltune.study import Study, Trial
@@ -210,7 +211,8 @@ def failed(trial: Trial, why: str, log: Path) -> Ending:
 
 def _recorded(trial: Trial, error: str, traceback: str | None, tail: str) -> Ending:
     trial.fail(Failure(error, traceback))
-    return Ending() if trial.tolerates(ScriptFailed(error)) else Ending(raised=tail or error)
+    refused = trial.ended is Status.INTERRUPTED  # by haltune in the program, which gave the trial back and would again
+    return Ending() if not refused and trial.tolerates(ScriptFailed(error)) else Ending(raised=tail or error)
 
 
 def _tail(log: Path) -> str:

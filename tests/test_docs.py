@@ -178,6 +178,8 @@ SCRIPT = """
 import haltune
 trial = haltune.current_trial()
 with trial:
+    if trial.checkpoint:
+        assert int(open(trial.checkpoint).read()) == trial.epoch
     for epoch in trial.epochs():
         verdict = trial.report(1 - trial.config["lr"] / (1 + epoch))
         trial.save(lambda path: path.write_text(str(epoch)))

@@ -95,6 +95,29 @@ def test_a_program_that_fails_at_once_ends_the_search_with_what_it_printed(progr
     assert [str(t.status) for t in study.trials] == ["failed"]
 
 
+def test_a_program_that_haltune_refuses_when_it_resumes_ends_the_search(program, tmp_path):
+    study = a_study(tmp_path, 2, SuccessiveHalving(n=2, eta=2, rounds=1))
+    loads_nothing = TRAIN.replace("saved == trial.epoch", "True").replace(
+        "int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0", "0"
+    )
+    with pytest.raises(TrainingFailed, match=r"has not read trial\.checkpoint"):
+        run_script(study, program(loads_nothing), workers=1, **QUIET)
+    assert sorted(t.attempt for t in study.trials) == [1, 2]
+
+
+def test_a_program_that_is_preempted_gives_its_trial_back_and_the_search_continues(program, tmp_path):
+    study = a_study(tmp_path, 1)
+    preempted = TRAIN.replace(
+        "        if stops:",
+        """        if trial.attempt == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if stops:""",
+    )
+    assert run_script(study, program(preempted), workers=1, **QUIET).over
+    (t,) = study.trials
+    assert (t.attempt, t.status, list(t.epochs)) == (2, Status.COMPLETED, [1, 2, 3, 4])
+
+
 @pytest.mark.slow
 def test_a_program_that_takes_too_long_is_ended_with_all_that_it_started(program, tmp_path):
     study = a_study(tmp_path, 2)
