@@ -139,6 +139,6 @@ def test_an_example_that_is_a_program_runs(module: str, name: str, tmp_path: Pat
     (tmp_path / "search.py").write_text(example)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "search.py"], cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
