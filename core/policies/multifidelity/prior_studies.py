@@ -152,7 +152,8 @@ class PriorValues:
 
     @classmethod
     def of(cls, given: Sequence[EarlierStudy], space: Space, stages: Stages) -> PriorValues:
-        studies, every, best = [], [], [np.empty((0, space.dim))]
+        every: list[Seen] = []
+        studies, best = [], [np.empty((0, space.dim))]
         for earlier in given:
             found = [(run, p) for run in earlier.runs if (p := _point(run, space)) is not None]
             out = len(earlier.runs) - len(found)
