@@ -35,7 +35,7 @@ from haltune.log.history import History
 from haltune.log.policy import FinishedTrials, Policy, fold_over
 from haltune.log.problem import Problem
 from haltune.log.records import Best, TrialRecord
-from haltune.log.scores import measured, plausible
+from haltune.log.scores import Scale, measured, plausible
 from haltune.space import Space
 
 from .acquisition import Proposal, Surface, expected_improvement, log_ei, maximise, ucb
@@ -43,9 +43,11 @@ from .costs import EARLY, CostFunction, CostOption, CostOptions, LogCost, Remain
 from .random import fresh
 
 TrainingRows = tuple[Array, Array]  # inputs (k, d), targets (k,)
+RowKey = tuple[bytes, bytes]
 Beta = Literal["scaled", "theorem"] | float
 AGAIN = "; every configuration found was tried before, so this one trains again"
 _FLOOR = 0.3  # of s: smaller distances to the best count little, as noise does
+_ROWS_KEPT = 10_000  # trials
 _DRAWN = 512  # configurations that a design chooses from
 _MIDDLE = 0.5  # the middle share of each coordinate that they are drawn from
 
@@ -68,9 +70,10 @@ class Surrogate:
     delta: float = 0.1
     uncounted: int = 0  # first trials that the t of beta_t does not count
     _fits: Memo[Posterior | None] = field(init=False)
+    _rows: Memo[tuple[Problem, Scale | None, TrainingRows, RowKey]] = field(init=False)  # by the trial's record
 
     def __post_init__(self) -> None:
-        self._fits = Memo(2 * self.refit_every + 1)
+        self._fits, self._rows = Memo(2 * self.refit_every + 1), Memo(_ROWS_KEPT)
 
     def check(self, name: str, unset: bool = False) -> None:
         """Raise InvalidInput for an option that is not allowed. name: the policy, for the message; unset: beta may be
@@ -99,8 +102,8 @@ class Surrogate:
         if len(finished) < self.initial:
             return None
         # keyed by content: one log has other rows under other scalarizations, at a later rung and on another scale
-        rows = [self.rows(history, history.trial(i)) for i in finished]
-        data = tuple((x.tobytes(), y.tobytes()) for x, y in rows)
+        known = [self._known(history, history.trial(i)) for i in finished]
+        rows, data = [rows for rows, _ in known], tuple(key for _, key in known)
         every = self.refit_every if len(finished) >= self.refit_every else 1
         fitted = max(self.initial, every * (len(finished) // every))
 
@@ -117,6 +120,15 @@ class Surrogate:
             if posterior is not None:
                 posterior = self._fits((history.seed, data[: n + 1]), partial(extended, rows[n], posterior))
         return posterior
+
+    def _known(self, history: History, trial: TrialRecord) -> tuple[TrainingRows, RowKey]:
+        """Return a trial's rows and their content; they change with the problem, the scale and the record alone."""
+        problem, scale = history.problem, history.scale
+        kept = self._rows.get(trial)
+        if kept is None or kept[0] is not problem or kept[1] is not scale:
+            x, y = rows = self.rows(history, trial)
+            kept = self._rows.put(trial, (problem, scale, rows, (x.tobytes(), y.tobytes())))
+        return kept[2:]
 
     def propose(self, history: History, finished: FinishedTrials, at: tuple[float, ...], rng: Generator) -> Start:
         """Return the initial design, then the configuration with the highest UCB.

@@ -178,18 +178,16 @@ class MultiFidelity(Policy[LadderState]):
                 "MultiFidelity needs a horizon: give the Problem max_epochs, or choose InfiniteHyperband()"
             )
         rungs = self.rungs(problem.max_epochs, problem.min_epochs)
-        stages = Stages(rungs, problem.space.dim, len(self.learn_from))
-        prior_values = PriorValues.of(self.learn_from, problem.space, stages)
-        model = (
-            SearchModel(stages, prior_values.every) if prior_values else SearchModel(Stages(rungs, problem.space.dim))
-        )
+        dim = problem.space.dim
+        prior_values = PriorValues.of(self.learn_from, problem.space, Stages(rungs, dim))
+        model = SearchModel(Stages(rungs, dim, len(prior_values.every)), prior_values.every)
         bracket = Bracket(tuple(Rung(MOST_COMPARED, float(n)) for n in rungs), 0)
         promotion = Promotion(exact(self.eta))
         ladder = Asynchronous(problem, Plan(repeat(bracket)), Sampler("random"), "epochs", promotion)
         # an early value may exceed the last one, which counts
         end = 0 if problem.goal.of == "best" else problem.max_epochs
         rows = CurveRows(problem.goal, self.rungs(problem.max_epochs)[0], end, problem.max_epochs)
-        return LadderState(ladder, rows, model, prior_values or None, Pauses())
+        return LadderState(ladder, rows, model, prior_values if prior_values.every else None, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
         state.pauses.take(state.rows, event)

@@ -144,40 +144,41 @@ _BEST_RUNS = 3  # best runs of each whose neighbours are tried
 
 @dataclass(frozen=True)
 class PriorValues:
-    """The values of J prior studies, as the problem's space and stages hold them."""
+    """The values of prior studies, as the problem's space and stages hold them."""
 
-    names: tuple[str, ...]
-    left_out: tuple[int, ...]  # trials of each that the new space does not contain
-    every: tuple[Seen, ...]  # of each study
+    studies: tuple[dict[str, Any], ...]  # of each its name, its trials in the new space, and the number of others
+    every: tuple[Seen, ...]  # of each study that has values in the new space
     best: Array  # (k, d) the best configurations of all
 
     @classmethod
-    def of(cls, studies: Sequence[EarlierStudy], space: Space, stages: Stages) -> PriorValues:
-        every, left_out, best = [], [], [np.empty((0, space.dim))]
-        for number, earlier in enumerate(studies, 1):
+    def of(cls, given: Sequence[EarlierStudy], space: Space, stages: Stages) -> PriorValues:
+        every: list[Seen] = []
+        studies, best = [], [np.empty((0, space.dim))]
+        for earlier in given:
             found = [(run, p) for run in earlier.runs if (p := _point(run, space)) is not None]
-            points = np.array([p for _, p in found]).reshape(len(found), space.dim)
-            every.append(_seen([run for run, _ in found], points, earlier.horizon, stages, number))
-            left_out.append(len(earlier.runs) - len(found))
-            best.append(points[:_BEST_RUNS])
-        return cls(tuple(e.name for e in studies), tuple(left_out), tuple(every), np.vstack(best))
-
-    def __bool__(self) -> bool:
-        return any(len(seen) for seen in self.every)
+            out = len(earlier.runs) - len(found)
+            studies.append({"name": earlier.name, "runs": len(found), "left_out": out})
+            if found:  # a study without values here must not take a share from the others, or have a relevance
+                points = np.array([p for _, p in found])
+                every.append(_seen([run for run, _ in found], points, earlier.horizon, stages, len(every) + 1))
+                best.append(points[:_BEST_RUNS])
+        return cls(tuple(studies), tuple(every), np.vstack(best))
 
     def remarks(self) -> list[str]:
         return [
-            f"learns from {plural(len(seen.points), 'trial')} of {name!r}"
-            + (f"; {out} more lie outside this space, or lack one of its parameters" if out else "")
-            for name, seen, out in zip(self.names, self.every, self.left_out, strict=True)
+            f"learns from {plural(study['runs'], 'trial')} of {study['name']!r}"
+            + (
+                f"; {out} more lie outside this space, or lack one of its parameters"
+                if (out := study["left_out"])
+                else ""
+            )
+            for study in self.studies
         ]
 
     def evidence(self, relevance: Array) -> list[dict[str, Any]]:
-        """Return the trials and the relevance of each study; relevance: (J,) q."""
-        return [
-            {"name": name, "runs": len(seen.points), "left_out": out, "relevance": round(float(q), 3)}
-            for name, seen, q, out in zip(self.names, self.every, relevance, self.left_out, strict=True)
-        ]
+        """Return the trials and the relevance of each study that has values here; relevance: (J,) q."""
+        used = [study for study in self.studies if study["runs"]]
+        return [{**study, "relevance": round(float(q), 3)} for study, q in zip(used, relevance, strict=True)]
 
 
 def earlier_in_words(name: str, runs: int, left_out: int, relevance: float) -> str:

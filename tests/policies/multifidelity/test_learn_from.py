@@ -100,6 +100,19 @@ def test_a_study_that_found_nothing_teaches_nothing(study: Any, caplog: pytest.L
     assert [t.config for t in found.trials] == [t.config for t in searched().trials]
 
 
+def test_a_study_without_trials_in_this_space_changes_nothing_among_others(caplog: pytest.LogCaptureFixture) -> None:
+    elsewhere = searched(RandomSearch(trials=3), SPACE.parameters | {"x": Float(1.5, 2.0)}, budget=None)
+    with caplog.at_level("INFO", "haltune"):
+        found = searched(learn_from=[elsewhere, before()], verbose=1)
+    assert "learns from 0 trials of 'study'; 3 more lie outside this space, or lack one of its parameters" in (
+        caplog.messages
+    )
+    one, other = (
+        [(e.reason, e.evidence) for e in s.events() if isinstance(e, Started)] for s in (found, search_with_transfer())
+    )
+    assert one == other
+
+
 def test_stores_of_earlier_studies_are_read_when_the_study_is_made(tmp_path: Path) -> None:
     first, url = tmp_path / "first.db", f"sqlite:///{tmp_path / 'all.db'}"
     searched(RandomSearch(trials=3), budget=None, store=first, name="one")
@@ -141,14 +154,14 @@ def test_a_policy_that_cannot_learn_from_others_says_which_can(policy: Any) -> N
 
 def prior_values(space: Any, epochs: tuple[int, ...] = (1, 3, 9), earlier: Study | None = None) -> PriorValues:
     space = Space(space)
-    return PriorValues.of([EarlierStudy.of(earlier or before())], space, Stages(epochs, space.dim, 1))
+    return PriorValues.of([EarlierStudy.of(earlier or before())], space, Stages(epochs, space.dim))
 
 
 def test_parameters_that_both_have_are_mapped_and_runs_outside_are_left_out() -> None:
     found = prior_values({"y": Float(0.0, 2.0), "x": Float(0.0, 0.5), "new": Constant(3)})
     inside = [t.config for t in before().trials if t.config["x"] <= 0.5]
     assert 0 < len(inside) < 12
-    assert found.left_out == (12 - len(inside),)
+    assert found.studies == ({"name": "before", "runs": len(inside), "left_out": 12 - len(inside)},)
     assert sorted(found.every[0].points[:, 0]) == pytest.approx(sorted(c["y"] / 2 for c in inside))
     said = f"learns from {len(inside)} trials of 'before'; {12 - len(inside)} more lie outside this space"
     assert found.remarks()[0].startswith(said)
