@@ -121,9 +121,9 @@ class HaltuneCallback(Reporting):
             metrics = named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
             self._name = full_name(self.monitor, metrics, "lgb.train", _SETS)
             self._reporter.report(metrics[self._name], epoch, metrics, lap=lap)
+            if self._reporter.keeps_epoch and (write := _writing(env.model)) and _kind(env) == "dart":
+                self._reporter.keep(write, ".txt")  # later rounds change its earlier trees
         self._reporter.heed(epoch)
-        if self._reporter.keeps_epoch and (write := _writing(env.model)) and _kind(env) == "dart":
-            self._reporter.keep(write, ".txt")  # later rounds change its earlier trees
         if self._reporter.saves and any(stopper.stops(env) for stopper in self._stoppers):
             self._reporter.ends_by_itself()
         if self._reporter.saves:

@@ -229,11 +229,18 @@ FSDP1 = "FullyShardedDataParallel"  # the class of modules under the first versi
 
 
 def trains_outside(model: Any, optimizers: Iterable[Any]) -> bool:
-    """Return whether torch's optimizers train weights of the model and others, such as those of a loss."""
-    of_model = {id(weight) for weight in model.parameters()}
+    """Return whether torch's optimizers train weights of the model and others, such as those of a loss.
+
+    Buffers, and what a state_dict of the model's own adds, are of the model.
+    """
     groups = (group for optimizer in optimizers for group in optimizer.param_groups)
-    outside = [id(w) not in of_model for group in groups for w in group["params"] if w.requires_grad]
-    return any(outside) and not all(outside)  # all: an optimizer of flat copies
+    trained = [weight for group in groups for weight in group["params"] if weight.requires_grad]
+    of_model = {id(weight) for weight in model.parameters()}
+    outside = [weight for weight in trained if id(weight) not in of_model]
+    if not outside or len(outside) == len(trained):  # all: an optimizer of flat copies
+        return False
+    saved = {value.data_ptr() for value in model.state_dict().values() if hasattr(value, "data_ptr")}
+    return any(weight.data_ptr() not in saved for weight in outside)
 
 
 def weights(model: Any) -> list[Any]:

@@ -167,7 +167,7 @@ class Reporter:
         self._warned: set[str] = set()  # topics of this training
         self._waiting: list[Report] = []  # not delivered yet
         self._last = float(trial.epoch)  # the last reported epoch
-        self._next = 0.0  # that of the next report, if it comes at the same distance
+        self._distance = 0.0  # the largest between two reports
         self._attempt = trial.attempt  # in which it was reported
         self.ended = trial.ended is not None  # later epochs are not reported
         self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
@@ -226,13 +226,14 @@ class Reporter:
     def keeps_epoch(self) -> bool:
         """True if the state after the epoch just reported should be saved: it is the trial's best so far, or its last.
 
-        It seems to be the last if another report at the same distance would come after max_epochs. A loop over tokens
-        reports there in any case.
+        It seems to be the last if another report, at the largest distance so far, would come after max_epochs. A loop
+        over tokens reports there in any case.
         """
-        trial = self.trial
+        trial, last = self.trial, self._last
         with suppress(Exception):
-            seems_last = trial.unit != "token" and trial.epoch == self._last < (trial.horizon or 0) < self._next
-            return not self.ended and (trial.keeps(best_epoch=True) or (seems_last and trial.keeps()))
+            reported = not self.ended and trial.epoch == last == self.trained
+            seems_last = trial.unit != "token" and last < (trial.horizon or 0) < last + self._distance
+            return reported and (trial.keeps(best_epoch=True) or (seems_last and trial.keeps()))
         return False
 
     @property
@@ -339,7 +340,7 @@ class Reporter:
             report = Report(scalar(value, self.metric), float(epoch), seconds, validation, metrics=scalars)
             if not self._is_new(report.epoch):
                 return self.stopping
-            self._next = 2.0 * report.epoch - self._last
+            self._distance = max(self._distance, report.epoch - self._last)
             self._last = self.trained = report.epoch
             trial.patient = False  # do not delay the training during an outage of the store
             try:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -261,6 +262,46 @@ def test_if_the_last_epochs_have_no_report_the_model_of_the_last_report_is_kept(
             assert every_second(trial) == (5 if trial.verdict is None or not trial.verdict.stops else at[0])
     assert kept(study) == (4, 4, "4")
     assert len(list(study.checkpoints.folder.rglob("*attempt-*.ckpt"))) == 1 + bool(at)
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_distances_that_vary_keep_the_model_of_the_last_report_too(of):
+    study = pausing_study(at=(), epochs=9, keep=1, metric=Minimize("loss", of=of))
+    with study.ask() as trial:
+        loop = TrainingLoop(trial, save=lambda path: path.write_text(f"{trial.epoch:g}"))
+        for epoch in loop:
+            if epoch in (3, 4, 7, 8):
+                loop.report(1 / epoch)
+    assert kept(study) == (8, 8, "8")
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.parametrize("late", [False, True])
+def test_an_epoch_without_a_report_is_never_kept_as_the_one_before(late, of):
+    """The state of epoch 4 cannot be written, or a thread writes it until after epoch 5."""
+    study = pausing_study(at=(), epochs=5, keep=1, metric=Minimize("loss", of=of))
+    model, trained = {"epoch": 0}, threading.Event()
+
+    def save(path: Path) -> Callable[[], object]:
+        def write() -> None:
+            if not late and state == "4":
+                raise OSError("the disk is full")
+            trained.wait(10)
+            path.write_text(state)
+
+        state = str(model["epoch"])
+        return write
+
+    with nullcontext() if late else pytest.warns(HaltuneWarning, match="not kept"), study.ask() as trial:
+        for epoch in (loop := TrainingLoop(trial, save=save, background=True)):
+            model["epoch"] = epoch
+            if epoch == 5:
+                threading.Timer(0.1, trained.set).start()
+            elif epoch % 2 == 0:
+                trained.clear() if late and epoch == 4 else trained.set()
+                loop.report(1 / epoch)
+    assert study.best is not None
+    assert study.best.checkpoint is None if not late else kept(study) == (4, 4, "4")
 
 
 def test_one_that_is_left_before_its_report_is_said_once_to_keep_nothing():

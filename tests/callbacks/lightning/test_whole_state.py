@@ -86,6 +86,32 @@ def test_a_pause_whose_state_no_checkpoint_has_is_declined_and_named_once(net, t
     assert any("the kept model lacks them" in hint for hint in trial.hints) == (net is LossOutside)
 
 
+class TrainsBuffer(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(1, requires_grad=True))
+
+    def configure_optimizers(self):
+        return SGD([*self.parameters(), self.scale], 0.1)
+
+    def loss(self, batch):
+        return super().loss(batch) * self.scale
+
+
+class SavesItsLoss(LossOutside):
+    def state_dict(self, *args, **options):
+        return super().state_dict(*args, **options) | ARCS.state_dict(prefix="arcs.")
+
+
+@pytest.mark.parametrize("net", [TrainsBuffer, SavesItsLoss])
+def test_weights_that_are_no_parameters_of_the_module_but_are_in_its_state_let_it_pause(net):
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
+    trainer = make_trainer(HaltuneCallback(trial), epochs=4)
+    trainer.fit(net(), shuffled(), val_dataloaders=shuffled())
+    assert (trial.epochs, len(trial.saved)) == ([1, 2], 1)
+    assert not any("outside" in hint for hint in trial.hints)
+
+
 class Prepares(pl.Callback):
     def on_train_epoch_start(self, trainer, module):
         self.outputs = []
