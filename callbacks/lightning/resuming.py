@@ -211,7 +211,8 @@ def sample(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
     parts: dict[Any, dict[str, Any]] = {}  # device -> parts there
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and tensor.numel():
+        # a lazy parameter has no elements before the first batch
+        if tensor.is_floating_point() and not torch.nn.parameter.is_lazy(tensor) and tensor.numel():
             parts.setdefault(tensor.device, {})[name] = tensor.detach().flatten()[:_SAMPLED].float()
     found: dict[str, Any] = {}
     for here in parts.values():  # one copy from each device
