@@ -293,9 +293,7 @@ def _say_best(history: History, leads: Best) -> None:
     for key, value in leads.config.items():
         say(f"  {key} = {value}")
     if leads.checkpoint is not None:
-        at = leads.checkpoint_epoch
-        behind = f", saved after {problem.at(at)}" if at is not None and at != leads.epoch else ""
-        say(f"its model: {leads.checkpoint}{behind}")
+        say(f"its model: {leads.checkpoint}")
 
 
 def explain(

@@ -63,6 +63,7 @@ class Interruption:
         self._grace: float | None = None  # seconds until the process is killed
         self._timer: threading.Timer | None = None  # sends the signal again before that
         self._late = False  # it has done so
+        self._left = False  # the loop is over, and the signal is raised right after it
         self._hooks: tuple[Any, Any] | None = None  # of exceptions that Python ignores: its own, the one before
 
     @classmethod
@@ -120,6 +121,7 @@ class Interruption:
     def postpone(self) -> None:
         """Raise the signal right after the loop, which is left where nothing can be raised: in a closing generator."""
         if self._number:
+            self._left = True
             threading.Timer(_CLOSING_SECONDS, self._send_again).start()
         else:
             self._restore()
@@ -130,13 +132,14 @@ class Interruption:
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
         elif (self._number and not self._patient) or not self._trains(frame):
-            if self._number:
+            if self._number and not self._left:
                 why = f"{_GRACE}={self._grace:g} is nearly over" if self._late else f"{named(number)} received again"
                 with suppress(RuntimeError):  # it came in the middle of another line
                     _log.warning("%s: training ends at once, without a save", why)
             self._number = 0  # it waits no longer
             self._restore()
-            self._waits_if_ignored(number)
+            if not self._left:  # else nothing takes the hook back
+                self._waits_if_ignored(number)
             self._leave(number, frame)
         else:
             self._number = self._number or number

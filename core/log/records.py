@@ -158,14 +158,18 @@ class TrialRecord(KnowsAttributes):
 
 @dataclass(frozen=True)
 class Best(KnowsAttributes):
-    """The best configuration found."""
+    """The best configuration found.
+
+    `checkpoint` is the state after `epoch`, never that of another epoch. While its trial trains, that is often not
+    saved yet; the last state that was is study.trials[best.trial].checkpoint, of checkpoint_epoch.
+    """
 
     trial: int
     config: Config
     value: float  # of `metric`
     epoch: float  # of that value
-    checkpoint: str | None = None  # path; None if there is none, or if its best epoch counts and was not saved
-    checkpoint_epoch: float | None = None  # its epoch: `epoch`, or an earlier one if the last epoch was not saved
+    checkpoint: str | None = None  # path of the state with `value`; None if that was not saved, or not yet
+    checkpoint_epoch: float | None = None  # `epoch`; None without a checkpoint
     unit: str = "epoch"  # what the study counts
     metric: str = ""  # the goal's, or that of rank_by=
     folds: tuple[float, ...] = ()  # the value of each fold, of which `value` is the mean; empty without folds
@@ -303,7 +307,7 @@ class TrialBuilder:
         return goal.sign * value if math.isfinite(value) else -math.inf
 
     def best(self, locate: Locate, run: TrialBuilder) -> Best:
-        """Return it with the value of an attempt, and the state kept with that value, or else the last saved one."""
+        """Return it with the value of an attempt, and the state that has this value, if it was saved."""
         goal = self.problem.goal
         i = run.top if goal.of == "best" else -1
         value, metric = (run.smoothed or run.values)[i], goal.metric
@@ -318,7 +322,7 @@ class TrialBuilder:
             return replace(found, folds=ends(known, self.problem.max_epochs, completed))
         if run.kept is not None and run.kept_epoch == found.epoch:
             return replace(found, checkpoint=locate(run.kept), checkpoint_epoch=found.epoch)
-        if self.checkpoint is None or self.resumes_only or (i != len(run.epochs) - 1 and i != -1):
+        if self.checkpoint is None or self.resumes_only or self.checkpoint_epoch != found.epoch:
             return found
         return replace(found, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
 

@@ -87,7 +87,9 @@ class Port(Attempt):
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
         self._trained_in_full = False  # by a loop that has asked for the epoch after the last one
+        self._stated = False  # what trains, by a loop of haltune's or a framework's
         self._same_model = False  # that of the fit before
+        self._own_weights = False  # a fit has started with weights of this trial
         self._left: float | None = None  # the epoch that a loop has begun and not reported
         self._broken: Failure | None = None  # the exception that ended the last fit, while no other fit has started
         self._fit: Callable[[], bool] | None = None  # whether the last fit is under way; None: it has ended normally
@@ -157,11 +159,12 @@ class Port(Attempt):
             resume: How this loop resumes, a sentence of the warning. Default: "Resume it there".
 
         Raises:
-            NotSupported: If the state is another trial's, or if the model of the fit before counts from its start
-                again.
+            NotSupported: If the state is another trial's, or if what this trial has trained counts from its start
+                again: the model of the fit before, or another with such weights.
         """
         self._need_own(model, of, resume)
-        self._loads |= of == self.id
+        self._stated, self._loads = True, self._loads or of == self.id
+        self._own_weights = of == self.id or (self._own_weights and model is None)
         self._pace = [] if position is None else [(position, 0.0)]
         if model is not None:
             self._same_model = self._model is not None and self._model() is model
@@ -172,11 +175,12 @@ class Port(Attempt):
                 why = f"with {self._broken.error.rstrip('.')}" if self._broken else "within an epoch"
                 trained = " This one continues with the weights of its model: build a new one." * self._same_model
                 self.restart(position, f"The fit before ended {why}.{trained}")
-            elif self._same_model and self.ended is None and not self._stops:
+            elif (self._same_model or (self._own_weights and not position)) and self.ended is None and not self._stops:
+                what = "trains the model of the fit before" if self._same_model else "starts with weights of this trial"
                 raise NotSupported(
-                    f"This fit of trial {self.id} trains the model of the fit before, which has trained to "
-                    f"{self._at(self.epoch)}, but counts from {self._at(position)}, so it would count as less than it "
-                    f"trains. {resume}. If this fit is not to count, leave haltune's callback out of it."
+                    f"This fit of trial {self.id} {what}, which has trained to {self._at(self.epoch)}, but counts from "
+                    f"{self._at(position)}, so it would count as less than it trains. {resume}. If this fit is not to "
+                    "count, leave haltune's callback out of it."
                 )
             else:
                 self.restart(position, f"To continue it instead: {resume}. {self._folds_hint}")
@@ -463,6 +467,7 @@ class Port(Attempt):
         self._states.date(self, report.epoch, self._left, fitted=self._model is not None)
         again = report.epoch == self.epoch and self._resumes and not self._loads
         if again or self.goes_back(report.epoch):
+            self._need_its_count(report.epoch)
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
         self._unheard = report.epoch, report.value, False
         session = self._session
@@ -500,6 +505,20 @@ class Port(Attempt):
                 f"you have saved it, such as if {self._name}.checkpoint: net.load_state_dict(torch.load(...)). If it "
                 f"has loaded it by another path, read {self._name}.checkpoint once."
             )
+
+    def _need_its_count(self, epoch: float) -> None:
+        """Raise NotSupported if a resumed training has weights of this trial, but reports its first position again."""
+        if self._own_weights and self._resumes and epoch <= self._first_reported and this().alone:
+            raise NotSupported(
+                f"Trial {self.id} resumes with weights that it has trained to {self._at(self.epoch)}, but reports "
+                f"{self._at(epoch)}, so it would count as less than it trains. Continue the count after "
+                f"{self._name}.epoch, as {self._name}.epochs() does, or train new weights."
+            )
+
+    @property
+    def _first_reported(self) -> float:
+        """The first position of the curve that it continues."""
+        return float(self.history.trial(self.id).epochs[0])
 
     @property
     def _resumes(self) -> bool:

@@ -440,18 +440,25 @@ class Trial(Port, KnowsAttributes):
         self._weights.sign()
 
     def _doubt_kept(self) -> None:
-        """Say once that the last state of the best trial was not saved, in a loop that saves earlier ones by itself."""
-        saves = self.resumes_from is not None and self._model is None and not self._over_folds
-        full = self.ended is None and self.horizon is not None and self.epoch >= self.horizon
-        if saves and full and self.history.present_best(self.id).checkpoint is not None and self.keeps():
-            saved, name = self.history.trial(self.id).checkpoint_epoch, length_argument(self.unit)
-            end = self.horizon if getattr(self, name) is None else f"trial.{name}"  # a unit of the user's own
-            self.hint(
-                f"Trial {self.id} is the best so far, but its program saved it last after "
-                f"{self._at(saved)}, so study.best.checkpoint is not the model of its value. Save after the last "
-                f"{self.unit}, too: if trial.report(value).stops or {self.unit} == {end}.",
-                "not kept",
-            )
+        """Say once that the best trial has no state with its value, in a loop that saves other states by itself."""
+        if self.resumes_from is None or not self.keeps():
+            return
+        best, saved = self.history.present_best(self.id), self.history.trial(self.id).checkpoint_epoch
+        if saved == best.epoch:
+            return
+        name = length_argument(self.unit)
+        end = self.horizon if getattr(self, name) is None else f"trial.{name}"  # a unit of the user's own
+        if best.epoch < self.epoch:
+            how = f"each {self.unit} that is its best so far"
+        elif self.horizon is None or self.epoch < self.horizon:
+            how = f"the last {self.unit}, too, where your program ends a training early"
+        else:
+            how = f"the last {self.unit}, too: if trial.report(value).stops or {self.unit} == {end}"
+        self.hint(
+            f"Trial {self.id} is the best so far with its value of {self._at(best.epoch)}, but its program saved it "
+            f"last after {self._at(saved)}, so study.best.checkpoint is None. Save after {how}.",
+            "not kept",
+        )
 
     def _finish_whole(self) -> None:
         """End a trial whose program ended without an error; after a Ctrl-C that it handled, end the search too."""
@@ -463,8 +470,10 @@ class Trial(Port, KnowsAttributes):
         """Record how the block ended; return True if the search continues after the error."""
         try:
             if error is None:
-                self._doubt_kept()
+                own = self.ended is None and not (self._stated or self._over_folds)  # a loop of the user's
                 self._finish_whole()
+                if own and self.ended is Status.COMPLETED:
+                    self._doubt_kept()
                 self._session.log_ended()
                 return False
             if self.ended not in (None, Status.FAILED):
@@ -587,6 +596,11 @@ class Fold(Trial):
 
     _folds_hint = ""  # it is one
     _name = "fold"
+
+    @property
+    def _first_reported(self) -> float:
+        curve = self._curve()
+        return 0.0 if curve is None else float(curve.epochs[0])
 
     @property
     def _resumes(self) -> bool:
@@ -722,6 +736,7 @@ class Fold(Trial):
         trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
         if self.goes_back(report.epoch):
+            self._need_its_count(report.epoch)
             self.restart(advice="A training that resumes continues its count after fold.epoch.")
         verdict = trial.record(self._of_trial(report), judge)
         self._first, self._left = self._first or report.epoch, None

@@ -80,6 +80,8 @@ class OwnWeights:
             return  # what it trains after its own training is not counted
         signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
         retries, trial._retries = trial._retries and trial.epoch > 0, False
+        if marks:
+            trial._own_weights = trial.id in signers
         if trial.id in signers:
             self._doubted = None
             now = any(trial._signed_now(mark) for mark in marks)  # a copy of what this attempt has saved, as in MAML

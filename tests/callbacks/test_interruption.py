@@ -225,6 +225,18 @@ def test_a_loop_that_is_left_by_break_is_interrupted_all_the_same():
     assert begun == 1
 
 
+def test_a_loop_that_is_left_by_break_raises_the_signal_once_and_leaves_no_hook(caplog):
+    trial, hook = Study(PROBLEM, RandomSearch(trials=1), seed=0, verbose=0).ask(), sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt):
+        for _ in (loop := TrainingLoop(trial, save=lambda path: path.touch())):
+            os.kill(os.getpid(), signal.SIGINT)
+            loop.report(0.5)
+            break
+        sleep()
+    assert [line.partition(":")[0] for line in caplog.messages if "received" in line] == ["Ctrl-C received"]
+    assert sys.unraisablehook is hook
+
+
 def test_a_loop_that_is_left_by_break_keeps_its_last_epoch_and_a_handler_that_saves_it_again_lets_ctrl_c_through():
     study = Study(PROBLEM, RandomSearch(trials=2), seed=0, verbose=0)
     with pytest.raises(KeyboardInterrupt), study.ask() as trial:

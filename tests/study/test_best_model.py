@@ -507,9 +507,79 @@ def test_a_best_model_that_a_loop_saves_only_at_pauses_is_not_kept_and_this_is_s
             for epoch in trial.epochs():
                 if trial.report(1 / epoch).stops or (at_the_end and epoch == 4):
                     trial.save(lambda path: path.write_text("a state"))
-    said = [r.getMessage() for r in caplog.records if "is not the model of its value" in r.getMessage()]
+    said = [m for m in caplog.messages if "study.best.checkpoint is None" in m]
     assert len(said) == (not at_the_end)
-    assert study.best.checkpoint_epoch == (4 if at_the_end else 2)
+    assert study.best.checkpoint_epoch == (4 if at_the_end else None)
+    assert (study.best.checkpoint is not None) == at_the_end
+    assert study.trials[study.best.trial].checkpoint_epoch == (4 if at_the_end else 2)
+
+
+@pytest.mark.parametrize(
+    ("of", "saved", "reports", "epoch", "how"),
+    [
+        ("last", (2, 4, 6), 8, 8, "the last epoch, too, where your program ends a training early."),
+        ("last", (3, 6, 9), 10, 10, "the last epoch, too: if trial.report(value).stops or epoch == trial.max_epochs."),
+        ("best", (2, 4, 6, 8, 10), 10, 5, "each epoch that is its best so far."),
+        ("best", (3, 5), 10, 5, None),
+        ("last", (3, 8), 8, 8, None),
+    ],
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_the_best_model_is_the_state_of_its_value_or_none(of, saved, reports, epoch, how, own, tmp_path, caplog):
+    caplog.set_level("INFO", "haltune")
+    study = pausing_study(at=(), epochs=10, keep=1, metric=Minimize("val_loss", of=of))
+    with study.ask() as trial:
+        for now in trial.epochs():
+            trial.report(abs(now - 5.0) + 1.0 if of == "best" else 1 / now)
+            if now in saved and own:
+                (tmp_path / "state").write_text(f"{now}")
+                trial.checkpointed(tmp_path / "state")
+            elif now in saved:
+                trial.save(lambda path: path.write_text(f"{now}"))  # noqa: B023
+            if now == reports:
+                break
+    assert study.best.epoch == epoch
+    if how is None:
+        assert Path(study.best.checkpoint).read_text() == f"{epoch}"
+    else:
+        assert (study.best.checkpoint, study.best.checkpoint_epoch) == (None, None)
+        assert study.trials[0].checkpoint is not None
+    said = [m for m in caplog.messages if "study.best.checkpoint is None" in m]
+    assert [m.endswith(f"Save after {how}") for m in said] == [True] * (how is not None)
+
+
+def test_while_the_best_trial_trains_its_model_is_the_one_of_its_value_or_none() -> None:
+    study = pausing_study(at=(), epochs=4, keep=1)
+    with study.ask() as trial:
+        for epoch in trial.epochs():
+            trial.report(1 / epoch)
+            assert study.best.checkpoint is None
+            trial.save(lambda path: path.write_text(f"{epoch}"))  # noqa: B023
+            assert Path(study.best.checkpoint).read_text() == f"{epoch}"
+
+
+@pytest.mark.parametrize("ends", ["unvalidated", "disk"])
+def test_if_the_state_of_the_best_value_is_not_kept_that_of_a_pause_is_not_the_best_model(ends, caplog) -> None:
+    caplog.set_level("INFO", "haltune")
+    study = pausing_study(at=(2,), epochs=9, keep=1)
+
+    def save(path: Path) -> None:
+        if ends == "disk" and loop.trial.epoch > 2:
+            raise OSError("no space left on device")
+        path.write_text("a state")
+
+    with pytest.warns(HaltuneWarning, match="is not kept"):
+        for trial in study:
+            with trial:
+                assert trial.checkpoint is None or trial.epoch == 2
+                loop = TrainingLoop(trial, save=save)
+                for epoch in loop:
+                    if ends == "disk" or epoch <= 4:
+                        loop.report(1 / epoch)
+    assert study.best.epoch == (9 if ends == "disk" else 4)
+    assert study.best.checkpoint is None
+    assert study.trials[0].checkpoint_epoch == 2
+    assert not any("study.best.checkpoint is None" in m for m in caplog.messages)  # said by the warning
 
 
 @pytest.mark.parametrize(
@@ -525,7 +595,7 @@ def test_to_keep_the_best_model_its_loop_is_given_the_end_in_the_unit_of_the_stu
                 if trial.report(1 / position, position).stops:
                     trial.save(lambda path: path.write_text("a state"))
                     break
-    (said,) = (m for m in caplog.messages if "is not the model of its value" in m)
+    (said,) = (m for m in caplog.messages if "study.best.checkpoint is None" in m)
     assert said.endswith(f"Save after the last {unit}, too: if trial.report(value).stops or {end}.")
 
 

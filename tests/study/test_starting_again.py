@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,52 @@ def test_a_fit_of_another_model_starts_again_and_one_of_the_same_model_is_refuse
     with pytest.warns(HaltuneWarning, match="To continue it instead: Use initial_epoch"):
         trial.starts(model(), 0, resume="Use initial_epoch")
     assert (trial.attempt, trial.epoch) == (2, 0)
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_fit_that_starts_with_weights_of_its_trial_but_counts_from_its_start_is_refused(
+    world: World, twice: bool
+) -> None:
+    net = type("Net", (), {})
+    trial = world.ask()
+    for value in (0.5, PAUSE):
+        trial.report(value)
+    trial.save(lambda path: path.write_text("state"))
+    trial.finish()
+    trial = world.ask()
+    with pytest.raises(NotSupported, match=r"starts with weights of this trial, which has trained to epoch 2, but .*"):
+        trial.starts(net(), None if twice else 0, of=trial.id)
+        trial.starts(position=0)
+    with trial:
+        trial.starts(net(), 2, of=trial.id)
+        trial.breaks(RuntimeError("out of memory"))
+        with pytest.warns(HaltuneWarning, match="trains again from its start"):
+            trial.starts(net(), 0, of=trial.id)
+        trial.record(Report(0.4, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("over_folds", [False, True])
+def test_a_plain_loop_that_loads_the_weights_of_its_trial_but_counts_from_one_is_refused(
+    over_folds: bool, tmp_path: Path
+) -> None:
+    torch = pytest.importorskip("torch")
+    study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=1, verbose=0)
+
+    def train(trial: Trial) -> None:
+        for part in trial.folds(1) if over_folds else (trial,):
+            net = torch.nn.Linear(8, 4)
+            if part.checkpoint:
+                net.load_state_dict(torch.load(part.checkpoint))
+            sgd = torch.optim.SGD(net.parameters(), 0.1)
+            for epoch in range(1, 5):
+                net(torch.randn(8, 8)).square().sum().backward()
+                sgd.step()
+                if part.report(1 / epoch, epoch).stops:
+                    part.save(partial(torch.save, net.state_dict()))
+                    break
+
+    with pytest.raises(NotSupported, match=r"it has trained to epoch 2, but reports epoch 1, so .*\.epochs\(\) does"):
+        study.optimize(train)
 
 
 def test_a_trial_that_resumes_from_a_state_of_its_own_at_another_path_has_loaded_it(world: World) -> None:
