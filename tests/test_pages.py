@@ -104,7 +104,7 @@ def test_a_page_that_wants_a_process_of_its_own_runs(page, tmp_path):
     environment = {"KERAS_BACKEND": "torch", **os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "search.py"], cwd=tmp_path, env=environment,
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "he search is over" in done.stderr + done.stdout
