@@ -142,9 +142,9 @@ class TrialRecord(KnowsAttributes):
         return goal.sign * float(measured(self.result(goal)))
 
     def column(self, metric: str, goal: Goal) -> Array:
-        """Return (n,) a metric, of the first goal or another; NaN where it was not reported."""
+        """Return (n,) a metric, of the first goal, smoothed, or another; NaN where it was not reported."""
         if metric == goal.metric:
-            return self.values
+            return self.values if self.smoothed is None else self.smoothed
         found = self.metrics.get(metric)
         return np.full(len(self.values), math.nan) if found is None else found
 
@@ -292,7 +292,7 @@ class TrialBuilder:
 
     def column(self, metric: str) -> Sequence[float]:
         if metric == self.problem.goal.metric:
-            return self.values
+            return self.smoothed or self.values
         return self.metrics.get(metric) or [math.nan] * len(self.epochs)
 
     def latest(self, metric: str) -> float:

@@ -140,6 +140,22 @@ def test_a_study_reopened_before_each_trial_decides_as_one_that_stays_open() -> 
     assert decided(True) == decided(False)
 
 
+def test_a_constraint_on_a_smoothed_goal_limits_the_value_that_counts() -> None:
+    """The policy and `study.best` see the same values; the last raw value alone would satisfy the limit."""
+    posed = Problem(SPACE, Minimize("loss", smooth=3), EPOCHS, constraints=[Constraint("loss", at_most=0.5)])
+    study = small_study(POLICIES["random"](), problem=posed, trials=1)
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    for epoch in trial.epochs():
+        trial.report(0.4 if epoch == EPOCHS else 0.9, seconds=1.0)
+    trial.finish()
+    record = study.trials[0]
+    assert record.smoothed is not None
+    assert record.values[-1] < 0.5 < record.smoothed[-1]
+    for history in (study.history, study.judged):
+        assert history.beyond(0)
+
+
 # law 2
 
 
