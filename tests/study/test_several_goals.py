@@ -42,6 +42,7 @@ VECTORS = st.lists(
 )
 
 
+@pytest.mark.filterwarnings("ignore:acc (was|became) NaN or infinite in all:haltune.errors.HaltuneWarning")
 @settings(max_examples=many(100), deadline=None)
 @given(VECTORS, st.booleans())
 def test_the_front_is_what_no_feasible_run_dominates(rows: list[tuple[float, float, int]], limited: bool) -> None:

@@ -157,7 +157,7 @@ def _ended(f: Filling, t: Seen, e: Ended | Expired, trials: dict[int, Seen], res
     if e.status is Status.COMPLETED:
         if id in f.winners and resume:
             f.enter(id)
-        t.whole = resume
+        t.whole = True  # a new trial with its configuration would end by itself, too
         if id in f.entered:
             f.results.setdefault(id, t.last)
     elif e.status is Status.FAILED or (e.status is Status.STOPPED and (resume or id not in f.results)):
