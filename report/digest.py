@@ -208,7 +208,8 @@ def _kept(source: StudyView) -> KeptCheckpoints | None:
     paths = [t.checkpoint for t in waiting if t.checkpoint is not None]
     some = bool(paths)
     leads = source.pareto_front() if source.history.problem.further else [source.best]
-    paths += [run.checkpoint for run in leads if run is not None and run.checkpoint is not None]
+    files = [(run.checkpoint, source.history.trial(run.trial).checkpoint) for run in leads if run is not None]
+    paths += [path for kept in files for path in kept if path is not None]
     there = [Path(path) for path in dict.fromkeys(paths) if not source.checkpoints.missing(path)]
     sizes = [disk.size(path) for path in there]
     return KeptCheckpoints(len(sizes), sum(sizes), str(source.checkpoints.folder), some) if sizes else None
