@@ -95,9 +95,10 @@ def walked(r: Rungs, log: list[Event], plan: list[Bracket], race: bool) -> Rungs
             t.last, t.at = e.value if math.isfinite(e.value) else -math.inf, e.epoch
             reached = e.epoch >= t.bracket.rungs[t.rung].resource
             if reached and t.result is None and "policy" not in e.verdict.evidence:
-                while t.rung + 1 < len(t.bracket.rungs) and t.bracket.rungs[t.rung + 1].resource <= e.epoch:
-                    t.rung += 1  # it had trained beyond it before it was promoted, as its pause was not carried out
                 r.arrive(e.trial, t.last)
+                while t.rung + 1 < len(t.bracket.rungs) and t.bracket.rungs[t.rung + 1].resource <= e.epoch:
+                    t.rung += 1  # a report may pass several rungs, if an earlier pause was not carried out
+                    r.arrive(e.trial, t.last)
             if reached and t.result is not None and t.rung + 1 < len(t.bracket.rungs):
                 if e.epoch >= t.bracket.rungs[-1].resource:
                     pass  # trained in full below its last rung, as its pauses could not be saved: nobody is asked
