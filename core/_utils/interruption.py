@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Self
@@ -87,9 +87,14 @@ class Interruption:
         return self._trains(sys._getframe())
 
     def __enter__(self) -> Self:
+        self._listen(NOTICES)
+        return self
+
+    def _listen(self, numbers: Sequence[int]) -> None:
+        """Take the signals that are to be heard."""
         if self._bears and threading.current_thread() is threading.main_thread():
             self._grace = _grace()
-            for number in NOTICES:
+            for number in numbers:
                 handler = signal.getsignal(number)
                 forgotten = getattr(handler, "__self__", None)  # of a loop that failed
                 if isinstance(forgotten, Interruption) and not isinstance(forgotten, AroundTrial):
@@ -98,7 +103,6 @@ class Interruption:
                 if handler not in (signal.SIG_IGN, None, self._hear) and self._takes(number, handler):
                     self._before[number] = handler
                     signal.signal(number, self._hear)
-        return self
 
     def _takes(self, number: int, handler: Any) -> bool:
         return number != _USER or _is_free(number, handler)
@@ -209,7 +213,6 @@ class AroundTrial(Interruption):
 
     counts: bool | None = None  # None: no loop has counted epochs yet
     interrupted = False  # by Ctrl-C since the last report, which the program may handle
-    _notes_alone = False
 
     def __init__(self, bears: bool, unit: str) -> None:
         """unit: what `epochs` counts."""
@@ -223,9 +226,7 @@ class AroundTrial(Interruption):
 
     def note(self) -> None:
         """Note Ctrl-C alone, in a loop over the study without `with trial:`."""
-        self._notes_alone = True
-        super().__enter__()
-        self._notes_alone = False
+        self._listen((signal.SIGINT,))
 
     def _restore(self) -> None:
         if self in _entered:
@@ -235,7 +236,7 @@ class AroundTrial(Interruption):
     def _takes(self, number: int, handler: Any) -> bool:
         if number == signal.SIGINT:
             return handler is signal.default_int_handler or isinstance(getattr(handler, "__self__", None), AroundTrial)
-        return not self._notes_alone and _is_free(number, handler)
+        return _is_free(number, handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:

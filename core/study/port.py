@@ -316,7 +316,7 @@ class Port(Attempt):
         return self.ended is not None or self._stops or (self.horizon is not None and self.epoch >= self.horizon)
 
     @property
-    def _is_cut(self) -> bool:
+    def _ended_by_ctrl_c(self) -> bool:
         """True if Ctrl-C, which the program handled, ended its training after the last report."""
         return self._signals.interrupted and not self._is_over
 
@@ -774,7 +774,7 @@ class Port(Attempt):
         act, self._last_act = self._last_act, None
         if act is not None and self.ended is None and self._held_here:
             act()
-        if status is None and self._is_cut:
+        if status is None and self._ended_by_ctrl_c:
             status = Status.INTERRUPTED
         if status != Status.INTERRUPTED:
             self._states.ends(self)

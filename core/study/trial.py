@@ -794,7 +794,7 @@ class Fold(Trial):
             trial._last_act = None
             act()
         trial.recall()  # another process may have trained it
-        if self._is_cut:
+        if self._ended_by_ctrl_c:
             trial.interrupt()
         if (failure := self._handled()) is not None:
             trial._end_as(Status.FAILED, failure)
