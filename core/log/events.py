@@ -147,6 +147,7 @@ class Checkpointed(AttemptEvent):
     path: str
     seconds: float = 0.0  # spent saving
     resumes_only: bool = False  # True: its model is not the one that was evaluated, such as an average of later weights
+    weights: str = ""  # the mark of its model, see `Port.sign`; "": not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

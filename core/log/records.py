@@ -67,6 +67,7 @@ class TrialRecord(KnowsAttributes):
     resource: float | None = None
     checkpoint: str | None = None  # path of the last checkpoint, which may have been deleted since
     checkpoint_epoch: float = 0.0
+    weights: str = ""  # mark of the model in `checkpoint`; "": not known
     kept: str | None = None  # path of the state after its best epoch, if that epoch counts
     started: float = 0.0  # seconds since the epoch
     verdict: Verdict | None = None  # the last one other than CONTINUE
@@ -237,6 +238,7 @@ class TrialBuilder:
     checkpoint: str | None = None
     checkpoint_epoch: float = 0.0
     resumes_only: bool = False  # the checkpoint does not have the model that was evaluated
+    weights: str = ""  # mark of the checkpoint's model
     kept: str | None = None  # path of the state after `kept_epoch`, its best epoch
     kept_epoch: float = 0.0
     verdict: Verdict | None = None
@@ -330,7 +332,7 @@ class TrialBuilder:
         """Start a later attempt from the last checkpoint, or from scratch. It supersedes later reports."""
         former = copy.copy(self)
         if e.anew:
-            self.checkpoint, self.checkpoint_epoch, self.resumes_only = None, 0.0, False
+            self.checkpoint, self.checkpoint_epoch, self.resumes_only, self.weights = None, 0.0, False, ""
         keep = sum(n <= self.checkpoint_epoch for n in self.epochs)
         if e.given_up:
             self.former = None
@@ -373,7 +375,8 @@ class TrialBuilder:
                 elif e.verdict.pause_at is not None:
                     self.pause_at = e.verdict.pause_at
             case Checkpointed():
-                self.checkpoint, self.checkpoint_epoch, self.resumes_only = e.path, e.epoch, e.resumes_only
+                self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
+                self.resumes_only, self.weights = e.resumes_only, e.weights
                 if not self.epochs:
                     self.epoch = e.epoch
             case Kept():
@@ -428,9 +431,9 @@ class TrialBuilder:
             epochs=epochs, values=values, scores=scores, seconds=seconds, metrics=MappingProxyType(metrics),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
             checkpoint=self.checkpoint and locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch,
-            kept=self.kept and locate(self.kept), started=self.started, verdict=self.verdict, error=self.error,
-            proposed=self.proposed, resumed=self.resumed, partial=self.partial, complete=self.complete, smoothed=seen,
-            unit=self.problem.unit,
+            weights=self.weights, kept=self.kept and locate(self.kept), started=self.started, verdict=self.verdict,
+            error=self.error, proposed=self.proposed, resumed=self.resumed, partial=self.partial,
+            complete=self.complete, smoothed=seen, unit=self.problem.unit,
         )  # fmt: skip
         return self.record
 

@@ -102,6 +102,7 @@ class Port(Attempt):
 
     _first: float | None = None  # position of the first report of this attempt
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
+    _mark = ""  # that it signed last, if that is a text
     _retries = False  # an exception left the loop before, and this one has made no step yet; see `OwnWeights`
     _name = "trial"  # in the program
     _over_folds = False  # True in a loop over trial.folds(k)
@@ -363,28 +364,32 @@ class Port(Attempt):
     def sign(self, mark: Hashable) -> None:
         """State that this trial has trained a model with this mark, such as a digest of its weights.
 
-        A copy of the model and a file that the program saved have the mark, too; see `signer`. Does nothing if a trial
-        has started from its beginning with this mark: several trials may start with the same weights.
+        A copy of the model and a file that the program saved have the mark, too; see `signer`. The log has that of
+        each saved state, if it is a text. Does nothing if a trial has started from its beginning with this mark:
+        several trials may start with the same weights.
         """
-        signed = _SIGNED.setdefault(self._session, {})
+        signed, self._mark = _SIGNED.setdefault(self._session, {}), ""
         if signed.get(mark) != {}:
             signed.setdefault(mark, {})[self.id, self._index] = self.attempt
+            self._mark = mark if isinstance(mark, str) else ""
 
     def signer(self, mark: Hashable) -> int | str | None:
-        """Return the trial that signed, in this process, the mark of the model with which a fit starts, or None.
+        """Return the trial that signed the mark of the model with which a fit starts, or None: none did.
 
-        This trial if it signed it too: two equal configurations can train equal models. None if it resumes. In a fold,
-        the name of another fold of the trial, "fold 0".
+        It signed it in this process, or its checkpoint has it. This trial if it signed it too: two equal
+        configurations can train equal models. None if it resumes with weights that no checkpoint has. In a fold, the
+        name of another fold of the trial, "fold 0".
         """
         signed = _SIGNED.setdefault(self._session, {}).get(mark, {})
-        if (self.id, self._index) in signed:
+        saved = {(t.id, self._index) for t in self.history.trials if t.weights == mark}
+        if (self.id, self._index) in signed.keys() | saved:
             return self.id
         if self._checkpoint is not None:
             return None
-        if not signed:
+        if not signed and not saved:
             _SIGNED[self._session][mark] = {}
             return None
-        trial, fold = min(signed)
+        trial, fold = min(signed.keys() | saved)
         return f"fold {fold}" if trial == self.id else trial
 
     def _signed_now(self, mark: Hashable) -> bool:
@@ -697,7 +702,9 @@ class Port(Attempt):
         # a loop of haltune's saves between its epochs, after their reports
         own = (self.patient or self._left is not None) and not self._over_folds and self._model is None
         upcoming = self._next_position or self.epoch + 1.0
-        return self._states.begins(self, keep, resumes_only, self._left, own, upcoming)
+        state = self._states.begins(self, keep, resumes_only, self._left, own, upcoming)
+        state.weights = self._mark
+        return state
 
     def _saved(self, state: State, seconds: float) -> None:
         """Note a state that was saved. seconds: that it took, which are not of the epoch."""

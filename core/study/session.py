@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import cached_property, partial, wraps
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
@@ -418,13 +417,14 @@ class Session:
         self.change(_synced, topic, attempt=attempt, patient=attempt.patient)
 
     def checkpointed(
-        self, attempt: Attempt, path: str, seconds: float, keep: bool | float = False, resumes_only: bool = False
+        self, attempt: Attempt, path: str, seconds: float, keep: bool | float = False, **facts: Any
     ) -> bool:
         """Append a checkpoint; return False if this worker no longer holds the trial. See Trial.checkpointed.
 
-        keep: True for the checkpoint of the best epoch, which is not one to continue from.
+        keep: True for the checkpoint of the best epoch, which is not one to continue from. facts: further fields of
+        the event of one to continue from.
         """
-        work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep, resumes_only=resumes_only)
+        work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep, facts=facts)
         held: bool | None = self.change(work, attempt=attempt, patient=attempt.patient)
         if held is None and not keep:  # the others do not wait for its event
             attempt.checkpoint = path
@@ -586,15 +586,13 @@ def _synced(replica: Replica) -> None:
 
 
 def _checkpointed(
-    replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, resumes_only: bool
+    replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, facts: Mapping[str, Any]
 ) -> bool:
     now = replica.log_sleep(attempt.id, attempt.attempt)
-    event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else ev.Checkpointed)(
+    event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else partial(ev.Checkpointed, **facts))(
         at=now, trial=attempt.id, attempt=attempt.attempt, epoch=saved_epoch(attempt, keep), path=path,
         seconds=seconds,
     )  # fmt: skip
-    if resumes_only and isinstance(event, ev.Checkpointed):
-        event = replace(event, resumes_only=True)
     if replica.append_if_held(event, replica.lease(attempt.id, attempt.attempt, now=now)):
         return True
     return any(  # it may be in the log although the server did not answer

@@ -43,6 +43,7 @@ class State:
     left: float | None  # the epoch that the loop had begun
     path: str = ""
     seconds: float = 0.0  # that writing took
+    weights: str = ""  # mark of its model, see `Port.sign`
 
 
 class States:
@@ -136,7 +137,8 @@ class States:
         session, logged = self._session, self._session.checkpoints.recorded(state.path)
         best = state.keep is False and not state.resumes_only and (self.keeps(attempt, True) or self._kept(attempt))
         # an error may come after the append, so the file stays; the next save deletes files that the log lacks
-        if not session.checkpointed(attempt, logged, state.seconds, state.keep, state.resumes_only):
+        facts = {"resumes_only": state.resumes_only, "weights": state.weights}
+        if not session.checkpointed(attempt, logged, state.seconds, state.keep, **facts):
             if session.checkpoints.is_written(state.path):
                 discard(Path(state.path))
             return False

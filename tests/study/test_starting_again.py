@@ -179,6 +179,24 @@ def test_a_fit_that_starts_with_weights_of_its_trial_but_counts_from_its_start_i
         trial.record(Report(0.4, 1.0, 1.0))
 
 
+def test_another_process_knows_the_weights_of_a_checkpoint(world: World) -> None:
+    trial = world.ask()
+    trial.starts(object(), 0, trial.signer("first weights"))
+    for value in (0.5, PAUSE):
+        trial.sign(f"after {value}")
+        trial.report(value)
+    trial.save(lambda path: path.write_text("state"))
+    trial.finish()
+    study = world.another()
+    trial = study.ask()
+    assert trial.signer("first weights") is None
+    with pytest.raises(NotSupported, match=r"starts with weights of this trial, which has trained to epoch 2, but .*"):
+        trial.starts(object(), 0, trial.signer(f"after {PAUSE}"))
+    other = study.ask()
+    with pytest.raises(NotSupported, match="a state of trial 0, so it would continue the training"):
+        other.starts(object(), 0, other.signer(f"after {PAUSE}"))
+
+
 @pytest.mark.parametrize("over_folds", [False, True])
 def test_a_plain_loop_that_loads_the_weights_of_its_trial_but_counts_from_one_is_refused(
     over_folds: bool, tmp_path: Path
