@@ -227,11 +227,40 @@ def has_moments(optimizer: Any) -> bool:
     return any(bool((v != 0).any()) if hasattr(v, "any") else bool(v) for v in held)
 
 
+Kind = tuple[int, frozenset[str]]  # of how many weights an optimizer has a state, and what it has of them
+
+
+def kind_of(state: Mapping[Any, Mapping[str, Any]]) -> Kind:
+    """Return the kind of an optimizer by its state."""
+    return len(state), frozenset(name for of in state.values() for name in of)
+
+
+def optimizers_in(path: str) -> set[Kind]:
+    """Return the kinds of optimizers of which a file of torch has a state."""
+    return {kind_of(state) for state in _states(_read(path))}
+
+
+def _states(saved: Any) -> Iterator[Mapping[Any, Any]]:
+    """Yield the states of optimizers in a saved object: what each has of each weight."""
+    if isinstance(saved, Mapping):
+        if "param_groups" in saved and saved.get("state"):
+            yield saved["state"]
+        else:
+            saved = [*saved.values()]
+    for part in saved if isinstance(saved, list | tuple) else ():
+        yield from _states(part)
+
+
+def _read(path: str) -> Any:
+    """Return what a file of torch has; None if it is of another kind."""
+    with suppress(Exception):
+        return sys.modules["torch"].load(path, map_location="cpu", weights_only=True, mmap=True)
+    return None
+
+
 def saved_in(path: str, optimizer: Any) -> bool | None:
     """Return whether a file of torch has a weight of an optimizer as it is now; None if that is not known."""
-    try:
-        saved = [*_tensors(sys.modules["torch"].load(path, map_location="cpu", weights_only=True, mmap=True))]
-    except Exception:  # a file of another kind
+    if not (saved := [*_tensors(_read(path))]):
         return None
     shapes = {one.shape for one in saved}
     marks = Marks.of(w for w in _weights_of(optimizer) if w.shape in shapes).each

@@ -51,6 +51,8 @@ class OwnWeights:
         self._begun = False  # one of them has begun since the training started or started again
         # position and first optimizer of a resumed trial, in words, if none began with weights of it
         self._doubted: str | None = None
+        # optimizers that began without a state in a trial that resumes -> kinds of those of which its file has one
+        self._without: WeakKeyDictionary[Any, set[updates.Kind]] = WeakKeyDictionary()
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,6 +68,7 @@ class OwnWeights:
         """
         if marks:
             self._refusal = None
+        self._need_state(optimizer)
         try:
             self._need_own(optimizer, marks)
             self._begun_with = dict.fromkeys(marks, self.trains.epoch) | self._begun_with
@@ -115,6 +118,28 @@ class OwnWeights:
                 f"Trial {trial.id} trains with the {type(optimizer).__name__} object of {first}, and would continue "
                 "with its momentum or averages. Make an optimizer for each training, within the loop."
             )
+
+    def _need_state(self, optimizer: Any) -> None:
+        """Warn once if a trial has resumed with an optimizer that lacks its momentum or averages.
+
+        One that makes steps after the next report, too, had them before the pause, unless the training changes to it
+        where it resumes: then the file has the state of another one.
+        """
+        trial = self.trains
+        if trial._resumes and trial.resumes_from is not None and trial._model is None and this().alone:
+            if not optimizer.state:
+                self._without[optimizer] = updates.optimizers_in(trial.resumes_from)
+        elif (saved := self._without.pop(optimizer, None)) is not None:
+            kind = updates.kind_of(optimizer.state)
+            if updates.has_moments(optimizer) and kind in (saved or {kind}):
+                trial.warn(
+                    f"Trial {trial.id} has resumed after {trial._at(trial._begins)}, but its "
+                    f"{type(optimizer).__name__} began without the momentum or averages that it had there, so it does "
+                    "not train as it would have without the pause. Save the state_dict() of the optimizer, and of a "
+                    "schedule, with the weights, and load them all.",
+                    "optimizer",
+                    once=True,
+                )
 
     def _begins_with_others(self, trial: Port, optimizer: Any, marks: set[int]) -> bool:
         """Return whether a trial that resumes begins with other weights than it had, as far as that is known."""

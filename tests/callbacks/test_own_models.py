@@ -547,6 +547,68 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(l
     assert all("resumed after epoch 2, but its SGD began with weights that it did not have" in text for text in found)
 
 
+@pytest.mark.parametrize("same_process", [True, False])
+@pytest.mark.parametrize(
+    ("program", "warns"),
+    [
+        ("saves and loads all", False),
+        ("saves the weights", True),
+        ("saves a folder of weights", True),
+        ("loads the weights of all that it saves", True),
+        ("trains by SGD without momentum, and saves the weights", False),
+        ("makes an optimizer each epoch, and saves the weights", False),
+        ("trains by Adam after epoch 2, and saves all", False),
+        ("trains more layers after epoch 2, and saves all", False),
+    ],
+)
+def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(program, warns, same_process, tmp_path):
+    def study():
+        return pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=5, trials=2, verbose=0)
+
+    def optimizer(net, epoch):
+        if "Adam" in program and epoch >= 2:
+            return torch.optim.Adam(net.parameters(), 0.1)
+        layers = net[0] if "more layers" in program and epoch < 2 else net
+        return torch.optim.SGD(layers.parameters(), 0.1, momentum=0.0 if "without momentum" in program else 0.9)
+
+    def write(path, net, sgd):
+        if "folder" in program:
+            path.mkdir()
+        weights = path / "weights.pt" if "folder" in program else path
+        torch.save({"net": net.state_dict()} | ({"sgd": sgd.state_dict()} if "all" in program else {}), weights)
+
+    def train(trial):
+        net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
+        sgd = optimizer(net, trial.epoch)
+        if trial.checkpoint is not None:
+            state = torch.load(f"{trial.checkpoint}/weights.pt" if "folder" in program else trial.checkpoint)
+            net.load_state_dict(state["net"])
+            if program == "saves and loads all":
+                sgd.load_state_dict(state["sgd"])
+        for epoch in trial.epochs():
+            if "each epoch" in program or ("after epoch 2" in program and epoch == 3):
+                sgd = optimizer(net, epoch - 1)
+            sgd.zero_grad()
+            net(torch.ones(1, 8)).sum().backward()
+            sgd.step()
+            trial.report(0.5)
+            trial.save(lambda path: write(path, net, sgd))  # noqa: B023
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if same_process:
+            study().optimize(train)
+        else:
+            for _ in range(4):
+                for trial in study():
+                    with trial:
+                        train(trial)
+                    break
+    found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
+    assert len(found) == warns * (1 if same_process else 2), found
+    assert all("resumed after epoch 2, but its SGD began without the momentum" in text for text in found)
+
+
 @pytest.mark.parametrize("makes", ["a probe for the metric", "a net each epoch"])
 def test_an_optimizer_of_something_else_than_the_loaded_weights_is_no_reason_to_warn(makes, tmp_path):
     study = pausing_study(f"{tmp_path}/s.db", at=(2, 3), epochs=4, trials=2, verbose=0)
