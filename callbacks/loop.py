@@ -17,7 +17,6 @@ recorded in the log, at the end of the first epoch at which it is on the disk. A
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -28,7 +27,7 @@ from typing import Any
 
 from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import capture, restore, state_from_json
+from haltune._utils.randomness import put, put_back
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import follows, this, torch_ranks
@@ -279,7 +278,7 @@ class TrainingLoop:
             self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
         elif self._reporter.save(self._write, self._suffix, over) and follows():
             with suppress(OSError):  # rank 0 may have removed the folder already
-                _put(self._random(self.trial.checkpoint or ""))
+                put(self._random(self.trial.checkpoint or ""))
 
     def _save_together(self, keep: bool = False) -> None:
         """Write every rank's part, and commit them when all are there. If one rank raises an error, all raise it."""
@@ -302,7 +301,7 @@ class TrainingLoop:
         try:
             if self._together:
                 together(lambda: path.mkdir(exist_ok=True))
-                together(lambda: _put(self._random(path)))
+                together(lambda: put(self._random(path)))
             write = partial(_to_disk, copies(path), path)
         except Exception:
             torch_ranks().first(lambda: discard(path))
@@ -334,15 +333,14 @@ class TrainingLoop:
             path.mkdir(exist_ok=True)
         self._save(path)
         check_written(path)  # before the random state is written next to it
-        _put(self._random(path))
+        put(self._random(path))
 
     def _restore(self) -> None:
         if (checkpoint := self.trial.resumes_from) is None:
             return
         if self._together and (wrote := len([*Path(checkpoint).glob(f"*{_RANDOM}")])) != torch_ranks().size:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
-        if self._random(checkpoint).is_file():
-            restore(state_from_json(self._random(checkpoint).read_bytes()))
+        put_back(self._random(checkpoint))
 
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""
@@ -425,10 +423,6 @@ def together(work: Callable[[], object]) -> None:
     for found in torch_ranks().gather(failure):
         if found is not None:
             raise OSError(found)
-
-
-def _put(path: Path) -> None:
-    path.write_text(json.dumps(capture()), encoding="utf-8")
 
 
 _RANDOM = ".random"  # suffix of the random state, next to a checkpoint

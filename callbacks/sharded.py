@@ -29,7 +29,7 @@ from typing import Any
 
 from haltune._utils import disk
 from haltune._utils.disk import StrPath
-from haltune._utils.randomness import restore, state_from_json
+from haltune._utils.randomness import put_back
 from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, torch_ranks
@@ -221,8 +221,7 @@ class ShardedLoop(TrainingLoop):
             part.load_state_dict(own["also"][name])
         if not same:
             warn_of_ranks(self.trial, mark["ranks"], ranks.size)
-        if self._random(folder).is_file():
-            restore(state_from_json(self._random(folder).read_bytes()))
+        put_back(self._random(folder))
 
     def _check(self, folder: Path, mark: dict[str, Any]) -> None:
         """Raise InvalidInput if the folder is not complete, or has the states of other parts."""

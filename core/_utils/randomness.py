@@ -13,6 +13,7 @@ import json
 import random
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,17 @@ def restore(state: dict[str, Any]) -> None:
                 torch.cuda.set_rng_state(tensor_of(text), device)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
         raise damaged(error) from error
+
+
+def put(path: Path, state: dict[str, Any] | None = None) -> None:
+    """Write a state to a file. Default: None, the present one."""
+    path.write_text(json.dumps(capture() if state is None else state), encoding="utf-8")
+
+
+def put_back(path: Path) -> None:
+    """Restore the state of a file, if there is one. Raises InvalidInput if it is damaged."""
+    if path.is_file():
+        restore(state_from_json(path.read_bytes()))
 
 
 # generators that a program holds itself

@@ -612,6 +612,7 @@ class Port(Attempt):
         no attempt continues from it before. One from between two reports is not kept: save where you report. haltune
         knows whether torch has trained in between. Other programs must not save at the start of an epoch, before they
         train: save after the report.
+        In a loop over `epochs` the random state of Python, NumPy and torch is saved too, and restored.
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
 
         Args:
@@ -657,7 +658,7 @@ class Port(Attempt):
 
         with self._signals.whole():
             path: str = session.once(self, "is saved", written)
-            self._saved(state, session.monotonic() - began)
+            self._saved(state, session.monotonic() - began, path)
         return path
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
@@ -693,7 +694,7 @@ class Port(Attempt):
         began = session.monotonic()
         self._sign_weights()
         path: str = session.once(self, "commits", partial(self._states.commit, self, state, temporary, seconds))
-        self._saved(state, seconds + session.monotonic() - began)
+        self._saved(state, seconds + session.monotonic() - began, path)
         return path
 
     def _begins_save(self, keep: bool | float = False, resumes_only: bool = False) -> State:
@@ -706,10 +707,10 @@ class Port(Attempt):
         state.weights = self._mark
         return state
 
-    def _saved(self, state: State, seconds: float) -> None:
-        """Note a state that was saved. seconds: that it took, which are not of the epoch."""
+    def _saved(self, state: State, seconds: float, path: str | None = None) -> None:
+        """Note a state that was saved. seconds: that it took, which are not of the epoch. path: see `States.saved`."""
         self._lap += seconds
-        self._states.saved(state)
+        self._states.saved(state, path)
 
     @property
     def _next_position(self) -> float | None:

@@ -20,13 +20,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from haltune._utils.disk import discard
+from haltune._utils.disk import discard, force
+from haltune._utils.randomness import capture, put, put_back
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.errors import LeaseLost, StoreError
 from haltune.log.decisions import Action
 from haltune.log.events import Status
+from haltune.ranks import follows, this
 from haltune.store.checkpoints import keepers
 
 from .attempt import Attempt
@@ -58,6 +61,8 @@ class States:
     _saves_first = False  # the program had saved before the first report of this attempt
     _trains_first: bool | None = None  # torch had made steps before it; None: there is no report yet
     _made_before = 0  # steps of torch's optimizers until the last report
+    _draws = False  # its loop is a plain one, so that its states have the process's random state
+    _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -104,6 +109,8 @@ class States:
         checkpoints = self._session.checkpoints
         with checkpoints.undecided(temporary):
             with self.ours(attempt, temporary):
+                if self._draws and state.keep is False:
+                    put(_random(temporary))
                 state.path, state.seconds = str(checkpoints.publish(temporary)), seconds
             if not state.early:
                 if not self._record(attempt, state):
@@ -122,9 +129,15 @@ class States:
         self._session.warn(f"{lost} It resumes {resumes}.")
         return attempt.checkpoint or ""
 
-    def saved(self, state: State) -> None:
-        """Note a state that was saved."""
+    def saved(self, state: State, path: str | None) -> None:
+        """Note a state that was saved. path: of a file of haltune's."""
         if state.keep is False:  # otherwise it is another file than the one to resume from
+            self._drawn = None
+            if self._draws and path is not None:
+                self._drawn = _random(path), capture()
+                if follows():
+                    with suppress(OSError):  # rank 0 may have removed the folder already
+                        put(*self._drawn)
             self.waiting = state if state.early else None
             if self.training is not None:
                 self.training.saves(self._made_before)
@@ -185,6 +198,25 @@ class States:
                     raise _lost(attempt) from error
             raise
 
+    # the random state of the process, which a state of a plain loop has next to it
+
+    def draws_on(self, checkpoint: str | None) -> None:
+        """State that a plain loop begins, and restore the random state of its checkpoint."""
+        self._draws = True
+        if checkpoint is not None:
+            put_back(_random(checkpoint))
+
+    def ends_epoch(self) -> None:
+        """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""
+        if self._drawn is not None:
+            path, then = self._drawn
+            self._drawn, now, draft = None, capture(), path.with_name(f"{path.name}~")
+            if now != then and path.exists():
+                with suppress(OSError):
+                    put(draft, now)
+                    force(draft)
+                    draft.replace(path)
+
     # one that waits
 
     def date(self, attempt: Attempt, position: float, left: float | None, fitted: bool) -> None:
@@ -241,6 +273,11 @@ class States:
     def restarts(self) -> None:
         """State that the training starts again, so that no report came before."""
         self._made_before, self._trains_first = self._made, None
+
+
+def _random(checkpoint: str | Path) -> Path:
+    """Return the file of the process's random state next to a state."""
+    return Path(this().own(f"{checkpoint}.random"))
 
 
 def _lost(attempt: Attempt) -> LeaseLost:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -18,7 +17,7 @@ import numpy as np
 
 from haltune._utils.checks import number, timed
 from haltune._utils.interruption import quietly
-from haltune._utils.randomness import capture, restore, state_from_json
+from haltune._utils.randomness import capture, put, put_back
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.above import above
@@ -270,7 +269,7 @@ class Trial(Port, KnowsAttributes):
         """
         if self._over_folds:
             raise trains_over_folds(self.id)
-        self.begins_loop()
+        self._states.draws_on(self.resumes_from if self.begins_loop() else None)
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
@@ -284,8 +283,10 @@ class Trial(Port, KnowsAttributes):
                 try:
                     yield epoch
                 except GeneratorExit:
+                    self._states.ends_epoch()
                     self.leaves_loop()
                     raise
+                self._states.ends_epoch()
                 self.begins_epoch(None)
         finally:
             self._signals.counts = False
@@ -335,8 +336,8 @@ class Trial(Port, KnowsAttributes):
         if place is None and not last._at_end:
             last._continues()
             return last
-        if place is not None and (own := _of_this_rank(place)).is_file():
-            restore(state_from_json(own.read_bytes()))
+        if place is not None:
+            put_back(_of_this_rank(place))
         return last._following()
 
     def _each_fold(self, fold: Fold | None) -> Iterator[Fold]:
@@ -843,9 +844,9 @@ class Fold(Trial):
     def _save_place(self) -> None:
         trial, place = self._trial, capture()
         try:
-            path = trial.save(lambda path: path.write_text(json.dumps(place), encoding="utf-8"), _BETWEEN)
+            path = trial.save(put, _BETWEEN)
             if follows():
-                _of_this_rank(path).write_text(json.dumps(place), encoding="utf-8")
+                put(_of_this_rank(path))
         except LeaseLost:
             raise
         except Exception as error:

@@ -22,12 +22,12 @@ def walk(trial, keep=("x", "v", "random"), report=True, momentum=0.9):
         state |= {k: v for k, v in saved.items() if k in state and k in keep}
         if "random" in keep:
             restore(saved["random"])
-    for _ in trial.epochs():
+    for epoch in range(int(trial.epoch) + 1, trial.max_epochs + 1):  # trial.epochs() would restore the random state
         state["v"] = momentum * state["v"] - 0.1 * (2 * state["x"] + 0.01 * random.gauss(0, 1))
         state["x"] += state["v"]
         if not report:
             continue
-        verdict = trial.report(state["x"] ** 2, metrics={"speed": state["v"]})
+        verdict = trial.report(state["x"] ** 2, epoch, metrics={"speed": state["v"]})
         if verdict.resumable:
             trial.save(lambda path: path.write_text(json.dumps(state | {"random": capture()})))
         if verdict.stops:
