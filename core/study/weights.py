@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from haltune._utils import updates
 from haltune._utils.updates import Training, Updated
 from haltune.errors import NotSupported
-from haltune.ranks import this
+from haltune.ranks import follows, this
 
 from .port import Port
 from .session import Session
@@ -126,7 +126,7 @@ class OwnWeights:
         where it resumes: then the file has the state of another one.
         """
         trial = self.trains
-        if trial._resumes and trial.resumes_from is not None and trial._model is None and this().alone:
+        if trial._resumes and trial.resumes_from is not None and trial._model is None and not follows():
             if not optimizer.state:
                 self._without[optimizer] = updates.optimizers_in(trial.resumes_from)
         elif (saved := self._without.pop(optimizer, None)) is not None:
