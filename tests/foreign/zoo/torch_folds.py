@@ -18,9 +18,7 @@ def search(study):
                 net = nn.Linear(4, 1)
                 sgd = torch.optim.SGD(net.parameters(), trial.config["lr"])
                 if fold.checkpoint:
-                    state = torch.load(fold.checkpoint)
-                    net.load_state_dict(state["net"])
-                    torch.set_rng_state(state["random"])
+                    net.load_state_dict(torch.load(fold.checkpoint))
                 for epoch in fold.epochs():
                     for rows in rest[torch.randperm(64)].split(16):
                         sgd.zero_grad()
@@ -29,8 +27,7 @@ def search(study):
                     with torch.no_grad():
                         loss = nn.functional.mse_loss(net(x[held_out]), y[held_out]).item()
                     fold.report(loss, epoch)
-                    state = {"net": net.state_dict(), "random": torch.get_rng_state()}
-                    fold.save(lambda path, state=state: torch.save(state, path))
+                    fold.save(lambda path, net=net: torch.save(net.state_dict(), path))
                 if trial.verdict and trial.verdict.stops:
                     break
 
