@@ -260,11 +260,20 @@ def _read(path: str) -> Any:
 
 def saved_in(path: str, optimizer: Any) -> bool | None:
     """Return whether a file of torch has a weight of an optimizer as it is now; None if that is not known."""
-    if not (saved := [*_tensors(_read(path))]):
-        return None
+    saved = [*_tensors(_read(path))]
     shapes = {one.shape for one in saved}
     marks = Marks.of(w for w in _weights_of(optimizer) if w.shape in shapes).each
-    return any(marks & Marks.of([one]).each for one in saved) if marks else None
+    return not marks.isdisjoint(_each(saved)) if marks else None
+
+
+def lacks(path: str, optimizer: Any) -> set[int]:
+    """Return the marks of those weights of an optimizer that a file of torch lacks, as they are now."""
+    saved = [*_tensors(_read(path))]
+    return _each(_weights_of(optimizer)) - _each(saved) if saved else set()
+
+
+def _each(weights: Iterable[Any]) -> set[int]:
+    return {mark for one in weights for mark in Marks.of([one]).each}
 
 
 def _tensors(state: Any) -> Iterator[Any]:

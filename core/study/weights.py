@@ -86,7 +86,7 @@ class OwnWeights:
         if marks:
             trial._own_weights = trial.id in signers
         if trial.id in signers:
-            self._doubted = None
+            self._doubted = self._began_without(trial, optimizer, marks)
             now = any(trial._signed_now(mark) for mark in marks)  # a copy of what this attempt has saved, as in MAML
             if not (now or trial.epoch) and trial.resumes_from is None and trial is self._trial:
                 raise NotSupported(
@@ -111,7 +111,7 @@ class OwnWeights:
                         f"{trial._name}.restart() there to train from the start."
                     )
                 if not self._begun and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
-                    self._doubted = f"after {trial._at(trial.epoch)}, but its {type(optimizer).__name__}"
+                    self._doubted = _began(trial, optimizer)
         first = trial._first_with(optimizer)
         if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
             raise NotSupported(
@@ -152,6 +152,13 @@ class OwnWeights:
             others = others or (there is False and not known)
             self._doubted = None if there else self._doubted
         return others
+
+    def _began_without(self, trial: Port, optimizer: Any, marks: set[int]) -> str | None:
+        """Return `_doubted` if an optimizer has weights of a trial that resumes, and others that it did not have."""
+        if not trial._resumes or trial.resumes_from is None or not this().alone:
+            return None
+        unknown = {mark for mark in marks if trial.signer(mark) is None}
+        return _began(trial, optimizer) if unknown & updates.lacks(trial.resumes_from, optimizer) else None
 
     def _knows(self, trial: Port) -> bool:
         """Return whether this process has seen weights of the trial."""
@@ -241,3 +248,7 @@ class OwnWeights:
         self._model = None
         if (training := self._trial._states.training) is not None:
             training.ends_part()
+
+
+def _began(trial: Port, optimizer: Any) -> str:
+    return f"after {trial._at(trial.epoch)}, but its {type(optimizer).__name__}"

@@ -547,6 +547,34 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(l
     assert all("resumed after epoch 2, but its SGD began with weights that it did not have" in text for text in found)
 
 
+@pytest.mark.parametrize("saves", ["the net", "the net and the loss", "the net, and the loss in another file"])
+def test_a_resumed_trial_warns_once_if_its_optimizer_has_weights_that_were_not_saved(saves, tmp_path):
+    study = pausing_study(f"{tmp_path}/s.db", at=(2, 3), epochs=4, trials=2, verbose=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for trial in study:
+            with trial:
+                net, loss = torch.nn.Linear(8, 4), torch.nn.Linear(4, 4)
+                sgd = torch.optim.SGD([*net.parameters(), *loss.parameters()], 0.1)
+                if trial.checkpoint is not None:
+                    net.load_state_dict(torch.load(trial.checkpoint)["net"])
+                    if saves != "the net":
+                        other = trial.folder / "loss.pt" if "another file" in saves else trial.checkpoint
+                        loss.load_state_dict(torch.load(other)["loss"])
+                for _ in trial.epochs():
+                    sgd.zero_grad()
+                    loss(net(torch.rand(1, 8))).square().sum().backward()
+                    sgd.step()
+                    trial.report(0.5)
+                    state = {"net": net.state_dict()} | ({"loss": loss.state_dict()} if "net and" in saves else {})
+                    trial.save(lambda path, state=state: torch.save(state, path))
+                    if "another file" in saves:
+                        torch.save({"loss": loss.state_dict()}, trial.folder / "loss.pt")
+    found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
+    assert len(found) == (saves == "the net"), found
+    assert all("resumed after epoch 2, but its SGD began with weights that it did not have" in text for text in found)
+
+
 @pytest.mark.parametrize("same_process", [True, False])
 @pytest.mark.parametrize(
     ("program", "warns"),
