@@ -223,16 +223,21 @@ def _weights_of(optimizer: Any) -> list[Any]:
 
 def has_moments(optimizer: Any) -> bool:
     """Return whether an optimizer holds anything but zeros of steps that it has made, next to their number."""
-    held = (v for state in optimizer.state.values() for name, v in state.items() if name != "step" and v is not None)
+    held = (v for of in _mappings(optimizer.state) for name, v in of.items() if name != "step" and v is not None)
     return any(bool((v != 0).any()) if hasattr(v, "any") else bool(v) for v in held)
 
 
 Kind = tuple[int, frozenset[str]]  # of how many weights an optimizer has a state, and what it has of them
 
 
-def kind_of(state: Mapping[Any, Mapping[str, Any]]) -> Kind:
+def kind_of(state: Mapping[Any, Any]) -> Kind:
     """Return the kind of an optimizer by its state."""
-    return len(state), frozenset(name for of in state.values() for name in of)
+    return len(state), frozenset(name for of in _mappings(state) for name in of)
+
+
+def _mappings(state: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
+    """Return what an optimizer has of each weight. Some have a number for all of them in between."""
+    return [of for of in state.values() if isinstance(of, Mapping)]
 
 
 def optimizers_in(path: str) -> set[Kind]:
@@ -243,8 +248,9 @@ def optimizers_in(path: str) -> set[Kind]:
 def _states(saved: Any) -> Iterator[Mapping[Any, Any]]:
     """Yield the states of optimizers in a saved object: what each has of each weight."""
     if isinstance(saved, Mapping):
-        if "param_groups" in saved and saved.get("state"):
-            yield saved["state"]
+        if "param_groups" in saved and isinstance(state := saved.get("state"), Mapping):
+            if state:
+                yield state
         else:
             saved = [*saved.values()]
     for part in saved if isinstance(saved, list | tuple) else ():

@@ -368,10 +368,12 @@ class Port(Attempt):
         each saved state, if it is a text. Does nothing if a trial has started from its beginning with this mark:
         several trials may start with the same weights.
         """
-        signed, self._mark = _SIGNED.setdefault(self._session, {}), ""
-        if signed.get(mark) != {}:
+        signed = _SIGNED.setdefault(self._session, {})
+        trained = signed.get(mark) != {}
+        if trained:
             signed.setdefault(mark, {})[self.id, self._index] = self.attempt
-            self._mark = mark if isinstance(mark, str) else ""
+        if isinstance(mark, str):
+            self._mark = mark if trained else ""
 
     def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed the mark of the model with which a fit starts, or None: none did.

@@ -184,6 +184,7 @@ def test_another_process_knows_the_weights_of_a_checkpoint(world: World) -> None
     trial.starts(object(), 0, trial.signer("first weights"))
     for value in (0.5, PAUSE):
         trial.sign(f"after {value}")
+        trial.sign(7)  # of one optimizer
         trial.report(value)
     trial.save(lambda path: path.write_text("state"))
     trial.finish()
