@@ -46,6 +46,7 @@ from .domains import (
     Int,
     as_float,
     bounding,
+    options_of,
     pack,
     plain_value,
     token,
@@ -326,8 +327,7 @@ class Condition:
 
 
 def _condition(name: str, parent: str, values: list[Any], domain: Domain, hull: Hull) -> Condition:
-    if isinstance(domain, Choice | Constant):
-        options = domain.options if isinstance(domain, Choice) else (domain.value,)
+    if options := options_of(domain):
         index = {token(option): i for i, option in enumerate(options)}
         for value in values:
             if token(value) not in index:
@@ -499,17 +499,16 @@ def _parameter(name: str, domain: Domain, done: Mapping[str, Parameter], columns
         except InvalidSpace as error:
             raise InvalidSpace(f"The parameter {name!r} may have no valid value: {error}") from None
     else:
-        low, high = 0, len(domain.options) - 1 if isinstance(domain, Choice) else 0
+        low, high = 0, len(options_of(domain)) - 1
     axis: FloatAxis | IntAxis | OptionAxis
     if isinstance(domain, Float):
         low, high = float(low), float(high)
         axis = FloatAxis(SignificantGrid() if domain.log else DecimalGrid.spanning(low, high), domain.log)
     elif isinstance(domain, Int):
         axis = IntAxis(domain.log)
-    elif isinstance(domain, Constant):
-        axis = OptionAxis((domain.value,), 0)
     else:
-        axis = OptionAxis(domain.options, columns.stop - columns.start, domain.ordered)
+        ordered = isinstance(domain, Choice) and domain.ordered
+        axis = OptionAxis(options_of(domain), columns.stop - columns.start, ordered)
     conditions = tuple(
         _condition(name, p, values, done[p].domain, done[p].hull) for p, values in (domain.when or {}).items()
     )
@@ -578,8 +577,7 @@ def read_cube(layout: Layout, u: Array, inner: Layout | None = None) -> Table:
         if (q := within.get(p.name)) is None:
             table.columns[p.name] = p.axis.decode(point, low, high)
         elif isinstance(p.axis, OptionAxis):
-            options = q.domain.options if isinstance(q.domain, Choice) else (q.absent,)
-            table.columns[p.name] = p.axis.nearest(point, options)
+            table.columns[p.name] = p.axis.nearest(point, options_of(q.domain))
         else:
             least, most = table.bounds(q, p.axis)
             least, most = np.maximum(low, least), np.minimum(high, most)
@@ -597,7 +595,7 @@ def inner_box(layout: Layout, inner: Layout | None) -> Array:
         if q is None:
             continue
         if isinstance(p.axis, OptionAxis):
-            indices = p.axis.read(p.name, list(q.domain.options if isinstance(q.domain, Choice) else (q.absent,)))
+            indices = p.axis.read(p.name, list(options_of(q.domain)))
             if not p.axis.ordered:
                 box[1, p.columns] = np.isin(np.arange(p.axis.width), indices)
                 continue
@@ -755,34 +753,28 @@ def widened(new: Layout, old: Layout) -> Layout:
     kept = []
     for p in new.ordered:
         if (was := old.by_name.get(p.name)) is not None:
-            if isinstance(was.axis, FloatAxis):
-                p = _also_on(p, *was.axis.before, (was.axis.grid, *was.hull))
-            elif isinstance(p.axis, FloatAxis):  # it was a constant
-                p = _also_on(p, (p.axis.grid, float(was.absent), float(was.absent)))
-            p = replace(p, absent=was.absent)
+            before = was.axis.before if isinstance(was.axis, FloatAxis) else ()
+            p = replace(_also_on(p, was, *before), absent=was.absent)
         kept.append(p)
     return replace(new, ordered=tuple(kept))
 
 
 def holding(layout: Layout, inner: Layout) -> Layout:
     """Return the layout such that configurations of an inner one keep their exact values."""
-    kept = []
-    for p in layout.ordered:
-        q, axis = inner.by_name.get(p.name), p.axis
-        if q is not None and isinstance(axis, FloatAxis):
-            if isinstance(q.axis, FloatAxis):
-                p = _also_on(p, (q.axis.grid, *q.hull))
-            else:  # a constant
-                p = _also_on(p, (axis.grid, float(q.absent), float(q.absent)))
-        kept.append(p)
+    within = inner.by_name
+    kept = (_also_on(p, within[p.name]) if p.name in within else p for p in layout.ordered)
     return replace(layout, ordered=tuple(kept))
 
 
-def _also_on(p: Parameter, *grids: tuple[DecimalGrid | SignificantGrid, float, float]) -> Parameter:
-    """Return the parameter with values on further grids, which do not move."""
+def _also_on(p: Parameter, other: Parameter, *before: tuple[DecimalGrid | SignificantGrid, float, float]) -> Parameter:
+    """Return the parameter such that the values of another one, and those on further grids, do not move."""
     if not isinstance(p.axis, FloatAxis):
         return p
-    return replace(p, axis=replace(p.axis, before=tuple(dict.fromkeys((*p.axis.before, *grids)))))
+    if isinstance(other.axis, FloatAxis):
+        own = (other.axis.grid, *other.hull)
+    else:  # a constant
+        own = (p.axis.grid, float(other.absent), float(other.absent))
+    return replace(p, axis=replace(p.axis, before=tuple(dict.fromkeys((*p.axis.before, *before, own)))))
 
 
 def cover(new: Layout, old: Layout) -> dict[str, Domain]:
@@ -848,7 +840,7 @@ def _joined(new: Domain, old: Domain) -> Domain | None:
 
 
 def _joined_choice(new: Domain, old: Choice) -> Choice | None:
-    options = (new.value,) if isinstance(new, Constant) else new.options if isinstance(new, Choice) else ()
+    options = options_of(new)
     if not options or (isinstance(new, Choice) and new.ordered != old.ordered):
         return None
     by_text = {_text(option): option for option in (*old.options, *options)}
@@ -874,10 +866,9 @@ def _merged(new: Sequence[str], old: Sequence[str]) -> list[str] | None:
 
 def _could_hold(parent: Parameter, other: Domain, value: Any) -> bool:
     """Return whether a condition on `parent` could hold, which is the domain `other` in another layout."""
-    options = isinstance(other, Choice | Constant)
     hull = (parent.domain.value,) * 2 if isinstance(parent.domain, Constant) else parent.hull
     try:
-        _condition("", parent.name, [value], parent.domain if options else other, hull)
+        _condition("", parent.name, [value], parent.domain if options_of(other) else other, hull)
     except InvalidSpace:
         return False
     return True
