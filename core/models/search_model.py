@@ -63,7 +63,7 @@ class SearchModel:
         if known < least:
             return None
         m = fitted(known, least)
-        heights, prior = Heights.of(first := rows.upto(m)), self._prior_learnt
+        heights, prior = Heights.of(first := rows.at(slice(m))), self._prior_learnt
         own = None if heights is None else seen_at_stages(history.points, first, self.stages, heights.known)
         if own is None and prior is None:
             return None

@@ -451,17 +451,21 @@ def _nearest(stages: Stages, epochs: Array) -> Indices:
 
 
 def spread(seen: Seen, limit: int, rng: Generator | None) -> Indices:
-    """Return at most `limit` of the values: half of the runs that trained longest, and a part of the others.
-
-    rng draws that part; without it, the part is the best, the latest and those that fill the space (`gp.subset`).
-    """
-    if len(seen) <= limit:
-        return np.arange(len(seen))
+    """Return at most `limit` of the values; see `spread_by`."""
     reached = np.zeros(len(seen.points), dtype=np.intp)
     np.maximum.at(reached, seen.run, seen.stage)
-    far = np.argsort(-reached[seen.run], kind="stable")[: limit // 2]
-    rest = np.setdiff1d(np.arange(len(seen)), far)
-    if rng is not None:
-        return np.sort(np.concatenate([far, rng.choice(rest, limit - len(far), replace=False)]))
-    kept = subset(seen.points[seen.run[rest]], seen.value[rest], limit - len(far))
-    return np.sort(np.concatenate([far, rest[kept]]))
+    return spread_by(reached[seen.run], seen.points[seen.run], seen.value, limit, rng)
+
+
+def spread_by(reached: Array | Indices, points: Array, value: Array, limit: int, rng: Generator | None) -> Indices:
+    """Return at most `limit` of n indices, ascending: half are those that trained longest, by `reached` (n,).
+
+    rng draws the others; without it, they are the best, the latest and those that fill the space (`gp.subset`).
+    """
+    every = np.arange(len(value))
+    if len(every) <= limit:
+        return every
+    far = np.argsort(-reached, kind="stable")[: limit // 2]
+    rest, count = np.setdiff1d(every, far), limit - len(far)
+    others = rest[subset(points[rest], value[rest], count)] if rng is None else rng.choice(rest, count, replace=False)
+    return np.sort(np.concatenate([far, others]))
