@@ -21,7 +21,7 @@ from haltune.errors import InvalidSpace, installing
 from haltune.log.events import Status
 from haltune.space import Space
 from haltune.space.cube import Parameter, layout_of
-from haltune.space.domains import Choice, Constant, Domain, Float, Int, token
+from haltune.space.domains import Choice, Domain, Float, Int, options_of, token
 from haltune.tuners import grid_values
 
 try:
@@ -92,15 +92,9 @@ class Counterpart:
     distribution: Distribution
     labels: tuple[Any, ...] = ()  # Optuna's names of a choice's options, in order
 
-    @property
-    def options(self) -> tuple[Any, ...]:
-        if isinstance(self.domain, Constant):
-            return (self.domain.value,)
-        return self.domain.options if isinstance(self.domain, Choice) else ()
-
     def outward(self, value: Any) -> Any:
         if self.labels:
-            return self.labels[[token(o) for o in self.options].index(token(value))]
+            return self.labels[[token(o) for o in options_of(self.domain)].index(token(value))]
         return _on_step(self.distribution, value)
 
     def inward(self, value: Any) -> Any:
@@ -109,9 +103,9 @@ class Counterpart:
             return int(value) if isinstance(self.domain, Int) else float(value)
         try:
             if isinstance(self.distribution, CategoricalDistribution):
-                return self.options[int(self.distribution.to_internal_repr(value))]
+                return options_of(self.domain)[int(self.distribution.to_internal_repr(value))]
             nearest = min(range(len(self.labels)), key=lambda i: abs(float(self.labels[i]) - float(value)))
-            return self.options[nearest]
+            return options_of(self.domain)[nearest]
         except (TypeError, ValueError) as error:
             raise InvalidSpace(f"{value!r} is not one of {self.labels}") from error
 
@@ -133,7 +127,7 @@ def _outward(parameter: Parameter) -> Counterpart:
         return Counterpart(domain, FloatDistribution(low, high, log=domain.log))
     if isinstance(domain, Int):
         return Counterpart(domain, IntDistribution(int(low), int(high), log=domain.log))
-    options = domain.options if isinstance(domain, Choice) else (domain.value,)
+    options = options_of(domain)
     if isinstance(domain, Choice) and domain.ordered and (stepped := _stepped(options)) is not None:
         return Counterpart(domain, stepped, options)
     labels = _labels(options)
@@ -296,4 +290,4 @@ def _values_with(name: str, parent: str, counterpart: Counterpart, trials: Seque
     tokens = {token(v) for v in present}
     if tokens & {token(v) for v in absent}:
         return None
-    return [option for option in counterpart.options if token(option) in tokens]
+    return [option for option in options_of(counterpart.domain) if token(option) in tokens]

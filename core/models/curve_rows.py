@@ -15,7 +15,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from haltune._utils.arrays import Array, Indices
+from haltune._utils.arrays import Array, Indices, Mask
 from haltune.log import events as ev
 from haltune.log.events import Event, Status
 from haltune.log.problem import Goal
@@ -36,8 +36,8 @@ class CurveTable:
     def __len__(self) -> int:
         return len(self.trial)
 
-    def upto(self, count: int) -> CurveTable:
-        return CurveTable(self.trial[:count], self.epoch[:count], self.height[:count])
+    def at(self, kept: slice | Mask) -> CurveTable:
+        return CurveTable(self.trial[kept], self.epoch[kept], self.height[kept])
 
 
 @dataclass(slots=True)
@@ -101,15 +101,16 @@ class CurveRows:
     def _resumed(self, t: TrialRows, e: ev.Resumed) -> None:
         """Forget the rows after the checkpoint: these epochs are trained again."""
         saved, kept = (0.0, (math.nan, None)) if e.anew else (t.saved, t.kept)
-        bests = [best for best in t.bests if best[0] <= saved or not e.given_up]
-        rows = [row for row in t.rows if row[0] <= saved]
-        for row in t.rows:
-            if row[0] > saved:
-                del self.rows[row[1]]
+        for epoch, number in t.rows:
+            if epoch > saved:
+                del self.rows[number]
                 self._table = None
-        top, value = kept
-        self.trials[e.trial] = TrialRows(e.attempt, True, t.partial, saved, value, saved, top, kept, rows, bests)
+        t.rows = [row for row in t.rows if row[0] <= saved]
+        t.attempt, t.held, t.at, t.saved, t.kept = e.attempt, True, saved, saved, kept
+        t.top, t.value = kept
+        bests = [best for best in t.bests if best[0] <= saved or not e.given_up]
         if len(bests) < len(t.bests):
+            t.bests = bests
             self.best, self.best_at = math.nan, 0.0
             for _, value, at in sorted((best for t in self.trials.values() for best in t.bests), key=itemgetter(2)):
                 self._beats(value, at)
@@ -134,12 +135,12 @@ class CurveRows:
         if status is Status.FAILED:
             t.at = max(1.0, t.at)
             self._add(t, trial, math.nan)
-        elif status is Status.COMPLETED and t.value is not None and t.at < self.full and not t.partial:
-            t.at = self.full
-            self._full(t, t.at, t.value)
-        known = bool(t.rows) and t.rows[-1][0] >= t.at
-        if not (known or status in (Status.FAILED, Status.INTERRUPTED) or t.value is None):
-            self._add(t, trial, t.value)
+        elif status is not Status.INTERRUPTED and t.value is not None:
+            if status is Status.COMPLETED and t.at < self.full and not t.partial:
+                t.at = self.full
+                self._full(t, t.at, t.value)
+            if not t.rows or t.rows[-1][0] < t.at:
+                self._add(t, trial, t.value)
 
     def _full(self, t: TrialRows, epoch: float, value: float) -> None:
         """Record a value that may be the best."""

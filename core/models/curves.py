@@ -495,10 +495,12 @@ def reference_curves(
     Their configurations in the unit cube; None where they are not known.
     """
     known = [number for number, t in enumerate(trials) if t.whole.any()]
-    curves = [errors_of(trials[number], peaks, scale)[steps] for number in known]
-    for at, number in enumerate(known):
-        if trials[number].status is Status.COMPLETED and (short := horizon - len(curves[at])) > 0 and len(curves[at]):
-            curves[at] = np.concatenate([curves[at], np.full(short, curves[at][-1])])
+    curves = []
+    for number in known:
+        curve = errors_of(trials[number], peaks, scale)[steps]
+        if trials[number].status is Status.COMPLETED and len(curve):
+            curve = np.append(curve, np.full(max(0, horizon - len(curve)), curve[-1]))
+        curves.append(curve)
     return ReferenceCurves.of(curves, horizon, None if points is None else points[known])
 
 

@@ -31,6 +31,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
 from haltune._utils.arrays import Array, Indices, Mask
@@ -190,6 +191,11 @@ class Stages:
         low, high = np.minimum.outer(stage, stage), np.maximum.outer(stage, stage)
         # (K - 1, K, K) 1 where a step lies between two stages
         self.between = np.asarray((low <= step) & (step < high), dtype=np.float64)
+
+    def nearest(self, epochs: ArrayLike, horizon: float) -> Indices:
+        """Return the nearest stage (n,) of epochs (n,) in a full training of `horizon` epochs."""
+        t = np.log1p(epochs) / np.log1p(horizon)
+        return np.asarray(np.abs(self.times[:, None] - t).argmin(axis=0))
 
 
 class StageKernel:
@@ -411,7 +417,7 @@ def seen_at_stages(points: Array, rows: CurveTable, stages: Stages, values: Arra
     marks = np.array(stages.epochs, dtype=np.float64)
     stage = np.maximum(np.searchsorted(marks, rows.epoch, side="right") - 1, 0)
     passes = (rows.epoch >= marks[stage]) & (_before(rows) < marks[stage])
-    stage = np.where(passes, stage, _nearest(stages, rows.epoch))
+    stage = np.where(passes, stage, stages.nearest(rows.epoch, stages.epochs[-1]))
     last = np.full(int(rows.trial.max(initial=-1)) + 1, -1)
     last[rows.trial] = number  # the latest of a trial stays
     diverged = ~np.isfinite(rows.height)
@@ -445,23 +451,22 @@ def _before(rows: CurveTable) -> Array:
     return found
 
 
-def _nearest(stages: Stages, epochs: Array) -> Indices:
-    t = np.log1p(epochs) / np.log1p(stages.epochs[-1])
-    return np.asarray(np.abs(stages.times[:, None] - t).argmin(axis=0))
-
-
 def spread(seen: Seen, limit: int, rng: Generator | None) -> Indices:
-    """Return at most `limit` of the values: half of the runs that trained longest, and a part of the others.
-
-    rng draws that part; without it, the part is the best, the latest and those that fill the space (`gp.subset`).
-    """
-    if len(seen) <= limit:
-        return np.arange(len(seen))
+    """Return at most `limit` of the values; see `spread_by`."""
     reached = np.zeros(len(seen.points), dtype=np.intp)
     np.maximum.at(reached, seen.run, seen.stage)
-    far = np.argsort(-reached[seen.run], kind="stable")[: limit // 2]
-    rest = np.setdiff1d(np.arange(len(seen)), far)
-    if rng is not None:
-        return np.sort(np.concatenate([far, rng.choice(rest, limit - len(far), replace=False)]))
-    kept = subset(seen.points[seen.run[rest]], seen.value[rest], limit - len(far))
-    return np.sort(np.concatenate([far, rest[kept]]))
+    return spread_by(reached[seen.run], seen.points[seen.run], seen.value, limit, rng)
+
+
+def spread_by(reached: Array | Indices, points: Array, value: Array, limit: int, rng: Generator | None) -> Indices:
+    """Return at most `limit` of n indices, ascending: half are those that trained longest, by `reached` (n,).
+
+    rng draws the others; without it, they are the best, the latest and those that fill the space (`gp.subset`).
+    """
+    every = np.arange(len(value))
+    if len(every) <= limit:
+        return every
+    far = np.argsort(-reached, kind="stable")[: limit // 2]
+    rest, count = np.setdiff1d(every, far), limit - len(far)
+    others = rest[subset(points[rest], value[rest], count)] if rng is None else rng.choice(rest, count, replace=False)
+    return np.sort(np.concatenate([far, others]))

@@ -46,6 +46,7 @@ from .domains import (
     Int,
     as_float,
     bounding,
+    options_of,
     pack,
     plain_value,
     token,
@@ -326,8 +327,7 @@ class Condition:
 
 
 def _condition(name: str, parent: str, values: list[Any], domain: Domain, hull: Hull) -> Condition:
-    if isinstance(domain, Choice | Constant):
-        options = domain.options if isinstance(domain, Choice) else (domain.value,)
+    if options := options_of(domain):
         index = {token(option): i for i, option in enumerate(options)}
         for value in values:
             if token(value) not in index:
@@ -499,17 +499,16 @@ def _parameter(name: str, domain: Domain, done: Mapping[str, Parameter], columns
         except InvalidSpace as error:
             raise InvalidSpace(f"The parameter {name!r} may have no valid value: {error}") from None
     else:
-        low, high = 0, len(domain.options) - 1 if isinstance(domain, Choice) else 0
+        low, high = 0, len(options_of(domain)) - 1
     axis: FloatAxis | IntAxis | OptionAxis
     if isinstance(domain, Float):
         low, high = float(low), float(high)
         axis = FloatAxis(SignificantGrid() if domain.log else DecimalGrid.spanning(low, high), domain.log)
     elif isinstance(domain, Int):
         axis = IntAxis(domain.log)
-    elif isinstance(domain, Constant):
-        axis = OptionAxis((domain.value,), 0)
     else:
-        axis = OptionAxis(domain.options, columns.stop - columns.start, domain.ordered)
+        ordered = isinstance(domain, Choice) and domain.ordered
+        axis = OptionAxis(options_of(domain), columns.stop - columns.start, ordered)
     conditions = tuple(
         _condition(name, p, values, done[p].domain, done[p].hull) for p, values in (domain.when or {}).items()
     )
@@ -578,8 +577,7 @@ def read_cube(layout: Layout, u: Array, inner: Layout | None = None) -> Table:
         if (q := within.get(p.name)) is None:
             table.columns[p.name] = p.axis.decode(point, low, high)
         elif isinstance(p.axis, OptionAxis):
-            options = q.domain.options if isinstance(q.domain, Choice) else (q.absent,)
-            table.columns[p.name] = p.axis.nearest(point, options)
+            table.columns[p.name] = p.axis.nearest(point, options_of(q.domain))
         else:
             least, most = table.bounds(q, p.axis)
             least, most = np.maximum(low, least), np.minimum(high, most)
@@ -597,7 +595,7 @@ def inner_box(layout: Layout, inner: Layout | None) -> Array:
         if q is None:
             continue
         if isinstance(p.axis, OptionAxis):
-            indices = p.axis.read(p.name, list(q.domain.options if isinstance(q.domain, Choice) else (q.absent,)))
+            indices = p.axis.read(p.name, list(options_of(q.domain)))
             if not p.axis.ordered:
                 box[1, p.columns] = np.isin(np.arange(p.axis.width), indices)
                 continue
@@ -755,34 +753,28 @@ def widened(new: Layout, old: Layout) -> Layout:
     kept = []
     for p in new.ordered:
         if (was := old.by_name.get(p.name)) is not None:
-            if isinstance(was.axis, FloatAxis):
-                p = _also_on(p, *was.axis.before, (was.axis.grid, *was.hull))
-            elif isinstance(p.axis, FloatAxis):  # it was a constant
-                p = _also_on(p, (p.axis.grid, float(was.absent), float(was.absent)))
-            p = replace(p, absent=was.absent)
+            before = was.axis.before if isinstance(was.axis, FloatAxis) else ()
+            p = replace(_also_on(p, was, *before), absent=was.absent)
         kept.append(p)
     return replace(new, ordered=tuple(kept))
 
 
 def holding(layout: Layout, inner: Layout) -> Layout:
     """Return the layout such that configurations of an inner one keep their exact values."""
-    kept = []
-    for p in layout.ordered:
-        q, axis = inner.by_name.get(p.name), p.axis
-        if q is not None and isinstance(axis, FloatAxis):
-            if isinstance(q.axis, FloatAxis):
-                p = _also_on(p, (q.axis.grid, *q.hull))
-            else:  # a constant
-                p = _also_on(p, (axis.grid, float(q.absent), float(q.absent)))
-        kept.append(p)
+    within = inner.by_name
+    kept = (_also_on(p, within[p.name]) if p.name in within else p for p in layout.ordered)
     return replace(layout, ordered=tuple(kept))
 
 
-def _also_on(p: Parameter, *grids: tuple[DecimalGrid | SignificantGrid, float, float]) -> Parameter:
-    """Return the parameter with values on further grids, which do not move."""
+def _also_on(p: Parameter, other: Parameter, *before: tuple[DecimalGrid | SignificantGrid, float, float]) -> Parameter:
+    """Return the parameter such that the values of another one, and those on further grids, do not move."""
     if not isinstance(p.axis, FloatAxis):
         return p
-    return replace(p, axis=replace(p.axis, before=tuple(dict.fromkeys((*p.axis.before, *grids)))))
+    if isinstance(other.axis, FloatAxis):
+        own = (other.axis.grid, *other.hull)
+    else:  # a constant
+        own = (p.axis.grid, float(other.absent), float(other.absent))
+    return replace(p, axis=replace(p.axis, before=tuple(dict.fromkeys((*p.axis.before, *before, own)))))
 
 
 def cover(new: Layout, old: Layout) -> dict[str, Domain]:
@@ -824,9 +816,12 @@ def cover(new: Layout, old: Layout) -> dict[str, Domain]:
 
 
 def _joined(new: Domain, old: Domain) -> Domain | None:
-    """Return the smallest domain that contains two, without the condition; None if there is none."""
+    """Return the smallest domain that contains two, without the condition; None if there is none.
+
+    It is the new one, without its condition, if that contains the old one.
+    """
     if isinstance(old, Constant):
-        return new if _contains(new, old) else None
+        return replace(new, when=None) if _has(new, old) else None
     if isinstance(old, Choice):
         return _joined_choice(new, old)
     if isinstance(new, Constant):
@@ -847,8 +842,18 @@ def _joined(new: Domain, old: Domain) -> Domain | None:
         return None
 
 
+def _has(domain: Domain, constant: Constant) -> bool:
+    """Return whether the constant's value is one of the domain's in every configuration."""
+    if isinstance(domain, Choice | Constant):
+        return _text(constant.value) in map(_text, options_of(domain))
+    value, low, high = _number(constant), domain.low, domain.high
+    if value is None or isinstance(low, str) or isinstance(high, str):
+        return False
+    return (isinstance(value, int) or isinstance(domain, Float)) and low <= value <= high
+
+
 def _joined_choice(new: Domain, old: Choice) -> Choice | None:
-    options = (new.value,) if isinstance(new, Constant) else new.options if isinstance(new, Choice) else ()
+    options = options_of(new)
     if not options or (isinstance(new, Choice) and new.ordered != old.ordered):
         return None
     by_text = {_text(option): option for option in (*old.options, *options)}
@@ -874,10 +879,9 @@ def _merged(new: Sequence[str], old: Sequence[str]) -> list[str] | None:
 
 def _could_hold(parent: Parameter, other: Domain, value: Any) -> bool:
     """Return whether a condition on `parent` could hold, which is the domain `other` in another layout."""
-    options = isinstance(other, Choice | Constant)
     hull = (parent.domain.value,) * 2 if isinstance(parent.domain, Constant) else parent.hull
     try:
-        _condition("", parent.name, [value], parent.domain if options else other, hull)
+        _condition("", parent.name, [value], parent.domain if options_of(other) else other, hull)
     except InvalidSpace:
         return False
     return True
@@ -918,39 +922,11 @@ def lacking(new: Layout, old: Layout) -> list[str]:
                     f"{name!r} is new, and its value in earlier trials is unknown. Open the study once with that "
                     f"value, such as Study(space | {{{name!r}: {value!r}}}, ...), and then with this space"
                 )
-        elif not _contains(p.domain, before[name].domain) or not keeps_condition(name):
+        elif _joined(p.domain, before[name].domain) != replace(p.domain, when=None) or not keeps_condition(name):
             found.append(f"{name!r} was {before[name].domain!r} and is {p.domain!r}")
     if not found and [n for n in new.names if n in before] != list(old.names):
         found.append(f"the order was {', '.join(old.names)}")
     return found
-
-
-def _contains(new: Domain, old: Domain) -> bool:
-    if isinstance(new, Constant):
-        return isinstance(old, Constant) and _text(new.value) == _text(old.value)
-    if isinstance(new, Choice):
-        if isinstance(old, Constant):
-            return _text(old.value) in map(_text, new.options)
-        if not isinstance(old, Choice) or new.ordered != old.ordered:
-            return False
-        before = [_text(option) for option in old.options]
-        kept = [text for option in new.options if (text := _text(option)) in before]
-        return kept == before if old.ordered else len(kept) == len(before)
-    if isinstance(old, Constant):
-        value = _number(old)
-        if value is None or not (isinstance(value, int) or isinstance(new, Float)):
-            return False
-        return _beyond(new.low, value, -1) and _beyond(new.high, value, 1)
-    if isinstance(old, Choice) or type(new) is not type(old) or new.log != old.log:
-        return False
-    return _beyond(new.low, old.low, -1) and _beyond(new.high, old.high, 1)
-
-
-def _beyond(end: float | str, than: Any, sign: int) -> bool:
-    """Return whether `end` is at or beyond `than` in the direction of `sign`. A named bound must not change."""
-    if isinstance(end, str) or isinstance(than, str):
-        return bool(end == than)
-    return bool(sign * end >= sign * than)
 
 
 def _text(value: Any) -> str:

@@ -274,6 +274,13 @@ def bounding(domain: Domain) -> tuple[str, ...]:
     return tuple(bound for bound in bounds if isinstance(bound, str))
 
 
+def options_of(domain: Domain) -> tuple[Any, ...]:
+    """Return the options of a choice, the value of a constant; none of a range."""
+    if isinstance(domain, Choice):
+        return domain.options
+    return (domain.value,) if isinstance(domain, Constant) else ()
+
+
 def domains_from(parameters: Parameters) -> dict[str, Domain]:
     """Return the domains by name. A bare value becomes a constant. Raises InvalidSpace."""
     pairs = list(parameters.items() if isinstance(parameters, Mapping) else parameters)

@@ -299,20 +299,20 @@ class Synchronous(Halving):
                 tags["of"] = id
                 return Start(trial.config, end, resource, tags, reason, partial=self._partial(bracket))
             if bracket.free:
-                break
-        else:  # every first rung is full
-            if self.no_more:
-                return Wait(_NO_MORE)
-            again = self._again(self.opened)
-            if again is None and not self.plan.has(self.opened, history):
-                if not self.open:
-                    many = f"all {self.opened} brackets are complete"
-                    return Finish("the one bracket is complete" if self.opened == 1 else many)
-                first = self.open[0]
-                return Wait(
-                    f"bracket {first.number} waits for trials that still train {self.amount(first.at.resource)}"
-                )
-            bracket = self._bracket(self.opened, again)
+                return self._new(bracket, history)
+        if self.no_more:  # and every first rung is full
+            return Wait(_NO_MORE)
+        again = self._again(self.opened)
+        if again is not None or self.plan.has(self.opened, history):
+            return self._new(self._bracket(self.opened, again), history)
+        if not self.open:
+            many = f"all {self.opened} brackets are complete"
+            return Finish("the one bracket is complete" if self.opened == 1 else many)
+        first = self.open[0]
+        return Wait(f"bracket {first.number} waits for trials that still train {self.amount(first.at.resource)}")
+
+    def _new(self, bracket: BracketState, history: History) -> Start:
+        """Start a new configuration in the first rung of a bracket."""
         drawn = self.sampler.draw(history, bracket.number, bracket.bracket, len(bracket.members), self.unit)
         reason = f"{drawn.reason}; bracket {bracket.number}, {self.first_compared(bracket.bracket, 0, history)}"
         resource, tags = bracket.at.resource, {"bracket": bracket.number, "rung": 0}
@@ -442,9 +442,8 @@ class Synchronous(Halving):
         assert bracket is not None
         if not self.resumes and e.trial in bracket.past:
             return  # a new trial continues for it
-        if (
-            e.status is Status.COMPLETED
-        ):  # its value counts here and, unless it was a part of a training, at later rungs
+        if e.status is Status.COMPLETED:
+            # its value counts here and, unless it was a part of a training, at later rungs
             entry.whole = bracket.carries or self.counted
             bracket.enter(e.trial, entry)
             if entry.result is None:
@@ -460,7 +459,8 @@ class Synchronous(Halving):
 
     def _give_up(self, trial: int, entry: RungEntry) -> None:
         bracket = self._holding(trial)
-        if bracket is None or trial not in bracket.members or entry.result is None or entry.had >= bracket.at.resource:
+        assert bracket is not None
+        if entry.result is None or entry.had >= bracket.at.resource:
             return  # a rung that is complete stays so
         bracket.arrived -= 1
         if entry.result != OUT:
@@ -520,6 +520,10 @@ class Promotion:
         if rung == self.base and arrived < self.min_trials_per_rung:
             return 0
         return int(arrived // self.cut(rung))
+
+    def last(self, rung: int, arrived: int) -> int:
+        """Return how many continue once no new trial may start: the share, at least one."""
+        return max(1, int(arrived // self.cut(rung)))
 
 
 @dataclass
@@ -614,11 +618,11 @@ class Asynchronous(Halving):
         return Start(drawn.config, compared, bracket.rungs[0].resource, tags, reason, drawn.evidence)
 
     def _last_promotion(self, by: Promotion, history: History) -> Move:
-        """Promote when no new trial may start: the share, at least one, of a rung that no trial trains towards."""
+        """Promote when no new trial may start, at rungs that no trial trains towards; see Promotion.last."""
         coming = self._coming()
         for bracket, rungs in self.rungs.items():
             for at, rung in enumerate(rungs[:-1]):
-                top = max(1, rung.count // by.cut(at))
+                top = by.last(at, rung.count)
                 if (bracket, at) in coming:
                     break
                 if (id := _first_paused(rung, top, history)) is not None:
@@ -675,23 +679,20 @@ class Asynchronous(Halving):
             text = f"trials are first compared after {self.amount(compared)}"
             return Verdict(Action.CONTINUE, text, {"rung": at, "first_rung": by.base}, self.pause_at(compared))
         rung = self.rungs[entry.bracket][at]
-        if entry.result is None:
-            result, arrived = score, rung.count + 1
-        else:
-            result, arrived = entry.result, rung.count
+        result, arrived = (score, rung.count + 1) if entry.result is None else (entry.result, rung.count)
         stops = max(had, rungs[at].resource) >= by.stops_from
         # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
-        rank, left = rung.rank(key), ""
+        rank, last = rung.rank(key), by.last(at, arrived)
         own = promotion is None or self.one_in_full  # the default search chooses its first full training itself
-        last = int(max(1, arrived // by.cut(at)))  # promoted once no new trial may start
-        if own and top <= rank < last and not stops and self._alone(rung, key, by, history):
-            top, left = last, "no new trial may start; "  # a pause would be followed at once by its resume
+        alone = own and top <= rank < last and not stops and self._alone(rung, key, by, history)
+        if alone:
+            top = last  # a pause would be followed at once by its resume
         evidence = {"rank": rank + 1, "arrived": arrived, "promoted": top, "rung": at}
         best = f"; the best {plural(top, 'continues', 'continue')}"
         outcome = best if top else ", too few trials yet to promote one"
         after = self.amount(had if self.unit == "epochs" else rungs[at].resource)
-        text = f"{left}{ordinal(rank + 1)} of {arrived} after {after}{outcome}"
+        text = f"{'no new trial may start; ' * alone}{ordinal(rank + 1)} of {arrived} after {after}{outcome}"
         if rank < top:
             return Verdict(Action.CONTINUE, text, evidence, self.pause_at(rungs[at + 1].resource))
         return Verdict(Action.STOP if stops else Action.PAUSE, text, evidence)
@@ -705,7 +706,7 @@ class Asynchronous(Halving):
             return False
         ladders = (enumerate(rungs[:-1]) for rungs in self.rungs.values())
         others = ((at, rung) for rungs in ladders for at, rung in rungs if rung is not own)
-        return not any(rung.leading(int(max(1, (rung.count + 1) // by.cut(at)))) for at, rung in others)
+        return not any(rung.leading(by.last(at, rung.count + 1)) for at, rung in others)
 
     def alive(self) -> frozenset[int] | None:
         """Return None, any paused trial, while more may arrive at a rung; else those that may still continue."""
@@ -792,10 +793,7 @@ class Asynchronous(Halving):
 
 def _first_paused(rung: RungState, top: int, history: History) -> int | None:
     """Return the best trial that pauses at a rung among the `top` of all that arrived."""
-    for id in rung.leading(top):
-        if history.trial(id).status is Status.PAUSED:
-            return id
-    return None
+    return next((id for id in rung.leading(top) if history.trial(id).status is Status.PAUSED), None)
 
 
 # -- new configurations ------------------------------------------------------------------------

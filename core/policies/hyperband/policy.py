@@ -121,13 +121,15 @@ class Bracketed(ByEngine):
                     f"{type(self).__name__}(resource={self.resource!r}) needs max_resource, in {self.resource}. Set it."
                 )
             return given
-        if given is None and horizon is None:
-            raise InvalidInput(f"{type(self).__name__} needs max_resource. Set it, or give Problem max_epochs.")
-        if given is not None and horizon is not None and given > horizon:
+        if given is None:
+            if horizon is None:
+                raise InvalidInput(f"{type(self).__name__} needs max_resource. Set it, or give Problem max_epochs.")
+            return float(horizon)
+        if horizon is not None and given > horizon:
             raise InvalidInput(
                 f"max_resource={given:g} is above the problem's max_epochs={horizon}. Lower it to {horizon}."
             )
-        return float(horizon if given is None else given)  # type: ignore[arg-type]
+        return float(given)
 
     @property
     def _whole(self) -> bool:

@@ -68,7 +68,7 @@ class LadderState:
     ladder: Asynchronous
     rows: CurveRows
     model: SearchModel = field(repr=False, compare=False)
-    prior_values: PriorValues | None  # of prior studies; None: there are none
+    prior_values: PriorValues = field(repr=False, compare=False)
     pauses: Pauses
     baseline: int | None = None  # the first trial that the user enqueued
     first: int | None = None  # the trial that continued to its end, as the first, without a pause
@@ -187,7 +187,7 @@ class MultiFidelity(Policy[LadderState]):
         # an early value may exceed the last one, which counts
         end = 0 if problem.goal.of == "best" else problem.max_epochs
         rows = CurveRows(problem.goal, self.rungs(problem.max_epochs)[0], end, problem.max_epochs)
-        return LadderState(ladder, rows, model, prior_values if prior_values.every else None, Pauses())
+        return LadderState(ladder, rows, model, prior_values, Pauses())
 
     def fold(self, state: LadderState, event: Event) -> LadderState:
         state.pauses.take(state.rows, event)
@@ -251,7 +251,7 @@ class MultiFidelity(Policy[LadderState]):
             return move
         # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
         started = len(history)
-        chosen_early = state.prior_values is not None and started >= _RANDOM_TRIALS and started % 2
+        chosen_early = state.prior_values.every and started >= _RANDOM_TRIALS and started % 2
         if started < self._cuts(history).initial and not chosen_early:
             compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
             return replace(move, reason=f"drawn at random; {compared}")
@@ -283,9 +283,9 @@ class MultiFidelity(Policy[LadderState]):
         """Start the untried candidate with the largest UCB at the end; if all were tried, train the best in full."""
         rows, prior_values = state.rows.table, state.prior_values
         scale = state.model.scale(kernel, rows)
-        if scale is None and prior_values is None:
+        if scale is None and not prior_values.every:
             return move
-        points = candidates(history, rows, self.candidates, rng, None if prior_values is None else prior_values.best)
+        points = candidates(history, rows, self.candidates, rng, prior_values.best)
         points = points[uncrowded(points, history.points)]
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
@@ -299,7 +299,7 @@ class MultiFidelity(Policy[LadderState]):
             "rows": len(rows), "first_rung": base, "compared_from": kernel.stages.epochs[base],
             "correlation": round(float(kernel.correlations[base]), 3),
         }  # fmt: skip
-        if prior_values is not None:
+        if prior_values.every:
             evidence["earlier"] = prior_values.evidence(kernel.relevance[1:])
         if AUDIT in move.evidence:
             evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
@@ -440,16 +440,16 @@ def _first_under_way(state: LadderState, history: History, besides: int | None =
 
 
 def _leads_first(state: LadderState, history: History, trial: TrialRecord, verdict: Verdict) -> bool:
-    """Return whether a trial that would pause is the one that `first_in_full` would resume at once."""
+    """Return whether a trial that would pause leads those that `first_in_full` could resume, and equals none."""
     ladder, spent = state.ladder, history.spent.epochs + trial.epoch - history.trial(trial.id).epoch
     if ladder.one_in_full or spent < state.horizon or _first_under_way(state, history, besides=trial.id):
         return False
     remaining = Remaining(history, state.horizon, trial)
     if remaining.share(trial) > 1.0:
         return False
-    own = (-verdict.evidence["rung"], -ladder.score(trial, history), trial.id)
-    others = (ladder.trials[id] for id in in_time(ladder, remaining, history))
-    return all(own < (-entry.rung, -(OUT if entry.result is None else entry.result)) for entry in others)
+    own = (-verdict.evidence["rung"], -ladder.score(trial, history))
+    paused = in_time(ladder, remaining, history)
+    return all(own < (-ladder.trials[id].rung, ladder.trials[id].key(id)[0]) for id in paused)
 
 
 # -- a search that stands still

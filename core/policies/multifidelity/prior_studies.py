@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.arrays import Array, Indices
+from haltune._utils.arrays import Array
 from haltune.display import plural
 from haltune.errors import InvalidInput, InvalidSpace
-from haltune.gp.gp import subset
 from haltune.log.events import plain
 from haltune.log.history import History
 from haltune.log.points import log_in_points
 from haltune.models.curve_rows import CurveRows, CurveTable
 from haltune.models.scales import Heights
-from haltune.models.stage_process import Seen, Stages
+from haltune.models.stage_process import Seen, Stages, spread_by
 from haltune.space import Space
 
 RUNS_KEPT = 80  # trials of each prior study
@@ -85,13 +84,9 @@ class EarlierStudy:
         for event in log_in_points(history.problem, study.events()):
             rows.take(event)
         horizon = float(problem.max_epochs or max([1.0, *rows.table.epoch]))
-        whole = np.array(
-            [not t.partial for t in history.trials], dtype=bool
-        )  # trials on the full resource, at whatever epoch they ended
-        known = rows.table
-        kept = whole[known.trial]
-        known = CurveTable(known.trial[kept], known.epoch[kept], known.height[kept])
-        return cls(str(study.name), horizon, tuple(_runs(history, known, horizon)), len(history))
+        # trials on the full resource, at whatever epoch they ended
+        whole = np.array([not t.partial for t in history.trials], dtype=bool)[rows.table.trial]
+        return cls(str(study.name), horizon, tuple(_runs(history, rows.table.at(whole), horizon)), len(history))
 
 
 def earlier_studies_of(given: Any) -> tuple[EarlierStudy, ...]:
@@ -115,6 +110,7 @@ def _numbers(values: Iterable[Any]) -> tuple[float, ...]:
 
 
 def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[EarlierRun]:
+    """Yield at most `RUNS_KEPT` trials, best first."""
     if (heights := Heights.of(rows)) is None:
         return
     targets = np.round(heights.map().targets(heights.known), _DIGITS)
@@ -123,20 +119,10 @@ def _runs(history: History, rows: CurveTable, horizon: float) -> Iterator[Earlie
     ends, reached = np.empty(len(history)), np.zeros(len(history))
     ends[rows.trial] = targets
     np.maximum.at(reached, rows.trial, rows.epoch)
-    for trial in _spread(trials, history.points[trials], ends[trials], reached[trials]):
+    kept = trials[spread_by(reached[trials], history.points[trials], ends[trials], RUNS_KEPT, None)]
+    for trial in kept[np.lexsort((kept, -ends[kept]))]:
         mine = np.flatnonzero(rows.trial == trial)
         yield EarlierRun(history.trials[trial].config, tuple(epochs[mine].tolist()), tuple(targets[mine].tolist()))
-
-
-def _spread(trials: Indices, points: Array, ends: Array, reached: Array) -> Indices:
-    """Return at most `RUNS_KEPT` trials, best first: those trained longest, the best, the latest, and a spread."""
-    kept = np.arange(len(trials))
-    if len(trials) > RUNS_KEPT:
-        far = np.argsort(-reached, kind="stable")[: RUNS_KEPT // 2]
-        rest = np.setdiff1d(kept, far)
-        kept = np.concatenate([far, rest[subset(points[rest], ends[rest], RUNS_KEPT - len(far))]])
-    order = np.lexsort((trials[kept], -ends[kept]))
-    return trials[kept[order]]
 
 
 _BEST_RUNS = 3  # best runs of each whose neighbours are tried
@@ -165,13 +151,10 @@ class PriorValues:
         return cls(tuple(studies), tuple(every), np.vstack(best))
 
     def remarks(self) -> list[str]:
+        outside = "; {} more lie outside this space, or lack one of its parameters"
         return [
             f"learns from {plural(study['runs'], 'trial')} of {study['name']!r}"
-            + (
-                f"; {out} more lie outside this space, or lack one of its parameters"
-                if (out := study["left_out"])
-                else ""
-            )
+            + outside.format(study["left_out"]) * (study["left_out"] > 0)
             for study in self.studies
         ]
 
@@ -200,8 +183,7 @@ def _seen(runs: Sequence[EarlierRun], points: Array, horizon: float, stages: Sta
     """Return each value at its nearest stage; of several there the latest."""
     found: dict[tuple[int, int], float] = {}
     for i, run in enumerate(runs):
-        t = np.log1p(run.epochs) / np.log1p(horizon)
-        for stage, target in zip(np.abs(stages.times[:, None] - t).argmin(axis=0), run.targets, strict=True):
+        for stage, target in zip(stages.nearest(run.epochs, horizon), run.targets, strict=True):
             found[i, int(stage)] = target
     run_of, stage_of = np.array(list(found), dtype=np.intp).reshape(len(found), 2).T
     values = np.array(list(found.values()), dtype=np.float64)
