@@ -143,22 +143,20 @@ def in_folder(name: str, path: str | None) -> None:
 class Followed:
     """The rows of one file, as it grows."""
 
-    def __init__(self, path: Path, reader: Reader, past: bool = False, start: int = 0) -> None:
-        """past: rows that the file has now are from an earlier attempt. start: bytes at its start that are not read."""
+    def __init__(self, path: Path, reader: Reader, start: int = 0) -> None:
+        """start: bytes at its start that are not read."""
         self._path, self.reader, self._start = path, reader, start
         self._offset = start
         self._inode: int | None = None
         self._head = self._tail = b""
-        self.seen: list[Row] = []  # rows of the file so far
+        self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
-        if past:
-            self.read(whole=True)  # what is appended to an incomplete line starts a new one
 
     def read(self, whole: bool = False) -> list[Row]:
         """Return the new rows. whole: the program has ended, so a last line without an end is complete."""
         rows, data = list[Row](), self._new_bytes(whole)
         for row in (*self.reader.feed(data), *(self.reader.end() if whole else ())):
-            self.seen.append(row)
+            self._seen.append(row)
             if self._repeats:
                 if _same(self._repeats.pop(), row):
                     continue
@@ -196,7 +194,7 @@ class Followed:
     def _anew(self) -> None:
         self.reader.reset()
         self._offset, self._start, self._head, self._tail = 0, 0, b"", b""
-        self._repeats, self.seen = self.seen[::-1], []
+        self._repeats, self._seen = self._seen[::-1], []
 
 
 def _same(a: Row, b: Row) -> bool:
@@ -466,11 +464,9 @@ def _tensorboard() -> tuple[Any, Any]:
 class Database(Followed):
     """The rows of a database of MLflow, in SQLite, each with one metric and the step."""
 
-    def __init__(self, path: Path, past: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self._address, self._last = f"{path.absolute().as_uri()}?mode=ro", 0
         self.reader = Reader()
-        if past:
-            self.read()
 
     def read(self, whole: bool = False) -> list[Row]:
         rows: list[Row] = []
@@ -524,9 +520,10 @@ class Log:
             size = output.stat().st_size if output.exists() else 0
             self._files[output] = Followed(output, Matched(metrics.patterns), start=size)
         else:
-            self._find(past=True)
-        earlier = [row[metrics.by] for followed in self._files.values() for row in followed.seen if metrics.by in row]
-        self.began = min(earlier, default=None)  # the first position that an earlier attempt logged
+            self._find()
+        # what is appended to an incomplete line of an earlier attempt starts a new one
+        earlier = [row for followed in self._files.values() for row in followed.read(whole=True)]
+        self.began = min((row[metrics.by] for row in earlier if metrics.by in row), default=None)  # its first position
 
     def read(self, whole: bool = False) -> list[Row]:
         """Return the new rows of all files. whole: the program has ended."""
@@ -558,7 +555,7 @@ class Log:
         """Whether there is a file."""
         return any(path.exists() for path in self._files)
 
-    def _find(self, past: bool = False) -> None:
+    def _find(self) -> None:
         kind, path = self._metrics.kind, str(self._metrics.path)
         paths = matching(self._folder, path)
         if kind == "tensorboard":
@@ -568,11 +565,11 @@ class Log:
         elif kind == "mlflow":
             for found in paths:
                 if found not in self._files and _is_sqlite(found):
-                    self._files[found] = Database(found, past)
+                    self._files[found] = Database(found)
             paths = [p for p in _below(paths, "*") if "metrics" in p.relative_to(self._folder).parts]
         for found in paths:
             if found not in self._files and found.is_file():
-                self._files[found] = Followed(found, self._reader(found), past)
+                self._files[found] = Followed(found, self._reader(found))
 
     def _reader(self, path: Path) -> Reader:
         kind = self._metrics.kind
