@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,21 +258,26 @@ def _is_last(model: Any, epoch: int) -> bool:
     return frame is not None and epoch + 1 == frame.f_locals["num_boost_round"]
 
 
-def _mark(model: Any) -> str:
-    kept = model.attributes()
+@contextmanager
+def _without(model: Any, names: Iterable[str]) -> Iterator[None]:
+    """Remove attributes of a booster in the block."""
+    kept = {name: model.attr(name) for name in names}
     model.set_attr(**dict.fromkeys(kept))
-    mark = digest([bytes(model.save_raw())])
-    model.set_attr(**kept)
-    return mark
+    try:
+        yield
+    finally:
+        model.set_attr(**kept)
+
+
+def _mark(model: Any) -> str:
+    with _without(model, model.attributes()):
+        return digest([bytes(model.save_raw())])
 
 
 def _write(model: Any, path: Path, owned: bool = False) -> None:
     """Save a booster so that all of its rounds predict, which `best_iteration` limits. owned: with its trial."""
-    names = ("best_iteration", "best_score") if owned else ("best_iteration", "best_score", _OWNER)
-    kept = {name: model.attr(name) for name in names}
-    model.set_attr(**dict.fromkeys(names))
-    model.save_model(path)
-    model.set_attr(**kept)
+    with _without(model, ("best_iteration", "best_score", *(() if owned else (_OWNER,)))):
+        model.save_model(path)
 
 
 def _booster(model: Any) -> str:

@@ -202,6 +202,20 @@ def test_early_stopping_that_does_not_stop_chooses_its_round_as_without_haltune(
 
 @pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
 @xgboost_alone
+def test_a_pause_that_cannot_be_saved_leaves_the_best_round_of_early_stopping(lib, monkeypatch):
+    def full(model, path):
+        raise OSError(28, "No space left on device")
+
+    plain, _ = lib.train(*stopper(lib, 50), rounds=20, **overfit(lib))
+    monkeypatch.setattr(lib.package.Booster, "save_model", full)
+    trial = pausing_study(at=(15,), epochs=20, metric=lib.monitor, verbose=0).ask()
+    with trial, pytest.warns(HaltuneWarning, match="No space left"):
+        booster, _ = lib.attempt(trial, lib.callback(trial), *stopper(lib, 50), **overfit(lib))
+    assert booster.best_iteration == plain.best_iteration < 14
+
+
+@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+@xgboost_alone
 def test_a_training_that_haltune_stops_has_the_best_round_of_early_stopping(lib):
     seen = []
     other = lib.package.callback.TrainingCallback()
