@@ -176,6 +176,19 @@ def test_a_trial_that_would_pause_in_the_round_of_its_early_stopping_is_complete
     np.testing.assert_array_equal(lib.scores(one), lib.scores(other))
 
 
+@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+def test_a_training_that_early_stopping_ends_where_it_cannot_pause_gets_no_warning_that_it_continues(gradient):
+    def trained(*at):
+        s = pausing_study(at=at, epochs=60, metric=gradient.monitor, verbose=0)
+        with (trial := s.ask()):
+            others = *stopper(gradient), gradient.recounting(lambda round: 1.0)
+            gradient.attempt(trial, gradient.callback(trial), *others, **overfit(gradient))
+        return len(s.trials[0].epochs)
+
+    end = trained()
+    assert trained(end) == end < 60
+
+
 def test_early_stopping_that_would_forget_rounds_is_not_paused(gradient):
     s = pausing_study(at=(3,), epochs=6, metric=Minimize(gradient.monitor, of="best"), verbose=0)
     for trial in s:
