@@ -24,7 +24,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
@@ -250,8 +250,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # before weights are averaged into the model. Lightning iterates over the list, so it is replaced, not changed.
         self._given = list(trainer.callbacks)
         trainer.callbacks = [self, *(c for c in trainer.callbacks if c is not self), last]
-        if self.trial.checkpoint:
-            checkpoint.prepare(trainer, pl_module)
+        if self.trial.checkpoint and trainer.precision == "64-true":
+            pl_module.double()  # Lightning would load the weights before that, and round them to single precision
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._fits = True
@@ -675,7 +675,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _check(self, trainer: Any) -> None:
         """Raise NotSupported if no state of this fit resumes exactly."""
-        self._beginning.check(trainer)
+        if (why := self._beginning.never(trainer)) is not None:
+            raise NotSupported(why)
         if self._snapshot is not None and not shards.sharded(trainer):
             self._snapshot.check(trainer)
 
