@@ -263,13 +263,14 @@ class Unedited(Child):
                 words, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=start.cwd, env=environment,
                 start_new_session=True,
             )  # fmt: skip
+        assert self._process.stdin is not None
+        self._input = self._process.stdin  # at whose end the supervisor ends the program
         self.session, self.began = self._process.pid, time.monotonic()
 
     # while it trains
 
     def poll(self) -> Ending | None:
-        if self._process is None:
-            return None
+        assert self._process is not None
         limits.kill_rest(self.session)
         code = self._process.poll()
         self._read(whole=code is not None)
@@ -421,17 +422,16 @@ class Unedited(Child):
 
     def _end(self) -> None:
         """Ask the program to end: SIGTERM, and SIGKILL after the grace."""
-        if not self._ends and self._process is not None and self._process.stdin is not None:
+        if not self._ends:
             self._ends = True
             self._ended_at = time.time()
-            self._process.stdin.close()
+            self._input.close()
 
     # the end
 
     def _ended(self, code: int) -> Ending:
         trial, found = self._trial, self._checkpoints
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
+        self._input.close()
         if trial.ended is not None:
             return Ending()
         if not self._ends and code < 0:
@@ -496,11 +496,10 @@ class Unedited(Child):
         process = self._process
         if process is None:
             return
-        if process.stdin is not None and not process.stdin.closed:
-            with suppress(OSError):
-                if kill:
-                    process.stdin.write(b"k")
-                process.stdin.close()
+        with suppress(OSError):
+            if kill and not self._input.closed:
+                self._input.write(b"k")
+            self._input.close()
         try:
             process.wait(5.0 + (0.0 if kill else self._program.grace))
         except subprocess.TimeoutExpired:
