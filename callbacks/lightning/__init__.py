@@ -195,9 +195,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._validates = False  # the check before training logged the metric
         self._validated: set[str] = set()  # names of the metrics of validations
         self._beginning: Any = None  # a resuming.Start, from on_fit_start on
-        self._numbers: dict[str, Any] = {}
+        self._numbers: dict[str, Any] = {}  # of the module and the data module, before finders set them
         self._given: list[Any] = []  # the user's callbacks, in their order
-        self._fits = False
+        self._fits = False  # on_fit_start was called, so a later load is a finder's own
         self._of: int | None = None  # this trial, if a checkpoint was loaded
         self._changed: list[Any] = []  # changed attributes of all ranks from a checkpoint, until they are set
         self._found_before: dict[str, Any] = {}  # numbers that a finder of batch sizes or learning rates has set
@@ -238,7 +238,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         checks.leave_requeue(trainer, self.trial)
         # drop what an earlier `validate` loaded
         self._loaded, self._changed, self._of, self._tokens, self._found_before = [], [], None, 0, {}
-        self._fits = False  # on_fit_start was called, so that later loads are a finder's own
+        self._fits = False
         epochs = trainer.max_epochs
         # before other callbacks add an epoch for their own use
         self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
@@ -259,7 +259,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._epoch_start = [checkpoint.capture(trainer)]  # Lightning starts the first loader before the epoch
             checks.check_trainer(trainer, self.trial)
             self._beginning = resuming.Start(trainer)
-            self._numbers = attributes.numbers(trainer)  # before finders set them
+            self._numbers = attributes.numbers(trainer)
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         self._validates = self.monitor in trainer.callback_metrics
