@@ -634,7 +634,7 @@ class Curve:
     ) -> None:  # fmt: skip
         self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
         self._strict = metrics.first is None
-        self._needed = (measures.first, *measures.goals)
+        self._goal, self._needed = measures.first, {measures.first, *measures.goals}
         self._limited = set(measures.limited) - set(known)
         self._after, self._origin = after, origin
         self._began = math.inf if began is None else began + self._shift
@@ -643,8 +643,8 @@ class Curve:
         self._pending: dict[float, Row] = {}  # by position
         self._once: Row = {}  # constraints, which a program may log once
         self._value: float | None = None  # the goal's, at the position reached
-        self.first: float | None = None  # position of the first row with the goal
-        self.reached = after  # the last position that was returned
+        self._has_goal = False  # a row had it
+        self._reached = after  # the last position that was returned
         self.again = False  # the training started from its start, although it was to continue
         self.repeated: float | None = None  # a position with several values of the goal
 
@@ -658,7 +658,7 @@ class Curve:
 
         Raises InvalidInput for a position 0; NotSupported if a training that was to continue starts again, as another.
         """
-        position, goal = self._place(row), row.get(self._needed[0])
+        position, goal = self._place(row), row.get(self._goal)
         if position is None:
             return
         if self._start is None:
@@ -666,42 +666,42 @@ class Curve:
         if position <= 0.0:
             if self._strict and self._by in row and goal is not None:
                 raise InvalidInput(
-                    f"The first row with {self._needed[0]} in the log has {self._by} 0. If the first epoch or step has "
+                    f"The first row with {self._goal} in the log has {self._by} 0. If the first epoch or step has "
                     "the number 0, write first = 0 under [metrics]. If the row is from before the training, write "
                     "first = 1."
                 )
             return
-        if goal is not None and self.first is None:
-            self.first = position
+        if goal is not None and not self._has_goal:
+            self._has_goal = True
             origin, value = self._origin
-            if 0.0 < position <= origin <= self._after and self._start <= self._began:
+            if position <= origin <= self._after and self._start <= self._began:
                 if not _equal(goal, value):
                     raise NotSupported(
                         f"A trial was to continue after {self._by} {self._after:g}, but its log starts at {self._by} "
-                        f"{position:g} again, where {self._needed[0]} is {goal:.6g} and was {value:.6g}. If the "
+                        f"{position:g} again, where {self._goal} is {goal:.6g} and was {value:.6g}. If the "
                         "program loads {checkpoint}, let it count on from there in its log. If not, see how the "
                         "command gives it {checkpoint}, or leave checkpoint out under [program]."
                     )
-                self.again, self.reached, self._pending = True, 0.0, {}
+                self.again, self._reached, self._pending = True, 0.0, {}
         self._once |= {name: row[name] for name in self._limited & row.keys()}
-        if position <= self.reached:
-            if goal is not None and position == self.reached > self._after and not _equal(goal, self._value):
+        if position <= self._reached:
+            if goal is not None and position == self._reached > self._after and not _equal(goal, self._value):
                 self.repeated = position
             return
         pending = self._pending.setdefault(position, {})
         pending |= row
-        if not all(name in pending for name in self._needed) or not self._limited <= self._once.keys():
+        if not (self._needed <= pending.keys() and self._limited <= self._once.keys()):
             return
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
-        self._value, self.reached = metrics[self._needed[0]], position
+        self._value, self._reached = metrics[self._goal], position
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         yield position, metrics
 
     def _place(self, row: Row) -> float | None:
         """Return the position of a row; one without has that of the row before."""
         if self._by is None:
-            return self.reached + 1.0
+            return self._reached + 1.0
         if self._by in row:
             self._last = row[self._by] + self._shift if math.isfinite(row[self._by]) else None
         return self._last
