@@ -176,15 +176,17 @@ class AcceleratedLoop(TrainingLoop):
         for name, (one, before) in self._around.items():
             if (resumes or hasattr(one, "named_parameters")) and Print(one, known) != before:
                 return f"{name} changes in training, and accelerator.save_state leaves it out (prepare it, too)"
-        if resumes and (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
+        if not resumes:
+            return None
+        if (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
-        within = any(getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders)
-        if resumes and within and (lost := self._data.changed_within(self._own_data(), self._prepared())) is not None:
+        places = [getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders]
+        if any(places) and (lost := self._data.changed_within(self._own_data(), self._prepared())) is not None:
             return lost
-        for loader in self._accelerator._dataloaders if resumes else ():
+        for loader, place in zip(self._accelerator._dataloaders, places, strict=True):
             if getattr(loader, "persistent_workers", False):
                 return "persistent workers have random states that cannot be saved (set persistent_workers=False)"
-            if (getattr(loader, "_haltune_place", None) or {}).get("drawn"):
+            if place and place["drawn"]:
                 return "its sampler draws random numbers within a pass, which are not repeated (give it a generator)"
         return None
 
@@ -212,7 +214,8 @@ class AcceleratedLoop(TrainingLoop):
             state = json.loads((folder / self._own_file.format(0)).read_text(encoding="utf-8"))
             if state["processes"] == ranks.size:
                 state = json.loads((folder / ranks.own(self._own_file)).read_text(encoding="utf-8"))
-            processes, loaders, randomness = state["processes"], state["loaders"], state["random"]
+            processes = state["processes"]
+            state = {name: state[name] for name in ("loaders", "random", "models", "data")}
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
         if processes != ranks.size:
@@ -227,10 +230,10 @@ class AcceleratedLoop(TrainingLoop):
         self._restored = state["models"]
         for model, found in zip(self._models, self._restored, strict=True):
             set_extras(model, found)
-        self._data.put_back(self._own_data(), state.get("data", {}), always=True)
-        for loader, state in zip(self._accelerator._dataloaders, loaders, strict=True):
-            _set_loader(loader, state)
-        restore(randomness)
+        self._data.put_back(self._own_data(), state["data"], always=True)
+        for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
+            _set_loader(loader, found)
+        restore(state["random"])
 
 
 class _Placed:

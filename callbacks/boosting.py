@@ -44,6 +44,11 @@ def given_by(trial: Trial, package: str, argument: str) -> int | None:
     return trial.owner(path) if isinstance(path, (str, os.PathLike)) else None
 
 
+def is_cv(booster: Any) -> bool:
+    """Return whether these are the boosters of xgb.cv or lgb.cv, one for each fold."""
+    return hasattr(booster, "cvfolds") or hasattr(booster, "boosters")
+
+
 def named(rows: Iterable[tuple[str, str, Any, Any]]) -> dict[str, float]:
     """Return a round's metrics by "<data>-<metric>", from (data, metric, value, deviation over folds or None)."""
     metrics: dict[str, float] = {}

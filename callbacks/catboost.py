@@ -136,7 +136,6 @@ class HaltuneCallback(Reporting):
         # CatBoost gives its only hook neither the model nor the other callbacks (catboost/catboost#1942), so they are
         # read from the call. Without them no model is kept, and two HaltuneCallbacks would report every round.
         fit = caller("_fit", "catboost.")
-        loop = None if fit is None else fit.f_code
         if fit is not None:
             if sum(isinstance(other, HaltuneCallback) for other in fit.f_locals["callbacks"]) > 1:
                 raise two_callbacks("callbacks=[...]")
@@ -153,7 +152,8 @@ class HaltuneCallback(Reporting):
         if self._cuts:
             advise_best(self._reporter, "CatBoost (use_best_model)")
         ends = "after this round, without a save" if self._file is None else "after the next save"
-        self._reporter.defer(Interruption(loop is not None, loop, patient=True, ends=ends))
+        loop = None if fit is None else fit.f_code
+        self._reporter.defer(Interruption(fit is not None, loop, patient=True, ends=ends))
         self.trial.before_end(self._end)
 
     def _owner(self, fit: FrameType | None) -> int | str | None:

@@ -221,13 +221,12 @@ class HaltuneCallback(Reporting):
 
     def _need_metric(self) -> None:
         """Raise InvalidInput before the training if no epoch will log the metric."""
-        learn = self.learn
-        names = [name for name in learn.recorder.metric_names[1:] if name != "time"]
-        loaders = learn.dls.loaders
-        valid = loaders[1] if len(loaders) > 1 else None
-        empty = valid is None or (hasattr(valid, "__len__") and len(valid) == 0)
         if not self._reporter.silent:
             return
+        learn = self.learn
+        names = [name for name in learn.recorder.metric_names[1:] if name != "time"]
+        valid = learn.dls.loaders[1] if len(learn.dls.loaders) > 1 else None
+        empty = valid is None or (hasattr(valid, "__len__") and len(valid) == 0)
         if self.monitor not in names:
             raise missing(self.monitor, names, "by this Learner", _METRICS)
         if empty and not self.monitor.startswith("train_"):
@@ -239,9 +238,11 @@ class HaltuneCallback(Reporting):
     def _planned(self) -> float | None:
         """Return the epochs to which the fits train if they are too many; fewer may be followed by another fit."""
         planned, horizon = self._course.before + self.learn.n_epoch, self.trial.horizon
+        if horizon is None:
+            return None
         tuning = caller("fine_tune", "fastai.callback.schedule")  # it calls fit twice; without it there is no advice
-        if horizon is None or tuning is None:
-            return None if horizon is None or planned <= horizon else planned
+        if tuning is None:
+            return planned if planned > horizon else None
         epochs, frozen = tuning.f_locals["epochs"], tuning.f_locals["freeze_epochs"]
         if self._course.before < frozen and epochs + frozen > horizon:
             self._reporter.advise(
@@ -301,11 +302,13 @@ class HaltuneCallback(Reporting):
             course.tensors = {name: list(value.shape) for name, value in learn.model.state_dict().items()}
             course.extras = extras(learn.model)
         course.attributes.see(self._own_callbacks(), self._saved())
-        course.data.see(own_parts(*self.learn.dls.loaders), self._saved())
+        course.data.see(self._own_data(), self._saved())
+
+    def _own_data(self) -> list[tuple[str, Any]]:
+        return own_parts(*self.learn.dls.loaders)
 
     def _saved(self) -> list[Any]:
-        data = (part for _, part in own_parts(*self.learn.dls.loaders))
-        return [self.learn.model, self.learn.opt, self.learn, *data]
+        return [self.learn.model, self.learn.opt, self.learn, *(part for _, part in self._own_data())]
 
     def _lost(self) -> str | None:
         """Return why a training that paused now would not continue as if it had not; None if it would."""
@@ -313,7 +316,7 @@ class HaltuneCallback(Reporting):
         if course.tensors != {name: list(value.shape) for name, value in self.learn.model.state_dict().items()}:
             return "the model has other parameters or buffers than at the start, and a new model lacks them"
         lost = course.attributes.lost(self._own_callbacks(), self._saved())
-        return lost or course.data.lost(own_parts(*self.learn.dls.loaders), self._saved())
+        return lost or course.data.lost(self._own_data(), self._saved())
 
     def _own_callbacks(self) -> Iterator[tuple[str, Any]]:
         """Yield the user's callbacks and fastai's that count within an epoch, each with its number and class."""
@@ -368,7 +371,7 @@ class HaltuneCallback(Reporting):
             "frozen": getattr(learn.opt, "frozen_idx", None),
             "gradients": [*gradients],
             "callbacks": course.attributes.changed(self._own_callbacks(), self._saved()),
-            "data": course.data.changed(own_parts(*learn.dls.loaders), self._saved()),
+            "data": course.data.changed(self._own_data(), self._saved()),
             "scaler": None if scaler is None else scaler.state_dict(),
             "schedules": self._schedules(),
             "lengths": course.lengths,
@@ -405,7 +408,7 @@ class HaltuneCallback(Reporting):
         self._course.found = progress["model"]
         set_extras(learn.model, self._course.found)
         self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
-        self._course.data.put_back(own_parts(*learn.dls.loaders), progress["data"], device, always=True)
+        self._course.data.put_back(self._own_data(), progress["data"], device, always=True)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
             learn.scaler.load_state_dict(progress["scaler"])
         for i, file in enumerate(self._best_files()):
@@ -435,12 +438,12 @@ class _Course:
     found: dict[str, Any] = field(default_factory=dict)  # of it, what earlier attempts changed
 
 
+@dataclass
 class _Courses:
     """The courses of a trial, by model, and the checkpoint with which its attempt began."""
 
-    def __init__(self, checkpoint: str | None) -> None:
-        self.checkpoint = checkpoint
-        self.of: WeakKeyDictionary[Any, _Course] = WeakKeyDictionary()
+    checkpoint: str | None
+    of: WeakKeyDictionary[Any, _Course] = field(default_factory=WeakKeyDictionary)
 
 
 _COURSES: WeakKeyDictionary[Any, _Courses] = WeakKeyDictionary()  # trial -> its courses

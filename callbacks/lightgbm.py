@@ -17,8 +17,9 @@ of="best" those up to its best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy, deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -36,6 +37,7 @@ from .boosting import (
     begin,
     full_name,
     given_by,
+    is_cv,
     keep_best,
     named,
     recorded,
@@ -121,13 +123,15 @@ class HaltuneCallback(Reporting):
             metrics = named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
             self._name = full_name(self.monitor, metrics, "lgb.train", _SETS)
             self._reporter.report(metrics[self._name], epoch, metrics, lap=lap)
-            if self._reporter.keeps_epoch and (write := _writing(env.model)) and _kind(env) == "dart":
-                self._reporter.keep(write, ".txt")  # later rounds change its earlier trees
+            if self._reporter.keeps_epoch and not is_cv(env.model) and _kind(env) == "dart":
+                self._reporter.keep(partial(_write, env.model), ".txt")  # later rounds change its earlier trees
         self._reporter.heed(epoch)
         if self._reporter.saves and any(stopper.stops(env) for stopper in self._stoppers):
             self._reporter.ends_by_itself()
-        if self._reporter.saves:
-            self._pause(env, epoch)
+        if self._reporter.saves and (why := self._cannot_pause(env, epoch)):
+            self._reporter.decline(why, always=True)
+        elif self._reporter.saves:
+            self._reporter.save(partial(_write, env.model), ".txt")
         over = self._reporter.over
         if over or last:
             self._end(env)
@@ -149,7 +153,7 @@ class HaltuneCallback(Reporting):
         self._before = int(self.trial.epoch) if env.begin_iteration else 0
         self._given = max(0, env.begin_iteration - self._before)
         given: int | str | None = given_by(self.trial, "lightgbm.", "init_model")
-        if given is None and env.begin_iteration and _writing(env.model):
+        if given is None and env.begin_iteration and not is_cv(env.model):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))
         self._reporter.begin(model=env.model, position=self._before, of=given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
@@ -178,11 +182,13 @@ class HaltuneCallback(Reporting):
 
     def _end(self, env: Any) -> None:
         self.trial.before_end(None)
-        if _writing(env.model):
+        if is_cv(env.model):
+            self._reporter.end_of_fit()
+        else:
             self.trial.sign(_mark(env.model))
-        if _writing(env.model) and _kind(env) != "dart":
-            keep_best(self._reporter, lambda path, n: env.model.save_model(path, num_iteration=self._given + n), ".txt")
-        self._reporter.end_of_fit(_writing(env.model), ".txt")
+            if _kind(env) != "dart":
+                keep_best(self._reporter, lambda path, n: _write(env.model, path, self._given + n), ".txt")
+            self._reporter.end_of_fit(partial(_write, env.model), ".txt")
         self._reporter.leave()
 
     def _end_unseen(self, env: Any) -> None:
@@ -190,16 +196,16 @@ class HaltuneCallback(Reporting):
         if env.model.best_iteration > 0:
             self._end(env)
 
-    def _pause(self, env: Any, epoch: int) -> None:
-        write, names = _writing(env.model), {f"{row[0]}-{row[1]}" for row in env.evaluation_result_list}
-        if write is None:
-            self._reporter.decline(_CV, always=True)
-        elif why := _RECOUNTS if self._recounts else _inexact(env):
-            self._reporter.decline(why, always=True)
-        elif self._stoppers and not names <= recorded(self._reporter, self._name, epoch).keys():
-            self._reporter.decline(FORGETS, always=True)
-        else:
-            self._reporter.save(write, ".txt")
+    def _cannot_pause(self, env: Any, epoch: int) -> str | None:
+        """Return why a resumed training would differ, or None."""
+        if is_cv(env.model):
+            return _CV
+        if why := _RECOUNTS if self._recounts else _inexact(env):
+            return why
+        names = {f"{row[0]}-{row[1]}" for row in env.evaluation_result_list}
+        if self._stoppers and not names <= recorded(self._reporter, self._name, epoch).keys():
+            return FORGETS
+        return None
 
 
 class _Stopper:
@@ -294,9 +300,9 @@ def _inexact(env: Any) -> str | None:
     return f"LightGBM does not continue {lossy[0]} exactly" if lossy else None
 
 
-def _writing(model: Any) -> Callable[[Path], object] | None:
-    """Return a function that saves a booster with all of its rounds; None for the boosters of lgb.cv."""
-    return None if hasattr(model, "boosters") else lambda path: model.save_model(path, num_iteration=-1)
+def _write(model: Any, path: Path, rounds: int = -1) -> None:
+    """Save the first `rounds` of a booster; -1: all, which best_iteration limits otherwise."""
+    model.save_model(path, num_iteration=rounds)
 
 
 def _mark(model: Any, rounds: int = -1) -> str:

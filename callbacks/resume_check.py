@@ -121,20 +121,17 @@ def check_resume(
     if not 0 < middle < epochs:
         raise InvalidInput(f"Cannot pause at pause_at={middle} of epochs={epochs}. Use 1 to {epochs - 1}.")
     goal = goal or Minimize("val_loss")
-    straight = _CheckedTraining(goal, epochs, None, config)
-    straight.train(make_run, seed)
-    broken = _CheckedTraining(goal, epochs, middle, config)
-    broken.train(make_run, seed)
-    if (why := broken.not_paused()) is not None:
-        return ResumeCheck(epochs, middle, (), (why, *broken.warnings))
-    broken.train(make_run, seed + 1)
 
-    def again() -> _CheckedTraining:
-        training = _CheckedTraining(goal, epochs, None, config)
+    def trained(pause_at: int | None) -> _CheckedTraining:
+        training = _CheckedTraining(goal, epochs, pause_at, config)
         training.train(make_run, seed)
         return training
 
-    return _compare(straight, broken, again, epochs, middle)
+    straight, broken = trained(None), trained(middle)
+    if (why := broken.not_paused()) is not None:
+        return ResumeCheck(epochs, middle, (), (why, *broken.warnings))
+    broken.train(make_run, seed + 1)
+    return _compare(straight, broken, lambda: trained(None), epochs, middle)
 
 
 @dataclass(frozen=True)

@@ -150,11 +150,7 @@ class ShardedLoop(TrainingLoop):
 
     def _copied_state(self, folder: Path) -> Callable[[], None]:
         """Copy the modules, and return what writes the copies: in a thread, so over a group of its own."""
-        self._light = True
-        try:
-            return self._writes(folder, _cloned(self._state(optimizers=False)), _group_of_threads())
-        finally:
-            self._light = False
+        return self._writes(folder, _cloned(self._state(optimizers=False)), _group_of_threads())
 
     def _writes(self, folder: Path, state: dict[str, Any], group: Any = None) -> Callable[[], None]:
         """Return the function that writes this rank's part of a state. group: of the ranks; default: torch's."""
@@ -186,11 +182,9 @@ class ShardedLoop(TrainingLoop):
         return {
             "trial": trial.id, "attempt": trial.attempt, "config": json.loads(json.dumps(trial.config, default=str)),
             "unit": trial.unit, "position": float(trial.epoch), "ranks": ranks.size,
-            "parts": sorted([*self._modules, *self._others]), "flags": self._flags(), "whole": not self._light,
+            "parts": sorted([*self._modules, *self._others]),
+            "flags": {name: [p.requires_grad for p in module.parameters()] for name, module in self._modules.items()},
         }  # fmt: skip
-
-    def _flags(self) -> dict[str, list[bool]]:
-        return {name: [p.requires_grad for p in module.parameters()] for name, module in self._modules.items()}
 
     def _state(self, optimizers: bool = True) -> dict[str, Any]:
         """Return the parts of this rank, by DCP's names. They share memory with the model."""
@@ -460,17 +454,15 @@ def _group_of_threads() -> Any:
 @contextmanager
 def _trainable(model: Any, names: set[str] | None) -> Iterator[None]:
     """Let just these parameters be trainable within the block. None: leave them as they are."""
-    changed = []
-    for name, parameter in model.named_parameters() if names is not None else ():
-        wanted = plain_name(name) in (names or ())
-        if parameter.requires_grad != wanted:
-            changed.append(parameter)
-            parameter.requires_grad_(wanted)
+    found = [] if names is None else [(p, plain_name(name) in names) for name, p in model.named_parameters()]
+    changed = [(parameter, wanted) for parameter, wanted in found if parameter.requires_grad != wanted]
+    for parameter, wanted in changed:
+        parameter.requires_grad_(wanted)
     try:
         yield
     finally:
-        for parameter in changed:
-            parameter.requires_grad_(not parameter.requires_grad)
+        for parameter, wanted in changed:
+            parameter.requires_grad_(not wanted)
 
 
 def plain_name(name: str) -> str:

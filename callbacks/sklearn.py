@@ -278,20 +278,21 @@ def _size(estimator: Any) -> str | None:
 
 def _check(trial: Trial, estimator: Any, x: Any, y: Any, validation: Any, sample_weight: Any, size: str | None) -> None:
     """Raise InvalidInput if the estimator cannot train in parts."""
+    from sklearn.base import is_classifier, is_regressor
+
     name = type(estimator).__name__
     parameters = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
-    if size is None and not hasattr(estimator, "partial_fit"):
-        do = "Use an estimator with partial_fit, such as SGDClassifier, or train this one whole and report once, with "
-        do += "max_epochs=1."
+    if size is None and not hasattr(estimator, "partial_fit") and not _reports_iterations(estimator):
+        do = (
+            "Use an estimator with partial_fit, such as SGDClassifier, or train this one whole and report once, with "
+            "max_epochs=1."
+        )
         if hasattr(estimator, "steps"):
             do = (
                 "Fit its transformers before the loop, x = pipeline[:-1].fit_transform(x, y), transform the validation "
                 "data, and pass the last step, pipeline[-1]."
             )
-        elif _reports_iterations(estimator):
-            do = ""
-        if do:
-            raise InvalidInput(f"{name} does not train in parts, so it has no value before its end. {do}")
+        raise InvalidInput(f"{name} does not train in parts, so it has no value before its end. {do}")
     if parameters.get("n_iter_no_change") is not None and size == "n_estimators":
         raise InvalidInput(
             f"{name}(n_iter_no_change=...) ends its training itself. Leave it out: haltune stops trials."
@@ -308,7 +309,7 @@ def _check(trial: Trial, estimator: Any, x: Any, y: Any, validation: Any, sample
         )
     if not (isinstance(validation, (tuple, list)) and len(validation) == 2):
         raise InvalidInput("validation= is not a pair. Use validation=(x, y), or validation=(x, None) without targets.")
-    if y is None and _needs_targets(estimator):
+    if y is None and (is_classifier(estimator) or is_regressor(estimator)):
         raise InvalidInput(f"{name} learns from targets. Use fit(trial, estimator, x, y, ...).")
     method = estimator.partial_fit if hasattr(estimator, "partial_fit") else estimator.fit
     if sample_weight is not None and "sample_weight" not in inspect.signature(method).parameters:
@@ -318,12 +319,6 @@ def _check(trial: Trial, estimator: Any, x: Any, y: Any, validation: Any, sample
 def _reports_iterations(estimator: Any) -> bool:
     """Return whether a fit calls callbacks after its iterations. In scikit-learn 1.9 only this solver's does."""
     return hasattr(estimator, "set_callbacks") and getattr(estimator, "solver", None) == "lbfgs"
-
-
-def _needs_targets(estimator: Any) -> bool:
-    from sklearn.base import is_classifier, is_regressor
-
-    return bool(is_classifier(estimator) or is_regressor(estimator))
 
 
 def _classes(model: Any, y: Any) -> Any:

@@ -163,8 +163,8 @@ class HaltuneCallback(Reporting):
             )
         if hasattr(self.parent, "last_mean_reward"):
             self._report(float(self.parent.last_mean_reward))
-        elif self._due and (episodes := list(self.model.ep_info_buffer or ())):
-            self._report(float(np.mean([episode["r"] for episode in episodes])))
+        elif self._due:
+            self._report_episodes()
         return True  # the outermost callback ends the training, where the others' answers are known
 
     def _on_training_end(self) -> None:
@@ -181,8 +181,8 @@ class HaltuneCallback(Reporting):
                 self._evaluate(self.parent)
             self._reporter.clock.validated()
             self._report(float(self.parent.last_mean_reward))
-        elif last and (episodes := list(self.model.ep_info_buffer or ())):
-            self._report(float(np.mean([episode["r"] for episode in episodes])))
+        elif last:
+            self._report_episodes()
         if self._others_end:
             self._reporter.ends_by_itself()
         self._sign()
@@ -230,6 +230,11 @@ class HaltuneCallback(Reporting):
             if self._reporter.pausing and (why := self._cannot_pause()):
                 self._reporter.decline(why, always=True)
             self._reporter.save_epoch(self._write, _SUFFIX)
+
+    def _report_episodes(self) -> None:
+        """Report the mean reward of the last training episodes, if there are any."""
+        if episodes := self.model.ep_info_buffer:
+            self._report(float(np.mean([episode["r"] for episode in episodes])))
 
     def _evaluate(self, evaluation: Any) -> None:
         """Let an EvalCallback evaluate the policy once more, by its own rules: a subclass may mask actions."""

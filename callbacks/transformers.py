@@ -120,19 +120,38 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _homes = ("transformers.trainer_callback",)
     _base = "TrainerCallback"
     _counts = ("epoch", "step", "token")
-    _pass_began: int
-    _sharding: str | None  # what spreads the model over ranks
-    _unable: str | None  # why its checkpoints do not have the whole state
-    _logs: int
-    _unreported: tuple[float, float] | None
-    _passes: int
-    _steps: int | None
     _install = 'pip install "transformers[torch]"'
     _hint = "Call trainer.train(resume_from_checkpoint=trial.checkpoint)"
 
     def _setup(self) -> None:
         self._training = False
         self._start()
+
+    def _start(self, step: int = 0) -> None:
+        self._first_step = step  # optimizer steps before this training
+        self._sharding: str | None = None  # what spreads the model over ranks
+        self._unable: str | None = None  # why its checkpoints do not have the whole state
+        self._steps: int | None = None  # optimizer steps in a pass over the data; None: they have no length
+        self._pass_began = step  # steps before the present pass over the data
+        self._passes = 0  # ended passes over the data
+        self._epochs = 0  # epochs started in this training
+        self._in_step = True  # from the start of a step or an epoch to its end, after which the Trainer logs
+        self._logged: dict[str, float] = {}  # since the last report
+        self._by_log = False  # the goal's metric is a training metric, reported at logs
+        self._unreported: tuple[float, float] | None = None  # (value, position) to report with an evaluation
+        self._logs = 0  # training logs of the Trainer
+        self._names: set[str] = set()  # names in them
+        self._later = False  # the step is logged at the end of its epoch, with the evaluation there
+        self._evaluated = 0  # the last evaluated step
+        self._reported = step  # the last step whose value was reported
+        self._cut = False  # this callback ended the training
+        self._seen: set[str] = set()  # names of all evaluations
+        self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
+        self._unsaved: Unsaved | None = None
+        self._weights_at, self._weights = -1, ""  # fingerprint of the weights that were evaluated last, and its step
+        self._swaps = self._averages = False  # they are not those of the model, now or at an earlier evaluation
+        self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
+        self._saves = self._final = False  # it is to resume from; it is the last one and kept
 
     # the hooks, in the Trainer's order
 
@@ -162,12 +181,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._check_logs(args, state)
         self._check_evaluations(args, state, trainer)
         self._advise_best(args)
-        self._steps = steps = _steps_in_epoch(args, others.get("train_dataloader"))
-        self._has_length = steps is not None
-        planned = _planned(args, state, steps) if self.trial.unit == "epoch" else None
-        planned = float(state.max_steps) if self.trial.unit == "step" else planned
-        started = state.global_step > 0 and (self._has_length or self.trial.unit != "epoch")
-        position = self._position(args, state) if started else None if state.global_step else 0.0
+        self._steps = _steps_in_epoch(args, others.get("train_dataloader"))
+        planned = _planned(self.trial.unit, args, state, self._steps)
+        position: float | None = 0.0
+        if state.global_step:
+            unknown = self._steps is None and self.trial.unit == "epoch"
+            position = None if unknown else self._position(args, state)
         model = others.get("model")
         of = loaded["trial"]["id"] if loaded else torch_ranks().once(lambda: self.trial.signer(fingerprint(model)))
         if retries and position is not None:
@@ -199,7 +218,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         horizon = self.trial.horizon
         ends = horizon is not None and self._position(args, state) >= horizon
         # random numbers of an evaluation at the end of the epoch belong to the state that a pause saves there
-        self._later = self._by_log and args.eval_strategy == "epoch" and self._has_length and state.epoch % 1 == 0
+        ends_epoch = self._steps is not None and state.epoch % 1 == 0
+        self._later = self._by_log and args.eval_strategy == "epoch" and ends_epoch
         if ends and not self._later and args.eval_strategy in (("steps", "epoch") if self._by_log else ("steps",)):
             control.should_evaluate = True  # which ends the training
         if self._by_log:
@@ -237,13 +257,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._decide(args, state, control, others, {})
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        step: int = state.global_step
+        step = state.global_step
         if self._training and step != self._weights_at:  # the first batch of an evaluation
             # callbacks get the model of train(); without the evaluated one, other weights would be kept as the best
             loop = caller("evaluation_loop", "transformers.")
             model = others.get("model") if loop is None else loop.f_locals["self"].model
-            self._weights_at: int = step
-            self._weights: str = fingerprint(model)
+            self._weights_at, self._weights = step, fingerprint(model)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
         if not self._training or state.global_step <= self._first_step:
@@ -306,32 +325,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             torch_ranks().once(lambda: self._finish(args, state, others))
             self._reporter.leave()
 
-    def _start(self, step: int = 0) -> None:
-        self._first_step: int = step  # optimizer steps before this training
-        self._sharding = self._unable = None
-        self._has_length = True  # the training data have a length, so the Trainer knows the steps of an epoch
-        self._pass_began = step  # steps before the present pass over the data
-        self._passes = 0  # ended passes over the data
-        self._epochs = 0  # epochs started in this training
-        self._in_step = True  # from the start of a step or an epoch to its end, after which the Trainer logs
-        self._logged: dict[str, float] = {}  # since the last report
-        self._by_log = False  # the goal's metric is a training metric, reported at logs
-        self._unreported = None  # (value, position) to report with an evaluation
-        self._logs = 0  # training logs of the Trainer
-        self._names: set[str] = set()  # names in them
-        self._later = False  # the step is logged at the end of its epoch, with the evaluation there
-        self._evaluated = 0  # the last evaluated step
-        self._reported = step  # the last step whose value was reported
-        self._cut = False  # this callback ended the training
-        self._seen: set[str] = set()  # names of all evaluations
-        self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
-        self._steps = None  # optimizer steps in a pass; None: the data have no length
-        self._unsaved: Unsaved | None = None
-        self._weights_at, self._weights = -1, ""
-        self._swaps = self._averages = False  # they are not those of the model, now or at an earlier evaluation
-        self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
-        self._saves = self._final = False  # it is to resume from; it is the last one and kept
-
     # on rank 0
 
     def _ends(self, state: Any, control: Any) -> bool:
@@ -344,7 +337,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         If the data have no length, the Trainer assumes max_steps for an epoch, but a pass ends earlier or never. Then
         an epoch is the part between two evaluations, or a pass.
         """
-        if self._has_length:
+        if self._steps is not None:
             return float(state.epoch or 0.0)
         if args.eval_strategy == "steps":
             return float(state.global_step / state.eval_steps)
@@ -409,14 +402,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._keeps_epoch = best and self._reporter.keeps_epoch
         last = ends or self._reporter.stopping or state.global_step >= state.max_steps
         self._final = last and not self._reporter.pausing and self._reporter.keeps
-        if not (self._reporter.saves or self._keeps_epoch or self._final):
-            return END if self._reporter.over else GO_ON, False
-        writes = self._no_checkpoint(args)
+        none_written = self._no_checkpoint(args)
         self._saves = self._reporter.saves
-        if self._saves and (lost := writes or self._lost(args, state)) is not None:
+        if self._saves and (lost := none_written or self._lost(args, state)) is not None:
             self._reporter.decline(lost, always=True)
             self._saves = False
-        if writes is None and (self._saves or self._keeps_epoch or self._final):
+        if none_written is None and (self._saves or self._keeps_epoch or self._final):
             return SAVE, True
         takes = self._keeps_epoch and args.save_strategy == "best"  # if the Trainer saves its best, too
         return END if self._reporter.over else GO_ON, takes
@@ -508,7 +499,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return "with save_only_model=True the Trainer saves no optimizer to continue with"
         if self._unsaved is None:
             return None
-        return self._unsaved.why_not(args, self._within(state), self._passes, self._has_length)
+        return self._unsaved.why_not(args, self._within(state), self._passes, self._steps is not None)
 
     def _no_checkpoint(self, args: Any) -> str | None:
         """Return why the Trainer writes no checkpoint when haltune asks for one; None if it does."""
@@ -538,8 +529,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _check_evaluations(self, args: Any, state: Any, trainer: Any) -> None:
         """Raise InvalidInput before the training if it will never evaluate, and only an evaluation has the metric."""
-        if trainer is None or not self._plain(trainer):
+        if trainer is None:
             return
+        parts = [trainer, *trainer.callback_handler.callbacks]
+        if not all(type(part).__module__.startswith(("transformers.", "trl.", "haltune.")) for part in parts):
+            return  # the program may evaluate by itself
         delay = state.max_steps if args.eval_strategy == "steps" else args.num_train_epochs
         if args.eval_strategy != "no" and args.eval_delay > delay and not self._by_log:
             raise InvalidInput(
@@ -552,12 +546,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if args.eval_strategy == "no" and (self.monitor.startswith("eval_") or unknown) and self._reporter.silent:
             how = _EVALUATE.format(_DATA if trainer.eval_dataset is None else "")
             raise missing(self.monitor, sorted(logged), "because this training never evaluates", how, guess=False)
-
-    @staticmethod
-    def _plain(trainer: Any) -> bool:
-        """Return whether only the Trainer's own arguments decide when it evaluates."""
-        parts = [trainer, *trainer.callback_handler.callbacks]
-        return all(type(part).__module__.startswith(("transformers.", "trl.", "haltune.")) for part in parts)
 
     def _advise_best(self, args: Any) -> None:
         """Advise of='best' if the Trainer keeps its best model and the study counts the last value."""
@@ -650,8 +638,10 @@ def _steps_in_epoch(args: Any, loader: Any) -> int | None:
     return steps
 
 
-def _planned(args: Any, state: Any, steps: int | None) -> float | None:
-    """Return the planned epochs of a training; None if unknown. steps: of an epoch, see `_epoch`."""
+def _planned(unit: str, args: Any, state: Any, steps: int | None) -> float | None:
+    """Return the planned length of a training; None if unknown. steps: of an epoch, see `_epoch`."""
+    if unit != "epoch":
+        return float(state.max_steps) if unit == "step" else None
     if args.max_steps <= 0:
         return float(args.num_train_epochs)
     if steps is None and args.eval_strategy == "steps":

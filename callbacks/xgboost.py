@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ from .boosting import (
     begin,
     full_name,
     given_by,
+    is_cv,
     keep_best,
     named,
     recorded,
@@ -120,13 +122,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
         self._before = int(self.trial.epoch) if rounds >= self.trial.epoch else 0
         self._given = rounds - self._before
-        if not _folds(model):
+        if not is_cv(model):
             owner = int(stamp) if (stamp := model.attr(_OWNER)) else given_by(self.trial, "xgboost.", "xgb_model")
             if owner is None and rounds:
                 owner = self.trial.signer(_mark(model))
             self._booster = weakref.ref(model)
         self._reporter.begin(model=model, position=self._before, of=owner)
-        if not _folds(model):
+        if not is_cv(model):
             model.set_attr(**{_OWNER: str(self.trial.id)})
         callbacks = _callbacks("before_training")
         if self in callbacks:
@@ -150,15 +152,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
         if self._forgets:
             self._remind(model, name, evals_log)
-        updates = None if _folds(model) else model.num_boosted_rounds() - self._given - self._before
+        updates = None if is_cv(model) else model.num_boosted_rounds() - self._given - self._before
         self._reporter.report(metrics[name], self._before + epoch + 1, metrics, updates=updates)
         self._reporter.heed(self._before + epoch + 1)
-        if self._reporter.keeps_epoch and not _folds(model) and _booster(model) in ("dart", "gblinear"):
+        if self._reporter.keeps_epoch and not is_cv(model) and _booster(model) in ("dart", "gblinear"):
             self._reporter.keep(lambda path: _write(model, path), ".ubj")  # its rounds cannot be cut
+        if self._reporter.saves and self._ends_early(model, epoch, evals_log):
+            self._reporter.ends_by_itself()
         if self._reporter.saves and (why := self._cannot_pause(model, metrics, name)):
             self._reporter.decline(why, always=True)
-        elif self._reporter.saves and self._ends_early(model, epoch, evals_log):
-            self._reporter.ends_by_itself()
         elif self._reporter.saves:
             self._reporter.save(lambda path: _write(model, path, owned=True), ".ubj")
         if not self._reporter.over or _is_last(model, epoch):
@@ -166,7 +168,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         for other in _callbacks("after_iteration"):
             if other is not self:
                 other.after_iteration(model, epoch, evals_log)
-        if _folds(model) and model.attr("best_iteration") is None:
+        if is_cv(model) and model.attr("best_iteration") is None:
             # at a stop, xgb.cv cuts its results after best_iteration, and crashes without one
             model.set_attr(best_iteration=str(epoch), best_score=str(metrics[name]))
         return True
@@ -176,7 +178,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._booster = None
         STARTED.discard(booster)
         carried.leave(_callbacks("after_training"))
-        if _folds(model):
+        if is_cv(model):
             self._reporter.end_of_fit()
         else:
             if _booster(booster) not in ("dart", "gblinear"):
@@ -198,7 +200,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Return why a resumed training would differ, or None."""
         from xgboost.callback import LearningRateScheduler
 
-        if _folds(model):
+        if is_cv(model):
             return _CV
         if any(isinstance(c, LearningRateScheduler) for c in _callbacks("after_iteration")):
             return _RECOUNTS
@@ -236,11 +238,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             stopper.starting_round = first
 
 
-def _folds(model: Any) -> bool:
-    """Return whether these are the boosters of xgb.cv, one for each fold."""
-    return hasattr(model, "cvfolds")
-
-
 def _callbacks(hook: str) -> list[Any]:
     """Return the list of the callbacks of the training whose hook is being called.
 
@@ -253,25 +250,30 @@ def _callbacks(hook: str) -> list[Any]:
 
 def _is_last(model: Any, epoch: int) -> bool:
     """Return whether XGBoost ends the training after this round anyway."""
-    frame = caller("cv" if _folds(model) else "train", "xgboost.")
+    frame = caller("cv" if is_cv(model) else "train", "xgboost.")
     return frame is not None and epoch + 1 == frame.f_locals["num_boost_round"]
 
 
-def _mark(model: Any) -> str:
-    kept = model.attributes()
+@contextmanager
+def _without(model: Any, names: Iterable[str]) -> Iterator[None]:
+    """Remove attributes of a booster in the block."""
+    kept = {name: model.attr(name) for name in names}
     model.set_attr(**dict.fromkeys(kept))
-    mark = digest([bytes(model.save_raw())])
-    model.set_attr(**kept)
-    return mark
+    try:
+        yield
+    finally:
+        model.set_attr(**kept)
+
+
+def _mark(model: Any) -> str:
+    with _without(model, model.attributes()):
+        return digest([bytes(model.save_raw())])
 
 
 def _write(model: Any, path: Path, owned: bool = False) -> None:
     """Save a booster so that all of its rounds predict, which `best_iteration` limits. owned: with its trial."""
-    names = ("best_iteration", "best_score") if owned else ("best_iteration", "best_score", _OWNER)
-    kept = {name: model.attr(name) for name in names}
-    model.set_attr(**dict.fromkeys(names))
-    model.save_model(path)
-    model.set_attr(**kept)
+    with _without(model, ("best_iteration", "best_score", *(() if owned else (_OWNER,)))):
+        model.save_model(path)
 
 
 def _booster(model: Any) -> str:

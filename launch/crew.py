@@ -117,6 +117,15 @@ class Options:
         return cls(count, devices_of(gpus), bounds, progress, folder)
 
 
+def need_stored(study: Any) -> None:
+    """Raise InvalidInput for anything but a study, and NotSupported for one in memory."""
+    if not isinstance(study, Study):
+        raise InvalidInput(
+            f"study={study!r} is not a Study. Pass one whose store is a file: Study(..., store='search.db')."
+        )
+    study.store.address()
+
+
 class Crew:
     """The workers of one launcher, for one study. A context manager that ends every process it started."""
 
@@ -124,11 +133,7 @@ class Crew:
         self, study: Study, options: Options, start: Callable[[Slot, Path], Child], early: bool = False
     ) -> None:
         """early: start a child first, and ask for a trial once it is ready; otherwise ask first."""
-        if not isinstance(study, Study):
-            raise InvalidInput(
-                f"study={study!r} is not a Study. Pass one whose store is a file: Study(..., store='search.db')."
-            )
-        study.store.address()
+        need_stored(study)
         self._study, self._options, self._start, self._early = study, options, start, early
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"
@@ -241,8 +246,8 @@ class Crew:
         """Wait for a store that cannot be reached, while trials train. Raises `error` after a long time."""
         now = time.monotonic()
         if self._away is None:
+            self._away = now
             _log.warning("The store cannot be reached. Trials continue to train. %s", error)
-        self._away = now if self._away is None else self._away
         if now - self._away > _STORE_AWAY and all(slot.trial is None for slot in self._slots):
             raise error
         self._next_ask = now + _LONGEST_PAUSE

@@ -133,7 +133,7 @@ class KeeperStore:
 
     def __init__(self, connection: Any, url: str) -> None:
         self._connection, self.url = connection, url
-        self._ask: Any = getattr(connection, "log", None)
+        self._ask: Callable[..., Any] = connection.log
 
     def address(self) -> str:
         return self.url

@@ -143,22 +143,20 @@ def in_folder(name: str, path: str | None) -> None:
 class Followed:
     """The rows of one file, as it grows."""
 
-    def __init__(self, path: Path, reader: Reader, past: bool = False, start: int = 0) -> None:
-        """past: rows that the file has now are from an earlier attempt. start: bytes at its start that are not read."""
+    def __init__(self, path: Path, reader: Reader, start: int = 0) -> None:
+        """start: bytes at its start that are not read."""
         self._path, self.reader, self._start = path, reader, start
         self._offset = start
         self._inode: int | None = None
         self._head = self._tail = b""
-        self.seen: list[Row] = []  # rows of the file so far
+        self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
-        if past:
-            self.read(whole=True)  # what is appended to an incomplete line starts a new one
 
     def read(self, whole: bool = False) -> list[Row]:
         """Return the new rows. whole: the program has ended, so a last line without an end is complete."""
         rows, data = list[Row](), self._new_bytes(whole)
         for row in (*self.reader.feed(data), *(self.reader.end() if whole else ())):
-            self.seen.append(row)
+            self._seen.append(row)
             if self._repeats:
                 if _same(self._repeats.pop(), row):
                     continue
@@ -196,7 +194,7 @@ class Followed:
     def _anew(self) -> None:
         self.reader.reset()
         self._offset, self._start, self._head, self._tail = 0, 0, b"", b""
-        self._repeats, self.seen = self.seen[::-1], []
+        self._repeats, self._seen = self._seen[::-1], []
 
 
 def _same(a: Row, b: Row) -> bool:
@@ -466,11 +464,9 @@ def _tensorboard() -> tuple[Any, Any]:
 class Database(Followed):
     """The rows of a database of MLflow, in SQLite, each with one metric and the step."""
 
-    def __init__(self, path: Path, past: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self._address, self._last = f"{path.absolute().as_uri()}?mode=ro", 0
         self.reader = Reader()
-        if past:
-            self.read()
 
     def read(self, whole: bool = False) -> list[Row]:
         rows: list[Row] = []
@@ -524,9 +520,10 @@ class Log:
             size = output.stat().st_size if output.exists() else 0
             self._files[output] = Followed(output, Matched(metrics.patterns), start=size)
         else:
-            self._find(past=True)
-        earlier = [row[metrics.by] for followed in self._files.values() for row in followed.seen if metrics.by in row]
-        self.began = min(earlier, default=None)  # the first position that an earlier attempt logged
+            self._find()
+        # what is appended to an incomplete line of an earlier attempt starts a new one
+        earlier = [row for followed in self._files.values() for row in followed.read(whole=True)]
+        self.began = min((row[metrics.by] for row in earlier if metrics.by in row), default=None)  # its first position
 
     def read(self, whole: bool = False) -> list[Row]:
         """Return the new rows of all files. whole: the program has ended."""
@@ -558,7 +555,7 @@ class Log:
         """Whether there is a file."""
         return any(path.exists() for path in self._files)
 
-    def _find(self, past: bool = False) -> None:
+    def _find(self) -> None:
         kind, path = self._metrics.kind, str(self._metrics.path)
         paths = matching(self._folder, path)
         if kind == "tensorboard":
@@ -568,11 +565,11 @@ class Log:
         elif kind == "mlflow":
             for found in paths:
                 if found not in self._files and _is_sqlite(found):
-                    self._files[found] = Database(found, past)
+                    self._files[found] = Database(found)
             paths = [p for p in _below(paths, "*") if "metrics" in p.relative_to(self._folder).parts]
         for found in paths:
             if found not in self._files and found.is_file():
-                self._files[found] = Followed(found, self._reader(found), past)
+                self._files[found] = Followed(found, self._reader(found))
 
     def _reader(self, path: Path) -> Reader:
         kind = self._metrics.kind
@@ -637,7 +634,7 @@ class Curve:
     ) -> None:  # fmt: skip
         self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
         self._strict = metrics.first is None
-        self._needed = (measures.first, *measures.goals)
+        self._goal, self._needed = measures.first, {measures.first, *measures.goals}
         self._limited = set(measures.limited) - set(known)
         self._after, self._origin = after, origin
         self._began = math.inf if began is None else began + self._shift
@@ -646,8 +643,8 @@ class Curve:
         self._pending: dict[float, Row] = {}  # by position
         self._once: Row = {}  # constraints, which a program may log once
         self._value: float | None = None  # the goal's, at the position reached
-        self.first: float | None = None  # position of the first row with the goal
-        self.reached = after  # the last position that was returned
+        self._has_goal = False  # a row had it
+        self._reached = after  # the last position that was returned
         self.again = False  # the training started from its start, although it was to continue
         self.repeated: float | None = None  # a position with several values of the goal
 
@@ -661,7 +658,7 @@ class Curve:
 
         Raises InvalidInput for a position 0; NotSupported if a training that was to continue starts again, as another.
         """
-        position, goal = self._place(row), row.get(self._needed[0])
+        position, goal = self._place(row), row.get(self._goal)
         if position is None:
             return
         if self._start is None:
@@ -669,42 +666,42 @@ class Curve:
         if position <= 0.0:
             if self._strict and self._by in row and goal is not None:
                 raise InvalidInput(
-                    f"The first row with {self._needed[0]} in the log has {self._by} 0. If the first epoch or step has "
+                    f"The first row with {self._goal} in the log has {self._by} 0. If the first epoch or step has "
                     "the number 0, write first = 0 under [metrics]. If the row is from before the training, write "
                     "first = 1."
                 )
             return
-        if goal is not None and self.first is None:
-            self.first = position
+        if goal is not None and not self._has_goal:
+            self._has_goal = True
             origin, value = self._origin
-            if 0.0 < position <= origin <= self._after and self._start <= self._began:
+            if position <= origin <= self._after and self._start <= self._began:
                 if not _equal(goal, value):
                     raise NotSupported(
                         f"A trial was to continue after {self._by} {self._after:g}, but its log starts at {self._by} "
-                        f"{position:g} again, where {self._needed[0]} is {goal:.6g} and was {value:.6g}. If the "
+                        f"{position:g} again, where {self._goal} is {goal:.6g} and was {value:.6g}. If the "
                         "program loads {checkpoint}, let it count on from there in its log. If not, see how the "
                         "command gives it {checkpoint}, or leave checkpoint out under [program]."
                     )
-                self.again, self.reached, self._pending = True, 0.0, {}
+                self.again, self._reached, self._pending = True, 0.0, {}
         self._once |= {name: row[name] for name in self._limited & row.keys()}
-        if position <= self.reached:
-            if goal is not None and position == self.reached > self._after and not _equal(goal, self._value):
+        if position <= self._reached:
+            if goal is not None and position == self._reached > self._after and not _equal(goal, self._value):
                 self.repeated = position
             return
         pending = self._pending.setdefault(position, {})
         pending |= row
-        if not all(name in pending for name in self._needed) or not self._limited <= self._once.keys():
+        if not (self._needed <= pending.keys() and self._limited <= self._once.keys()):
             return
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
-        self._value, self.reached = metrics[self._needed[0]], position
+        self._value, self._reached = metrics[self._goal], position
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         yield position, metrics
 
     def _place(self, row: Row) -> float | None:
         """Return the position of a row; one without has that of the row before."""
         if self._by is None:
-            return self.reached + 1.0
+            return self._reached + 1.0
         if self._by in row:
             self._last = row[self._by] + self._shift if math.isfinite(row[self._by]) else None
         return self._last

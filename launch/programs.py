@@ -263,13 +263,14 @@ class Unedited(Child):
                 words, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=start.cwd, env=environment,
                 start_new_session=True,
             )  # fmt: skip
+        assert self._process.stdin is not None
+        self._input = self._process.stdin  # at whose end the supervisor ends the program
         self.session, self.began = self._process.pid, time.monotonic()
 
     # while it trains
 
     def poll(self) -> Ending | None:
-        if self._process is None:
-            return None
+        assert self._process is not None
         limits.kill_rest(self.session)
         code = self._process.poll()
         self._read(whole=code is not None)
@@ -361,22 +362,14 @@ class Unedited(Child):
         if found is None or trial.ended is not None:
             return
         found.look()
-        if self._best is not None and (path := found.at(self._best)) is not None:
-            self._study.session.checkpointed(trial, str(path), 0.0, keep=self._best)
-            self._best = None
-        position = float(trial.epoch)
-        if found.numbered and position and self._saved != position and (path := found.at(position)) is not None:
-            trial.checkpointed(str(path))
-            self._saved = position
+        self._record(found)
         if self._pauses_at is None:
             return
         if found.numbered:
-            if self._rows and self._saved != position:
+            if self._rows and self._saved != float(trial.epoch):
                 # a program that has logged the next row has written the checkpoint before, and completely
                 found.look(at_once=True)
-                if (path := found.at(position, settled=0.0)) is not None:
-                    trial.checkpointed(str(path))
-                    self._saved = position
+                self._record(found, settled=0.0)
             done, late = self._saved == self._pauses_at, bool(self._rows)
         else:
             path = found.latest()
@@ -385,6 +378,16 @@ class Unedited(Child):
             late = bool(self._rows) or waited > max(_PATIENCE, 0.2 * self._pace)
         if done or (late and not self._decline()):
             self._end()
+
+    def _record(self, found: _Checkpoints, settled: float = _SETTLED, last: bool = True) -> None:
+        """Record the program's own checkpoints of the best position, and of the last one, if they are there."""
+        trial, position = self._trial, float(self._trial.epoch)
+        if self._best is not None and (path := found.at(self._best, settled)) is not None:
+            self._study.session.checkpointed(trial, str(path), 0.0, keep=self._best)
+            self._best = None
+        if last and position not in (0.0, self._saved) and (path := found.at(position, settled)) is not None:
+            trial.checkpointed(str(path))
+            self._saved = position
 
     def _decline(self) -> bool:
         """Let the trial continue instead of a pause. Return False if it must end: Ctrl-C, a budget."""
@@ -419,17 +422,16 @@ class Unedited(Child):
 
     def _end(self) -> None:
         """Ask the program to end: SIGTERM, and SIGKILL after the grace."""
-        if not self._ends and self._process is not None and self._process.stdin is not None:
+        if not self._ends:
             self._ends = True
             self._ended_at = time.time()
-            self._process.stdin.close()
+            self._input.close()
 
     # the end
 
     def _ended(self, code: int) -> Ending:
         trial, found = self._trial, self._checkpoints
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
+        self._input.close()
         if trial.ended is not None:
             return Ending()
         if not self._ends and code < 0:
@@ -468,12 +470,8 @@ class Unedited(Child):
     def _keep(self, found: _Checkpoints) -> None:
         """Keep the final model of one of the best trials, if its checkpoint is there."""
         found.look(at_once=True)
-        position = float(self._trial.epoch)
         if found.numbered:
-            if self._best is not None and (path := found.at(self._best, settled=0.0)) is not None:
-                self._study.session.checkpointed(self._trial, str(path), 0.0, keep=self._best)
-            if self._saved != position and not self._ignores and (path := found.at(position, settled=0.0)) is not None:
-                self._trial.checkpointed(str(path))
+            self._record(found, settled=0.0, last=not self._ignores)
         elif not self._ignores and (path := found.latest(settled=0.0)) is not None and self._trial.keeps():
             self._copy(path)
 
@@ -498,11 +496,10 @@ class Unedited(Child):
         process = self._process
         if process is None:
             return
-        if process.stdin is not None and not process.stdin.closed:
-            with suppress(OSError):
-                if kill:
-                    process.stdin.write(b"k")
-                process.stdin.close()
+        with suppress(OSError):
+            if kill and not self._input.closed:
+                self._input.write(b"k")
+            self._input.close()
         try:
             process.wait(5.0 + (0.0 if kill else self._program.grace))
         except subprocess.TimeoutExpired:
@@ -559,8 +556,9 @@ class _Checkpoints:
 
     def at(self, position: float, settled: float = _SETTLED) -> Path | None:
         """Return the checkpoint of a position. settled: seconds without a change after which it is complete."""
-        for path in self._seen if self._number is not None else ():
-            assert self._number is not None
+        if self._number is None:
+            return None
+        for path in self._seen:
             found = self._number.fullmatch(path.relative_to(self._folder).as_posix())
             signature, since = self._seen[path]
             fresh = self._old.get(path) != signature and time.monotonic() - since >= settled

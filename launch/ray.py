@@ -44,7 +44,7 @@ from ray.exceptions import (
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from .crew import Child, Crew, Ending, Options, Slot
+from .crew import Child, Crew, Ending, Options, Slot, need_stored
 from .keeper import Carried, Keeper, KeeperStore, PagedLog, Reply
 from .processes import Errors, Train, check_called, train_one
 
@@ -314,11 +314,7 @@ def run(
     options = Options.of(workers, None, trial_timeout, None, progress, None)
     errors, needs = check_called(train, retry_on), checked({"CPU": 1} if resources is None else resources)
     check_counts(max_restarts=max_restarts)
-    if not isinstance(study, Study):
-        raise InvalidInput(
-            f"study={study!r} is not a Study. Pass one whose store is a file: Study(..., store='search.db')."
-        )
-    study.store.address()
+    need_stored(study)
     ours = study
     if max_retries is not None:
         storage = replace(study.session.settings.store, max_retries=max_retries)
@@ -386,9 +382,7 @@ def _probe(study: Study) -> Iterator[Path]:
             folder.rmdir()  # fails if there are checkpoints
 
 
-def _job(
-    study: Study, keeper: Any, train: Train, errors: tuple[type[BaseException], ...], probe: Path, shared: bool | None
-) -> Any:  # fmt: skip
+def _job(study: Study, keeper: Any, train: Train, errors: Errors, probe: Path, shared: bool | None) -> Any:
     settings = study.session.settings
     arguments = vars(replace(settings, store=replace(settings.store, url=None)))
     url, holder = study.store.url, study.session.holder

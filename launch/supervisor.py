@@ -18,11 +18,12 @@ import signal
 import sys
 import time
 
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _WAIT = 60.0  # seconds beyond GRACE that a start waits for the end of an earlier attempt, whose launcher was killed
 
 
 def main(grace: float, lock: str, command: list[str]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in _HANDLED:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which the program would inherit
     _acquire(lock, grace + _WAIT)
     adopts = _adopt_orphans()
@@ -42,7 +43,7 @@ def main(grace: float, lock: str, command: list[str]) -> None:
         ready, _, _ = select.select([wakes, *([0] if listens else [])], [], [], pause)
         if wakes in ready:
             os.read(wakes, 4096)
-        if 0 in ready and listens:
+        if 0 in ready:
             listens = bool(os.read(0, 1))
             if not listens and kill_at is None:
                 kill_at = time.monotonic() + grace
@@ -75,7 +76,7 @@ def _acquire(lock: str, seconds: float) -> None:
 
 
 def _become(command: list[str]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+    for number in (*_HANDLED, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

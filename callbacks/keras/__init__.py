@@ -31,6 +31,7 @@ import math
 import re
 import weakref
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -52,12 +53,18 @@ else:
 
 __all__ = ["HaltuneCallback", "load_best", "load_model"]
 
-# trial -> its attempt, and the optimizer of the first fit that trained
-_OPTIMIZERS: weakref.WeakKeyDictionary[Trial, tuple[int, Any]] = weakref.WeakKeyDictionary()
-# trial -> its attempt, and the layers with trained weights of its last fit
-_LAYERS: weakref.WeakKeyDictionary[Trial, tuple[int, weakref.WeakSet[Any]]] = weakref.WeakKeyDictionary()
-# trial -> its attempt, where the last fit was called, and the model's optimizer and trainable weights at its end
-_ENDS: weakref.WeakKeyDictionary[Trial, tuple[int, Any, Any, list[bool]]] = weakref.WeakKeyDictionary()
+
+@dataclass
+class _Attempt:
+    """What the fits of an attempt of a trial have left."""
+
+    number: int
+    optimizer: Callable[[], Any] | None = None  # of the first fit that trained
+    layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
+    end: Any = None  # of the last fit: where it was called, the model's optimizer and its trainable weights
+
+
+_ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
 _REPEATED: set[Any] = set()  # calls of fit, after which the same call followed with the same model
 _MARKED = 1024  # numbers of each weight by which a model is recognized
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
@@ -152,13 +159,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._resumed = checkpoint if checkpoint is not None and checkpoint.endswith(saving.OURS) else None
         self._proven = self._resumed is not None  # a file of this model could be loaded
         self._last_logs: list[str] | None = None  # the names in the last epoch's logs
-        self._in_epoch = self._validated = self._starts = False
+        self._in_epoch = self._validated = False  # within an epoch; it has validated
+        self._starts = False  # the next epoch is the first of a fit, in a study that counts epochs
         self._of: int | str | None = None  # the trial whose weights the model has at the start of the fit
         self._called: Any = None  # where the program calls this fit
         # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
         self._evaluated: tuple[str, bool] | None = None
         self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation began
-        self._epoch = self._reported_batch = 0
+        self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
         self._updates: int | None = None  # of the model's optimizers, when the fit started
 
     # Keras gives every callback its model. The reference is weak, because after an exception no hook can drop it.
@@ -198,11 +206,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         refuse_shadowed_loss(model, self.monitor)
         reporter.begin(epochs, model, of=self._of)
         self._called = surroundings.place_of_fit()
-        if (before := _ENDS.pop(self.trial, None)) is not None and before == (self.trial.attempt, *self._end_of_fit()):
+        attempt = _attempt(self.trial)
+        before, attempt.end = attempt.end, None
+        if before == self._end_of_fit():
             _REPEATED.add(self._called)
         self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
-        begun = _OPTIMIZERS.get(self.trial, (-1, None))[0] == self.trial.attempt
-        if reporter.ended or begun:  # an earlier fit of this attempt has resumed, or has ended the trial
+        if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed = None
         if self.trial.epoch == 0:
             for sentence in surroundings.advice(self.trial, self.monitor, listed):
@@ -229,9 +238,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if (more := saving.more_of(path)) is not None:
                 self._step.numbers = more["compiled"]
                 self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
-                self._watch.put_back(more["attributes"], lambda owner: companions.of_keras(owner))
-                companions.set_metrics(model, more["metrics"])
-                companions.set_carried(model, more["carried"])
+                self._watch.put_back(more["attributes"], companions.of_keras)
+                companions.set_values(companions.of_metrics(model), more["metrics"])
+                companions.set_values(companions.carried(model), more["carried"])
                 optimizers.add_batches(model, more["batches"] - optimizers.batches_of(model))
                 if more["repeated"]:
                     _REPEATED.add(self._called)
@@ -272,16 +281,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _refuse_new_model(self, epoch: int) -> None:
         """Raise NotSupported if an untrained model starts where another one of this attempt ended."""
-        trial, model, layers = self.trial, self.model, _trained_layers(self.model)
-        attempt, before = _LAYERS.get(trial, (0, layers))
-        new = attempt == trial.attempt and before.isdisjoint(layers) and self._of is None
+        trial, model, attempt, layers = self.trial, self.model, _attempt(self.trial), _trained_layers(self.model)
+        new = attempt.layers is not None and attempt.layers.isdisjoint(layers) and self._of is None
         if new and trial.unit == "epoch" and epoch >= trial.epoch > 0 and _fresh(model):
             raise NotSupported(
                 f"Trial {trial.id} has trained another model to epoch {trial.epoch:g}, and this fit starts an "
                 "untrained one there. If the training starts again, fit with initial_epoch=0. If it continues, fit the "
                 "model of trial.load_model()."
             )
-        _LAYERS[trial] = trial.attempt, layers
+        attempt.layers = layers
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()
@@ -316,8 +324,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             where = self._position(self._epoch + (batch + 1) / (batches or 1), batch + 1)
             reporter.report(named[self.monitor], where, scalars(named), need=_no_end if at_last else None)
         if reporter.stopping and not reporter.pausing:
-            if reporter.keeps:
-                self._keep(reporter.save)
+            self._keep_last()
             self.model.stop_training |= _OURS
         elif reporter.pausing:
             reporter.advise("Keras cannot resume within an epoch. Trials pause at the end of the epoch.", "within")
@@ -339,8 +346,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         trial.begins_epoch(None)
         if int(model.stop_training) & _OURS:
             return  # the fit was stopped within the epoch
-        if _OPTIMIZERS.get(trial, (-1, None))[0] != trial.attempt:
-            _OPTIMIZERS[trial] = trial.attempt, weak(getattr(model, "optimizer", None))
+        if (attempt := _attempt(trial)).optimizer is None:
+            attempt.optimizer = weak(getattr(model, "optimizer", None))
         trial.sign(_mark(model))  # a ModelCheckpoint may save this epoch
         if self._rates:
             self._rates.append(surroundings.rate_of(model))
@@ -363,21 +370,22 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._pause()
         # afterwards Keras averages weights, and EarlyStopping restores its own
         if (reporter.over or model.stop_training or epoch + 1 == params.get("epochs")) and not reporter.saves:
-            self._last()
+            self._keep_last()
         if trackers := [c for c in surroundings.calling_list(self) if surroundings.is_tracker(c)]:
             logs.update(surroundings.tracked(reporter, epoch + 1, trackers))
         if reporter.over:
             model.stop_training |= _OURS
 
-    def _last(self) -> None:
+    def _keep_last(self) -> None:
         if self._reporter.keeps:
             self._keep(self._reporter.save)
 
     def _updates_made(self, model: Any) -> int | None:
         """Return the updates of this fit, if the model's optimizers count them."""
         made = optimizers.updates_of(model)
-        counted = made is not None and self._updates is not None and not _compiled_again(self.trial, model)
-        return (made or 0) - (self._updates or 0) or None if counted else None
+        if made is None or self._updates is None or _compiled_again(self.trial, model):
+            return None
+        return made - self._updates or None
 
     def _end_of_fit(self) -> tuple[Any, Any, list[bool]]:
         model = self.model
@@ -394,12 +402,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         reporter = self._reporter
-        _ENDS[self.trial] = (self.trial.attempt, *self._end_of_fit())
+        _attempt(self.trial).end = self._end_of_fit()
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and reporter.silent
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
-            self._last()  # a loop that calls the hooks by hand has not said which epoch is its last
+            self._keep_last()  # a loop that calls the hooks by hand has not said which epoch is its last
         self._forget()
         if silent:
             raise self._missing("in this fit")
@@ -456,8 +464,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             more = {
                 "attributes": changed,
                 "data": self._data.state(),
-                "metrics": companions.metrics_of(model),
-                "carried": companions.carried_of(model),
+                "metrics": companions.values_of(companions.of_metrics(model)),
+                "carried": companions.values_of(companions.carried(model)),
                 "batches": optimizers.batches_of(model),
                 "compiled": self._step.numbers,
                 "repeated": self._called in _REPEATED,
@@ -485,10 +493,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return missing(self.monitor, names, when, how, guess=not (unvalidated or numbered))
 
 
+def _attempt(trial: Trial) -> _Attempt:
+    """Return the record of a trial's present attempt."""
+    found = _ATTEMPTS.get(trial)
+    if found is None or found.number != trial.attempt:
+        found = _ATTEMPTS[trial] = _Attempt(trial.attempt)
+    return found
+
+
 def _compiled_again(trial: Trial, model: Any) -> bool:
     """Return whether a model was compiled in this attempt after an epoch had trained."""
-    attempt, optimizer = _OPTIMIZERS.get(trial, (-1, None))
-    return attempt == trial.attempt and optimizer() is not getattr(model, "optimizer", None)
+    first = _attempt(trial).optimizer
+    return first is not None and first() is not getattr(model, "optimizer", None)
 
 
 def _fresh(model: Any) -> bool:
@@ -523,7 +539,7 @@ def evaluated(model: Any, validation: Any, averagers: list[Any]) -> dict[str, fl
     from keras import ops
 
     optimizers.sync(model)
-    kept = [(v, ops.convert_to_numpy(v)) for metric in model.metrics for v in metric.variables]
+    kept = [(v, ops.convert_to_numpy(v)) for v in companions.of_metrics(model)]
     drawn = saving.capture_randomness(model)
     given = validation if isinstance(validation, tuple) else (validation,)
     logs = model.evaluate(*given, callbacks=averagers, verbose=0, return_dict=True)

@@ -44,45 +44,35 @@ def of_keras(owner: Any) -> bool:
     return _is_layer(owner) or type(owner).__module__.startswith("keras.")
 
 
-def metrics_of(model: Any) -> list[Any]:
+def of_metrics(model: Any) -> list[Any]:
     """Return the variables of a model's metrics. Keras resets them in each epoch; a metric of the user's may not."""
-    from keras import ops
-
-    return [objects.state_of(ops.convert_to_numpy(v)) for metric in model.metrics for v in metric.variables]
+    return [v for metric in model.metrics for v in metric.variables]
 
 
-def set_metrics(model: Any, states: list[Any]) -> None:
-    """Set the variables of the metrics, if they are built."""
-    _assign([v for metric in model.metrics for v in metric.variables], states)
-
-
-def carried_of(model: Any) -> list[Any]:
-    """Return what recurrent layers with stateful=True carry to the next batch. It is in no file of Keras."""
-    from keras import ops
-
-    return [objects.state_of(ops.convert_to_numpy(v)) for v in _carried(model)]
-
-
-def set_carried(model: Any, states: list[Any]) -> None:
-    """Set what recurrent layers carry, if they are built."""
-    _assign(_carried(model), states)
-
-
-def carries(model: Any) -> bool:
-    """Return whether a recurrent layer starts with what it carries from earlier batches."""
-    from keras import ops
-
-    return any(bool(np.any(ops.convert_to_numpy(v))) for v in _carried(model))
-
-
-def _carried(model: Any) -> list[Any]:
+def carried(model: Any) -> list[Any]:
+    """Return what recurrent layers with stateful=True carry to the next batch: variables that no file of Keras has."""
     from keras import tree
 
     layers = [one for one in layers_of(model) if getattr(one, "stateful", False)]
     return [v for one in layers for v in tree.flatten(getattr(one, "states", None)) if _is_variable(v)]
 
 
-def _assign(variables: list[Any], states: list[Any]) -> None:
+def carries(model: Any) -> bool:
+    """Return whether a recurrent layer starts with what it carries from earlier batches."""
+    from keras import ops
+
+    return any(bool(np.any(ops.convert_to_numpy(v))) for v in carried(model))
+
+
+def values_of(variables: list[Any]) -> list[Any]:
+    """Return the values of variables, JSON-able."""
+    from keras import ops
+
+    return [objects.state_of(ops.convert_to_numpy(v)) for v in variables]
+
+
+def set_values(variables: list[Any], states: list[Any]) -> None:
+    """Set what `values_of` returned, if the variables are built."""
     values = [objects.put_back(state, None) for state in states]
     if [tuple(v.shape) for v in variables] == [np.shape(value) for value in values]:
         for variable, value in zip(variables, values, strict=True):

@@ -218,11 +218,10 @@ def _load_into(model: Any, path: str) -> Any:
                 with zipfile.ZipFile(path) as archive:
                     model.build_from_config(json.loads(archive.read("config.json")).get("build_config"))
             model.built = True  # Keras builds a subclass's layers by calling it, and does not record it
-        if found is not None and "optimizers" in found:
-            set_structure(model, found)
         optimizer = getattr(model, "optimizer", None)
-        elsewhere = found is None or "optimizers" not in found
-        if optimizer is not None and not optimizer.built and elsewhere:
+        if found is not None:
+            set_structure(model, found)
+        elif optimizer is not None and not optimizer.built:
             optimizer.build(model.trainable_variables)  # otherwise Keras would not load its variables
         try:
             with warnings.catch_warnings():
@@ -247,7 +246,7 @@ def _beside(path: str) -> dict[str, Any]:
     """Return the contents of NAME.random next to a file of weights. Raises InvalidInput if it is damaged."""
     try:
         found = json.loads(Path(path + _BESIDE).read_bytes())
-        return {"random": found["random"], "build": found["build"], **found}
+        return {name: found[name] for name in ("random", "build", "trainable", "weights", "optimizers")}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise randomness.damaged(error) from error
 
@@ -428,10 +427,9 @@ def check_optimizer(model: Any, trial: Trial) -> None:
     Keras builds the optimizer of a loaded model for those that are trainable. If a callback froze or thawed layers and
     did not compile the model again, the optimizer's state would not fit.
     """
-    found = [*optimizers_of(model).values()]
-    inner = [getattr(one, "inner_optimizer", one) for one in found]
     if _CHOSEN.get(trial, Loading()).by_function:
         return
+    inner = [getattr(one, "inner_optimizer", one) for one in optimizers_of(model).values()]
     excludes = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
     if any(getattr(one, name, None) for one in inner for name in excludes):
         raise NotSupported(

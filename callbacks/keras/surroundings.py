@@ -190,9 +190,9 @@ def still_to_fall(model: Any, params: dict[str, Any], rates: list[float]) -> str
         return None
     done = int(ops.convert_to_numpy(optimizer.iterations))
     schedule = _learning_rate(optimizer)
-    if isinstance(schedule, LearningRateSchedule) and type(schedule).__module__.startswith("keras."):
-        name = type(schedule).__name__
-        return name if falls(lambda step: float(ops.convert_to_numpy(schedule(step))), done, epochs * steps) else None
+    of_keras = isinstance(schedule, LearningRateSchedule) and type(schedule).__module__.startswith("keras.")
+    if of_keras and falls(lambda step: float(ops.convert_to_numpy(schedule(step))), done, epochs * steps):
+        return type(schedule).__name__
     return None
 
 

@@ -24,7 +24,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, leave_group_at_exit
 from haltune.study import Trial
 
@@ -195,9 +195,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._validates = False  # the check before training logged the metric
         self._validated: set[str] = set()  # names of the metrics of validations
         self._beginning: Any = None  # a resuming.Start, from on_fit_start on
-        self._numbers: dict[str, Any] = {}
+        self._numbers: dict[str, Any] = {}  # of the module and the data module, before finders set them
         self._given: list[Any] = []  # the user's callbacks, in their order
-        self._fits = False
+        self._fits = False  # on_fit_start was called, so a later load is a finder's own
         self._of: int | None = None  # this trial, if a checkpoint was loaded
         self._changed: list[Any] = []  # changed attributes of all ranks from a checkpoint, until they are set
         self._found_before: dict[str, Any] = {}  # numbers that a finder of batch sizes or learning rates has set
@@ -238,7 +238,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         checks.leave_requeue(trainer, self.trial)
         # drop what an earlier `validate` loaded
         self._loaded, self._changed, self._of, self._tokens, self._found_before = [], [], None, 0, {}
-        self._fits = False  # on_fit_start was called, so that later loads are a finder's own
+        self._fits = False
         epochs = trainer.max_epochs
         # before other callbacks add an epoch for their own use
         self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
@@ -250,8 +250,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # before weights are averaged into the model. Lightning iterates over the list, so it is replaced, not changed.
         self._given = list(trainer.callbacks)
         trainer.callbacks = [self, *(c for c in trainer.callbacks if c is not self), last]
-        if self.trial.checkpoint:
-            checkpoint.prepare(trainer, pl_module)
+        if self.trial.checkpoint and trainer.precision == "64-true":
+            pl_module.double()  # Lightning would load the weights before that, and round them to single precision
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._fits = True
@@ -259,7 +259,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._epoch_start = [checkpoint.capture(trainer)]  # Lightning starts the first loader before the epoch
             checks.check_trainer(trainer, self.trial)
             self._beginning = resuming.Start(trainer)
-            self._numbers = attributes.numbers(trainer)  # before finders set them
+            self._numbers = attributes.numbers(trainer)
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         self._validates = self.monitor in trainer.callback_metrics
@@ -675,7 +675,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _check(self, trainer: Any) -> None:
         """Raise NotSupported if no state of this fit resumes exactly."""
-        self._beginning.check(trainer)
+        if (why := self._beginning.never(trainer)) is not None:
+            raise NotSupported(why)
         if self._snapshot is not None and not shards.sharded(trainer):
             self._snapshot.check(trainer)
 

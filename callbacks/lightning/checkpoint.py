@@ -80,7 +80,11 @@ def save(
     if shards.sharded(trainer):
         error = shards.write(trainer, path, ranks, _TO_CONTINUE if best_epoch else ())
     else:
-        guarded = _write(trainer, path, evaluated, keeps, best_epoch, behind is not None)
+        guarded = _Guarded(trainer.strategy.checkpoint_io, evaluated, keeps, best_epoch, behind is not None)
+        try:
+            _save(trainer, path, guarded)
+        except Exception as failure:  # the state cannot be collected
+            guarded.error = failure
         error, other = guarded.error, guarded.other
         if behind is not None and guarded.write is not None:
             behind.start(path, guarded.write, began)
@@ -145,12 +149,6 @@ def bytes_needed(trainer: Any, ranks: Group) -> int:
     return sum(sizes.values()) + length + _MARGIN
 
 
-def prepare(trainer: Any, module: Any) -> None:
-    """Convert the module first. Lightning loads weights before that, which would round doubles to single precision."""
-    if trainer.precision == "64-true":
-        module.double()
-
-
 def _stripped(value: Any, sizes: dict[int, int]) -> Any:
     """Return the value without tensors, and count their bytes by storage."""
     import torch
@@ -204,50 +202,42 @@ class _Guarded(_Plugin):
     """Plugin that writes before it returns. It stores errors on rank 0 instead of raising them.
 
     If one rank raised an error, the others would wait for it forever.
+
+    evaluated: see `save`. keeps: the file is for the user. light: it has only what loads the module. copies: the plugin
+    copies the state, and leaves the writing to `write`.
     """
 
     error: Exception | None = None
-    write: Callable[[], object] | None = None  # writes a copy of the state
-    evaluated: Mapping[str, Any] = {}
-    other = False  # its weights are not those that were evaluated
-    keeps = False  # it is for the user
-    copies = False  # leave the writing to `write`
-    light = False  # only what the user needs to load the module
+    write: Callable[[], object] | None = None
+    other = False  # the weights are not those that were evaluated
+
+    def __init__(self, plugin: Any, evaluated: Mapping[str, Any], keeps: bool, light: bool, copies: bool) -> None:
+        super().__init__(plugin)
+        self._evaluated, self._keeps, self._light, self._copies = evaluated, keeps, light, copies
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         plugin = self._plugin
         weights = {n: w for n, w in checkpoint["state_dict"].items() if hasattr(w, "detach")}
-        self.other = bool(self.evaluated) and differ(self.evaluated, sample(pruned(weights, self.evaluated)))
-        if self.other and self.keeps:
+        self.other = bool(self._evaluated) and differ(self._evaluated, sample(pruned(weights, self._evaluated)))
+        if self.other and self._keeps:
             self.error = NotSupported(
                 "its value is of other weights than a checkpoint has now: a callback averages or prunes weights, and "
                 "either does so after the validation or leaves the average out of checkpoints. Let it act before the "
                 "validation, and write an average into checkpoint['state_dict'] in on_save_checkpoint"
             )
             return
-        if self.light:
+        if self._light:
             checkpoint = {name: part for name, part in checkpoint.items() if name not in _TO_CONTINUE}
         while type(plugin).__name__ == "AsyncCheckpointIO":  # it returns before its file exists
             plugin = plugin.checkpoint_io
         try:
-            if self.copies:
+            if self._copies:
                 copy = copied(checkpoint)
                 self.write = partial(plugin.save_checkpoint, copy, path, storage_options=storage_options)
             else:
                 plugin.save_checkpoint(checkpoint, path, storage_options=storage_options)
         except Exception as error:
             self.error = error
-
-
-def _write(trainer: Any, path: Path, evaluated: Mapping[str, Any], keeps: bool, light: bool, copies: bool) -> _Guarded:
-    """Save on every rank; return the plugin, with the error if it failed."""
-    guarded = _Guarded(trainer.strategy.checkpoint_io)
-    guarded.evaluated, guarded.keeps, guarded.light, guarded.copies = evaluated, keeps, light, copies
-    try:
-        _save(trainer, path, guarded)
-    except Exception as error:  # the state cannot be collected
-        guarded.error = error
-    return guarded
 
 
 def _save(trainer: Any, path: Any, plugin: _Plugin) -> None:

@@ -163,15 +163,11 @@ def check_start(trainer: Any, trial: Trial) -> None:
         return
     if trial.pause_at is not None and trial.pause_at < horizon and (error := cannot_save(trainer)) is not None:
         raise error
-    if trial.unit != "epoch":
-        return
     batches = trainer.num_training_batches
-    steps = math.ceil(batches / trainer.accumulate_grad_batches) if math.isfinite(batches) else None
-    if (
-        steps is not None
-        and trainer.lightning_module.automatic_optimization
-        and -1 < trainer.max_steps < steps * horizon
-    ):
+    if trial.unit != "epoch" or not math.isfinite(batches):
+        return
+    steps = math.ceil(batches / trainer.accumulate_grad_batches)
+    if trainer.lightning_module.automatic_optimization and -1 < trainer.max_steps < steps * horizon:
         raise _too_short(f"max_steps={trainer.max_steps}", trainer.max_steps / steps, horizon)
 
 

@@ -11,7 +11,6 @@ import os
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from haltune.errors import NotSupported
 from haltune.study import Trial
 
 from .. import objects
@@ -89,11 +88,6 @@ class Start:
                 "resumed fit makes new ones: pauses are possible where loaders are made, or with 1"
             )
         return None
-
-    def check(self, trainer: Any) -> None:
-        """Raise NotSupported with the reason of `never`."""
-        if (why := self.never(trainer)) is not None:
-            raise NotSupported(why)
 
 
 def outside(trainer: Any) -> bool:

@@ -122,7 +122,10 @@ def test_an_accelerator_that_names_its_checkpoints_itself_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [('{"processes": 2, "random": {}, "loaders": []}', "paused on 2 ranks.*--nproc_per_node 2"), ("{}", "damaged")],
+    [
+        ('{"processes": 2, "random": {}, "loaders": [], "models": [], "data": {}}', "on 2 ranks.*nproc_per_node 2"),
+        ("{}", "damaged"),
+    ],
 )
 def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, said, tmp_path):
     study = pausing_study(tmp_path / "search.db", verbose=0)

@@ -176,6 +176,19 @@ def test_a_trial_that_would_pause_in_the_round_of_its_early_stopping_is_complete
     np.testing.assert_array_equal(lib.scores(one), lib.scores(other))
 
 
+@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+def test_a_training_that_early_stopping_ends_where_it_cannot_pause_gets_no_warning_that_it_continues(gradient):
+    def trained(*at):
+        s = pausing_study(at=at, epochs=60, metric=gradient.monitor, verbose=0)
+        with (trial := s.ask()):
+            others = *stopper(gradient), gradient.recounting(lambda round: 1.0)
+            gradient.attempt(trial, gradient.callback(trial), *others, **overfit(gradient))
+        return len(s.trials[0].epochs)
+
+    end = trained()
+    assert trained(end) == end < 60
+
+
 def test_early_stopping_that_would_forget_rounds_is_not_paused(gradient):
     s = pausing_study(at=(3,), epochs=6, metric=Minimize(gradient.monitor, of="best"), verbose=0)
     for trial in s:
@@ -198,6 +211,20 @@ def test_early_stopping_that_does_not_stop_chooses_its_round_as_without_haltune(
     ours = gradient.callback(FakeTrial(gradient.fold_loss, max_epochs=20))
     folds, without = (gradient.cv(*c, *stopper(gradient, 50), rounds=20) for c in ((ours,), ()))
     assert {name: list(values) for name, values in folds.items()} == {n: list(v) for n, v in without.items()}
+
+
+@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+@xgboost_alone
+def test_a_pause_that_cannot_be_saved_leaves_the_best_round_of_early_stopping(lib, monkeypatch):
+    def full(model, path):
+        raise OSError(28, "No space left on device")
+
+    plain, _ = lib.train(*stopper(lib, 50), rounds=20, **overfit(lib))
+    monkeypatch.setattr(lib.package.Booster, "save_model", full)
+    trial = pausing_study(at=(15,), epochs=20, metric=lib.monitor, verbose=0).ask()
+    with trial, pytest.warns(HaltuneWarning, match="No space left"):
+        booster, _ = lib.attempt(trial, lib.callback(trial), *stopper(lib, 50), **overfit(lib))
+    assert booster.best_iteration == plain.best_iteration < 14
 
 
 @pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")

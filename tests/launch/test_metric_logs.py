@@ -182,6 +182,18 @@ def test_a_database_of_mlflow_is_read_as_it_grows(tmp_path):
     assert equal(got, [(2.0, 0.2), (3.0, math.nan)])
 
 
+def test_rows_that_an_earlier_attempt_left_in_a_database_of_mlflow_do_not_count_again(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        database.execute("CREATE TABLE metrics (key TEXT, value FLOAT, step INTEGER, is_nan BOOLEAN)")
+        database.execute("INSERT INTO metrics VALUES ('acc', 0.1, 2, 0)")
+        database.commit()
+        log = Log(Metrics(mlflow="*.db"), ["acc"], tmp_path, tmp_path)
+        database.execute("INSERT INTO metrics VALUES ('acc', 0.2, 3, 0)")
+        database.commit()
+    assert log.began == 2.0
+    assert log.read() == [{"acc": 0.2, "step": 3.0}]
+
+
 def test_tensorboard_and_mlflow_log_a_position_in_epochs_as_one_more_metric(tmp_path):
     (tmp_path / "mlruns" / "0" / "run" / "metrics" / "val").mkdir(parents=True)
     metrics = Metrics(mlflow="mlruns", position="epoch", first=0)
