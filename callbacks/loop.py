@@ -178,8 +178,7 @@ class TrainingLoop:
             self._commit(wait=False)
             if not self._reported:
                 self._reporter.trained = float(epoch)
-            if self._save is not None and self._reporter.keeps_epoch:
-                self._keep_epoch(self._save)
+            self._keep_epoch()
             if self._save is not None and self._reporter.pausing:
                 self._keep()
             elif interruption.waits and not self.stopping and self._reported:
@@ -226,13 +225,16 @@ class TrainingLoop:
         position = self._position if horizon is None or self._position is None else min(self._position, horizon)
         return self.trial.epoch == position
 
-    def _keep_epoch(self, save: Callable[[Path], object]) -> None:
+    def _keep_epoch(self) -> None:
+        """Save the state after the epoch just reported, if it is to be kept as that of the best epoch."""
+        if self._save is None or not self._reporter.keeps_epoch:
+            return
         if self._copies is not None:
             self._reporter.attempt(partial(self._save_later, self._copies), keeps=True)
         elif self._together:
             self._reporter.attempt(lambda: self._save_together(keep=True), keeps=True)
         else:
-            self._reporter.keep(save, self._suffix)
+            self._reporter.keep(self._save, self._suffix)
 
     def _leave(self, epoch: int) -> None:
         """Handle a loop that is left within an epoch, by the user's `break` or by an error; which one is unknown here.
@@ -266,8 +268,7 @@ class TrainingLoop:
 
     def _keep_last(self) -> None:
         """Save the state after the last epoch of a loop that was left, if it is needed."""
-        if self._save is not None and self._reporter.keeps_epoch:
-            self._keep_epoch(self._save)
+        self._keep_epoch()
         self._commit()
         if self._reporter.pausing or self._reporter.keeps:
             self._keep(over=True)
@@ -315,11 +316,12 @@ class TrainingLoop:
         self._behind.commit(self._ready, wait)
 
     def _ready(self, work: Future[Any], path: Path) -> None:
-        if not self._together:
+        if self._together:
+            together(work.result)
+            torch_ranks().once(lambda: self._check_parts(path))
+        else:
             work.result()
-            return check_written(path)
-        together(work.result)
-        return torch_ranks().once(lambda: self._check_parts(path))
+            check_written(path)
 
     def _check_parts(self, folder: Path) -> None:
         """Raise OSError if a rank's part is missing in the folder that all wrote."""

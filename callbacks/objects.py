@@ -449,10 +449,9 @@ class _Writer:
     def _container(self, state: dict[str, Any], value: Any, name: str, number: int) -> Any:
         items = state["items"]
         if state["is"] == "dict":
-            before = dict(value) if isinstance(value, dict) else {}
-            made: Any = {}
-            if isinstance(value, dict):
-                made = copy.copy(value) if number else value
+            now: Any = value if isinstance(value, dict) else {}
+            before = dict(now)
+            made = copy.copy(now) if number else now
             made.clear()
             self._seen[number] = made
             for key_state, one in items:

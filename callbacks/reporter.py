@@ -276,9 +276,9 @@ class Reporter:
                 f"This fit has the callback of trial {trial.id}, which has ended ({trial.ended}), in place of one for "
                 f"{needed}. Within the loop, make a trainer and HaltuneCallback(trial) for each trial."
             )
-        if self.ended and self.verdict is None and model is not None and trial.trained_another(model):
-            raise trains_another(trial)
         if self.ended and self.verdict is None:
+            if model is not None and trial.trained_another(model):
+                raise trains_another(trial)
             self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
             if trial.verdict is not None and trial.verdict.stops:
                 self.verdict = trial.verdict  # this fit ends at once, too
@@ -548,7 +548,7 @@ class Reporter:
 
     # saving
 
-    def save_epoch(self, write: Callable[[Path], object], suffix: str = ".ckpt") -> None:
+    def save_epoch(self, write: Callable[[Path], object], suffix: str) -> None:
         """Save the state after the epoch just reported, if it is the best or if the trial is to resume from it."""
         if self.keeps_epoch:
             self.keep(write, suffix)

@@ -91,7 +91,7 @@ def fit(
     """
     from sklearn.base import clone
 
-    need_trial(trial, None)
+    need_trial(trial)
     if trial.ended is not None:
         raise trains_another(trial)
     columns = {"y": y, "sample_weight": sample_weight}

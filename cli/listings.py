@@ -69,8 +69,7 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
 
 def best_data(b: Best) -> dict[str, Any]:
     return {"trial": b.trial, "metric": b.metric, "value": _json_number(b.value), "epoch": b.epoch,
-            "checkpoint": b.checkpoint, "checkpoint_epoch": None if b.checkpoint is None else b.checkpoint_epoch,
-            **folds_data(b.folds)}  # fmt: skip
+            "checkpoint": b.checkpoint, "checkpoint_epoch": b.checkpoint_epoch, **folds_data(b.folds)}  # fmt: skip
 
 
 def folds_data(values: Sequence[float]) -> dict[str, Any]:

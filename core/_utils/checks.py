@@ -1,9 +1,12 @@
-"""Checks of numbers given by users; errors say what is allowed."""
+"""Checks of numbers and functions given by users; errors say what is allowed."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from numbers import Real
 from typing import Any
@@ -33,6 +36,17 @@ def pythonic(options: Any) -> None:
     for field in fields(options):
         if field.init and (found := python_number(value := getattr(options, field.name))) is not value:
             object.__setattr__(options, field.name, found)
+
+
+def unfit(function: Callable[..., object]) -> inspect.Signature | None:
+    """Return the signature of a function that cannot be called with one argument; None if it can, or none is known."""
+    with suppress(TypeError, ValueError):  # a built-in function without a signature
+        signature = inspect.signature(function)
+        try:
+            signature.bind(None)
+        except TypeError:
+            return signature
+    return None
 
 
 def check_counts(**counts: Any) -> None:

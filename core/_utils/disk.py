@@ -20,10 +20,6 @@ from haltune.errors import InvalidInput
 StrPath = str | os.PathLike[str]
 
 
-def make(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-
-
 def is_folder(path: Path) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
 

@@ -35,14 +35,6 @@ fork_handlers: weakref.WeakSet[ForkHandler] = weakref.WeakSet()
 closed_before: weakref.WeakSet[Any] = weakref.WeakSet()  # engines of SQLAlchemy
 
 
-def is_free(lock: Any) -> bool:
-    """Return False if another thread has the lock; in a forked process it would never release it."""
-    if not lock.acquire(blocking=False):
-        return False
-    lock.release()
-    return True
-
-
 class HeldOff:
     """Lock that a fork waits for. Raises StoreError in a process whose fork did not wait long enough."""
 

@@ -199,9 +199,8 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
         return [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
     if isinstance(value, (type, types.ModuleType, types.FunctionType)) or hasattr(value, "parameters"):
         return []  # a model is no data
-    return list(getattr(value, "__dict__", {}).items()) + [
-        ("__self__", inner) for inner in [getattr(value, "__self__", None)] if inner is not None
-    ]
+    owner = getattr(value, "__self__", None)  # of a method
+    return [*getattr(value, "__dict__", {}).items(), *([] if owner is None else [("__self__", owner)])]
 
 
 # states as text

@@ -186,10 +186,15 @@ class Steps:
         undisturbed.__exit__()
 
     def is_free(self) -> bool:
-        if not self._lock.acquire(blocking=False):
-            return False
-        self._lock.release()
-        return True
+        return is_free(self._lock)
+
+
+def is_free(lock: Any) -> bool:
+    """Return False if another thread has the lock; in a forked process it would never release it."""
+    if not lock.acquire(blocking=False):
+        return False
+    lock.release()
+    return True
 
 
 # Signals that announce the end of a process: from the user, the system, and SLURM before its time limit.

@@ -292,13 +292,10 @@ def to_json(event: Event) -> dict[str, Any]:
     body: dict[str, Any] = {"kind": event.kind}
     for name in event.__dataclass_fields__:
         value = getattr(event, name)
-        body[name] = (
-            verdict_to_json(value)
-            if isinstance(value, Verdict)
-            else value
-            if type(value) in _AS_IT_IS
-            else plain(value)
-        )
+        if isinstance(value, Verdict):
+            body[name] = verdict_to_json(value)
+        else:
+            body[name] = value if type(value) in _AS_IT_IS else plain(value)
     return body
 
 

@@ -247,7 +247,7 @@ class History:
     def kept(self, id: int) -> str | None:
         """Return the path of the state that was kept from the attempt with which a trial counts."""
         kept = self._trials[id].counted.kept
-        return kept and self.locate(kept)
+        return None if kept is None else self.locate(kept.path)
 
     def value_of(self, best: Best) -> float:
         """Return the goal's value of a best trial; that of `best` may be of the metric of rank_by=."""
@@ -422,33 +422,29 @@ class History:
 
     def objection(self, event: Event) -> str:
         """Return why the event cannot follow the earlier ones; "" if it can."""
-        kind, count, why = event.kind, len(self._trials), ""
-        if isinstance(event, ev.AttemptEvent | ev.Resumed | ev.Asked):
-            trial, attempt = event.trial, event.attempt
-            now = self._trials[trial].attempt if trial < count else 0
-            if trial >= count:
-                why = f"{kind} of trial {trial}, but there are only {count} trials"
-            elif (attempt != now + 1) if kind == "resumed" else (attempt > now):
-                why = f"{kind} of attempt {attempt} at trial {trial}, but its last attempt is {now}"
-            elif isinstance(event, Reported) and event.epoch > ((full := self.problem.max_epochs) or MOST_EPOCHS):
-                most = "10**12 is the largest position" if full is None else f"max_epochs is {full}"
-                why = f"{self.problem.unit} {event.epoch:g} of trial {trial}, but {most}"
-        elif isinstance(event, ev.Noted):
-            if event.trial >= count:
-                why = f"{kind} of trial {event.trial}, but there are only {count} trials"
-        elif isinstance(event, ev.Started):
+        kind, count, full = event.kind, len(self._trials), self.problem.max_epochs
+        if isinstance(event, ev.Started):
             if event.trial != count:
-                why = f"trial {event.trial} started, but the next number is {count}"
-        elif isinstance(event, ev.Created):
-            why = "only the first event can create a study" if self.position else ""
+                return f"trial {event.trial} started, but the next number is {count}"
+        elif isinstance(event, ev.TrialEvent) and event.trial >= count:
+            return f"{kind} of trial {event.trial}, but there are only {count} trials"
+        elif isinstance(event, ev.AttemptEvent | ev.Resumed | ev.Asked):
+            trial, attempt, now = event.trial, event.attempt, self._trials[event.trial].attempt
+            if (attempt != now + 1) if kind == "resumed" else (attempt > now):
+                return f"{kind} of attempt {attempt} at trial {trial}, but its last attempt is {now}"
+            if isinstance(event, Reported) and event.epoch > (full or MOST_EPOCHS):
+                most = "10**12 is the largest position" if full is None else f"max_epochs is {full}"
+                return f"{self.problem.unit} {event.epoch:g} of trial {trial}, but {most}"
+        elif isinstance(event, ev.Created) and self.position:
+            return "only the first event can create a study"
         elif isinstance(event, ev.Rescaled) and event.metric not in ("", *(g.metric for g in self.problem.goals)):
-            why = f"there is no goal {event.metric!r}"
+            return f"there is no goal {event.metric!r}"
         elif isinstance(event, ev.JudgedEvery):
             try:
                 self.problem_from(event)
             except InvalidInput as error:
-                why = str(error)
-        return why
+                return str(error)
+        return ""
 
     def problem_from(self, event: ev.Created | ev.Widened | ev.JudgedEvery) -> Problem:
         """Return the problem after an event that changes its space or when trials are judged.
@@ -476,16 +472,17 @@ class History:
             lacks = space.lacking(problem.space)
             if not lacks:
                 space = space.widening(problem.space)
-                inner = None if inner_json is None else Space.from_json(inner_json, functions)
-                lacks = space.lacking(inner) if inner else []
+                if inner_json is None:
+                    return replace(problem, space=space)
+                inner = Space.from_json(inner_json, functions)
+                lacks = space.lacking(inner)
                 if not lacks:
-                    return replace(problem, space=space.narrowed_to(inner) if inner else space)
-            error: Exception = InvalidSpace(f"it does not contain the previous or the inner one: {'; '.join(lacks)}")
-        except (HaltuneError, KeyError, TypeError, ValueError, AttributeError, IndexError) as found:
-            error = found
-        raise StoreError(
-            f"event {self.position} of {self.whose}: invalid space: {one_line(error)}. {ADVICE}"
-        ) from error
+                    return replace(problem, space=space.narrowed_to(inner))
+            raise InvalidSpace(f"it does not contain the previous or the inner one: {'; '.join(lacks)}")
+        except (HaltuneError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise StoreError(
+                f"event {self.position} of {self.whose}: invalid space: {one_line(error)}. {ADVICE}"
+            ) from error
 
     def _widened(self, e: ev.Widened) -> None:
         """Use the other space, and add its new constants to started and enqueued configurations."""
@@ -546,8 +543,10 @@ class History:
             case ev.Ended() | ev.Expired():
                 self._with[Status.RUNNING].discard(t.id)
                 self._with[t.status].add(t.id)
-                lost = isinstance(e, ev.Expired)
-                self._spending.end(t.id, e.last_alive if isinstance(e, ev.Expired) else e.at, lost)
+                if isinstance(e, ev.Expired):
+                    self._spending.end(t.id, e.last_alive, lost=True)
+                else:
+                    self._spending.end(t.id, e.at)
                 self._spending.gains.end(t)
                 if t.status in _RANKED:
                     self._results[t.id], self.failures_in_a_row = t.counts, 0

@@ -448,15 +448,11 @@ class Grid:
 
     every: float  # distance between two points, in the study's unit
     horizon: float | None  # of a full training, in that unit
+    slack = 0.01  # share of the distance by which a report may be early: loops compute positions from batches
 
     @property
     def last(self) -> int | None:
         return None if self.horizon is None else max(1, math.ceil(self.horizon / self.every - self.slack))
-
-    @property
-    def slack(self) -> float:
-        """Share of the distance by which a report may be early, because loops compute positions from batches."""
-        return 0.01
 
     @property
     def mean(self) -> float:

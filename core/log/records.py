@@ -170,10 +170,14 @@ class Best(KnowsAttributes):
     value: float  # of `metric`
     epoch: float  # of that value
     checkpoint: str | None = None  # path of the state with `value`; None if that was not saved, or not yet
-    checkpoint_epoch: float | None = None  # `epoch`; None without a checkpoint
     unit: str = "epoch"  # what the study counts
     metric: str = ""  # the goal's, or that of rank_by=
     folds: tuple[float, ...] = ()  # the value of each fold, of which `value` is the mean; empty without folds
+
+    @property
+    def checkpoint_epoch(self) -> float | None:
+        """The epoch of `checkpoint`, which is `epoch`; None without a checkpoint."""
+        return None if self.checkpoint is None else self.epoch
 
     @property
     def std(self) -> float | None:
@@ -181,7 +185,9 @@ class Best(KnowsAttributes):
         return spread(self.folds)
 
     def __repr__(self) -> str:
-        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "folds" or self.folds}
+        names = [f.name for f in fields(self) if f.name != "folds" or self.folds]
+        names.insert(names.index("unit"), "checkpoint_epoch")
+        shown = {name: getattr(self, name) for name in names}
         if self.std is not None:
             shown["std"] = float(short(self.std))
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
@@ -235,12 +241,8 @@ class TrialBuilder:
     given_up: set[int] = field(default_factory=set)  # attempts of which nothing counts that a later one trains again
     former: TrialBuilder | None = None  # the attempt with which it counts, while the present one is behind it
     losses: int = 0  # leases that expired
-    checkpoint: str | None = None
-    checkpoint_epoch: float = 0.0
-    resumes_only: bool = False  # the checkpoint does not have the model that was evaluated
-    weights: str = ""  # mark of the checkpoint's model
-    kept: str | None = None  # path of the state after `kept_epoch`, its best epoch
-    kept_epoch: float = 0.0
+    saved: Checkpointed | None = None  # the state to continue from
+    kept: Kept | None = None  # the state after its best epoch
     verdict: Verdict | None = None
     error: str | None = None
     resumed: str = ""
@@ -259,6 +261,10 @@ class TrialBuilder:
     def counted(self) -> TrialBuilder:
         """The attempt with which the trial counts: the present one, unless that is behind an earlier one."""
         return self.former or self
+
+    @property
+    def checkpoint_epoch(self) -> float:
+        return 0.0 if self.saved is None else self.saved.epoch
 
     @property
     def complete(self) -> bool:
@@ -322,17 +328,17 @@ class TrialBuilder:
             if i == -1 and len(run.epochs) > 1 and run.epochs[-1] <= run.epochs[-2] * (1.0 + SETTLED):
                 found = replace(found, epoch=run.epochs[-2])  # where the last fold ended by itself
             return replace(found, folds=ends(known, self.problem.max_epochs, completed))
-        if run.kept is not None and run.kept_epoch == found.epoch:
-            return replace(found, checkpoint=locate(run.kept), checkpoint_epoch=found.epoch)
-        if self.checkpoint is None or self.resumes_only or self.checkpoint_epoch != found.epoch:
+        if run.kept is not None and run.kept.epoch == found.epoch:
+            return replace(found, checkpoint=locate(run.kept.path))
+        if self.saved is None or self.saved.resumes_only or self.saved.epoch != found.epoch:
             return found
-        return replace(found, checkpoint=locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch)
+        return replace(found, checkpoint=locate(self.saved.path))
 
     def resume(self, e: Resumed) -> None:
         """Start a later attempt from the last checkpoint, or from scratch. It supersedes later reports."""
         former = copy.copy(self)
         if e.anew:
-            self.checkpoint, self.checkpoint_epoch, self.resumes_only, self.weights = None, 0.0, False, ""
+            self.saved = None
         keep = sum(n <= self.checkpoint_epoch for n in self.epochs)
         if e.given_up:
             self.former = None
@@ -345,8 +351,8 @@ class TrialBuilder:
         self.top, self.peak, self.end, self.counts = -1, -math.inf, -math.inf, -math.inf
         for i, value in enumerate(self.smoothed or self.values):
             self._rank(i, value)
-        if self.kept_epoch > self.checkpoint_epoch:
-            self.kept, self.kept_epoch = None, 0.0
+        if self.kept is not None and self.kept.epoch > self.checkpoint_epoch:
+            self.kept = None
         self.attempt, self.started, self.status, self.fresh = e.attempt, e.at, Status.RUNNING, True
         self.pause_at, self.resource, self.tags = e.pause_at, e.resource, e.tags
         self.verdict, self.error, self.resumed, self.record = None, None, e.reason, None
@@ -375,12 +381,11 @@ class TrialBuilder:
                 elif e.verdict.pause_at is not None:
                     self.pause_at = e.verdict.pause_at
             case Checkpointed():
-                self.checkpoint, self.checkpoint_epoch = e.path, e.epoch
-                self.resumes_only, self.weights = e.resumes_only, e.weights
+                self.saved = e
                 if not self.epochs:
                     self.epoch = e.epoch
             case Kept():
-                self.kept, self.kept_epoch = e.path, e.epoch
+                self.kept = e
             case Ended():
                 self.status, self.error = e.status, e.error
             case Expired():
@@ -426,14 +431,16 @@ class TrialBuilder:
         seen = np.array(self.smoothed) if self.problem.goal.smooth is not None else None
         for column in (values, epochs, seconds, scores, *metrics.values(), *(() if seen is None else (seen,))):
             column.flags.writeable = False
+        saved, kept = self.saved, self.kept
         self.record = TrialRecord(
             id=self.id, config=self.config, pause_at=self.pause_at,
             epochs=epochs, values=values, scores=scores, seconds=seconds, metrics=MappingProxyType(metrics),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
-            checkpoint=self.checkpoint and locate(self.checkpoint), checkpoint_epoch=self.checkpoint_epoch,
-            weights=self.weights, kept=self.kept and locate(self.kept), started=self.started, verdict=self.verdict,
-            error=self.error, proposed=self.proposed, resumed=self.resumed, partial=self.partial,
-            complete=self.complete, smoothed=seen, unit=self.problem.unit,
+            checkpoint=None if saved is None else locate(saved.path), checkpoint_epoch=self.checkpoint_epoch,
+            weights="" if saved is None else saved.weights, kept=None if kept is None else locate(kept.path),
+            started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
+            resumed=self.resumed, partial=self.partial, complete=self.complete, smoothed=seen,
+            unit=self.problem.unit,
         )  # fmt: skip
         return self.record
 

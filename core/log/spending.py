@@ -72,27 +72,22 @@ class Spent:
 
     def _limits(self, budget: Budget) -> list[tuple[str, float, float]]:
         """Return unit, limit and spent amount, except the limits of `_counts`."""
-        found = []
-        if budget.epochs is not None:
-            found.append((several_of(self.unit), float(budget.epochs), self.epochs))
-        if budget.time is not None:
-            found.append(("s of time", float(budget.time), self.time))
-        if budget.worker_time is not None:
-            found.append(("s of worker time", float(budget.worker_time), self.worker_time))
-        if budget.money is not None:
-            found.append(("of money", float(budget.money), self.money(budget.price)))
-        if budget.cost is not None:
-            found.append(("of cost", float(budget.cost), self.cost))
-        return found
+        known = (
+            (several_of(self.unit), budget.epochs, self.epochs),
+            ("s of time", budget.time, self.time),
+            ("s of worker time", budget.worker_time, self.worker_time),
+            ("of money", budget.money, self.money(budget.price)),
+            ("of cost", budget.cost, self.cost),
+        )
+        return [(unit, float(limit), spent) for unit, limit, spent in known if limit is not None]
 
     def _counts(self, budget: Budget) -> list[tuple[str, float, float]]:
         """Return the same for the limits after which no trial starts."""
-        found = []
-        if budget.trials is not None:
-            found.append(("", float(budget.trials), float(self.trials)))
-        if budget.trials_without_gain is not None:
-            found.append((" without gain", float(budget.trials_without_gain), float(self.trials_without_gain)))
-        return found
+        known = (
+            ("", budget.trials, self.trials),
+            (" without gain", budget.trials_without_gain, self.trials_without_gain),
+        )
+        return [(unit, float(limit), float(spent)) for unit, limit, spent in known if limit is not None]
 
     def starts_no_more(self, budget: Budget) -> str | None:
         """Return why no new trial starts although started ones may continue; None if trials may start."""

@@ -169,7 +169,7 @@ class Checkpoints:
         if os.path.basename(suffix) != suffix or "\0" in suffix:
             raise InvalidInput(f"suffix={suffix!r}: use the end of a file name, such as '.ckpt'")
         folder = self.of(trial)
-        disk.make(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         kind = "best-" if keep else ""
         count = str(int(epoch)) if float(epoch).is_integer() else f"{epoch:g}"
         where = re.sub(r"\W+", "_", unit) + "-" + count

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.forks import fork_handlers, is_free
+from haltune._utils.forks import fork_handlers
 from haltune._utils.process import Scratch
-from haltune._utils.signals import undisturbed
+from haltune._utils.signals import is_free, undisturbed
 from haltune.errors import NotSupported, StoreError
 from haltune.log.events import MOVES, Event, trial_of
 

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 # -- a trial's decisions -----------------------------------------------------------------------------------------------
 
 
-def explanation(
-    history: History, trial: int, log: Iterable[ev.Event], over: bool = False, lost: Container[int] = ()
-) -> str:
+def explanation(history: History, trial: int, log: Iterable[ev.Event], over: bool, lost: Container[int]) -> str:
     """Return each decision on a trial, as text.
 
     over: whether the search is. lost: trials whose workers are gone. Raises InvalidInput for no such trial.

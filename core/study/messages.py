@@ -71,16 +71,19 @@ def lead_of(history: History) -> str | None:
             where = problem.at(best.epoch)
             return f"trial {best.trial} leads at {where}: {best.metric} {value}{BEYOND * beyond}"
         return f"best {best.metric} {value} (trial {best.trial}{_though(history, best)})"
-    front = [history.on_front(id).values for id in history.front()]
+    ids = history.front()
+    if not ids:
+        return None
+    front = [history.on_front(id).values for id in ids]
     spans: list[str] = []
-    for goal in problem.goals if front else ():
+    for goal in problem.goals:
         values = sorted((run[goal.metric] for run in front), key=lambda v: -goal.sign * v)
         if len(problem.goals) == 2 and spans:  # of two goals, the best in one is the worst in the other
             values.reverse()
         first, last = short(values[0]), short(values[-1])
         spans.append(f"{goal.metric} {first}" + (f" to {last}" if last != first else ""))
-    which = f"front of {plural(len(front), 'trial')}{BEYOND * any(map(history.beyond, history.front()))}"
-    return f"{which}: {', '.join(spans)}" if front else None
+    which = f"front of {plural(len(front), 'trial')}{BEYOND * any(map(history.beyond, ids))}"
+    return f"{which}: {', '.join(spans)}"
 
 
 def shared_fault(history: History) -> str | None:
@@ -320,10 +323,10 @@ _EXTEND = "To continue it, pass a larger budget=. To start a new search, use ano
 class Logger:
     """Log a search. verbose: 0 logs nothing, 1 trials as they pause or end, 2 also starts, reports, reasons."""
 
-    def __init__(self, verbose: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, verbose: int) -> None:
         self.verbose = verbose
         self.last_word = True  # whether it logs the end of the search
-        self._clock, self._process = clock, os.getpid()
+        self._process = os.getpid()
         self._next: float | None = None  # when to log the state of the search; None before the first line
         self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, but not their end
         self._named: set[int] = set()  # trials whose configuration was logged
@@ -346,7 +349,7 @@ class Logger:
     def started(self, history: History, attempt: Attempt, unlimited: Callable[[], str] = str) -> None:
         """Log the first start, or each. unlimited: returns what ends the search, if no budget does."""
         if first := self._next is None:
-            self._next = self._clock() + _BETWEEN_LINES
+            self._next = time.monotonic() + _BETWEEN_LINES
             if (before := len(history) - (attempt.attempt == 1)) > 0:
                 self._say(f"The search continues with {plural(before, 'trial')} so far", "cyan")
             if what_ends_it := unlimited():
@@ -392,7 +395,7 @@ class Logger:
                 line += f"; {_cut(settings(record.config), _CONFIG)}"
             style = _STYLES.get(outcome_of(record, history.problem).kind, "default")
             self._say(line, "bold" if leads else style)
-            if self._next is not None and self._clock() >= self._next:
+            if self._next is not None and time.monotonic() >= self._next:
                 self._stands(history, budget)
 
     @_quietly
@@ -409,7 +412,7 @@ class Logger:
                 self._say(_EXTEND, "cyan")
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
-        self._next, line = self._clock() + _BETWEEN_LINES, standing_line(history, budget, over)
+        self._next, line = time.monotonic() + _BETWEEN_LINES, standing_line(history, budget, over)
         share, left = _remaining(history, budget)
         if share is not None and _at_a_terminal():
             line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget{left * (not over)}: {line}"
@@ -418,7 +421,7 @@ class Logger:
             self._say(line, "cyan")
 
     def _title(self, history: History, budget: Budget) -> None:
-        if (now := self._clock()) < self._retitle:
+        if (now := time.monotonic()) < self._retitle:
             return
         self._retitle = now + _BETWEEN_TITLES
         if not _at_a_terminal():

@@ -22,11 +22,10 @@ from itertools import pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils.checks import number
+from haltune._utils.checks import number, unfit
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
 from haltune.display import numeral, several_of
@@ -46,12 +45,6 @@ from .states import State, States
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
-_REFUSED: WeakKeyDictionary[Session, set[int]] = WeakKeyDictionary()  # study -> trials in which the program was refused
-_WARNED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()  # study -> what was warned of once
-_MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, int]] = WeakKeyDictionary()  # study -> model -> trial
-# mark of a model -> trials and their folds, which have trained it, and the last attempt that did; none: of the weights
-# with which trials start
-_SIGNED: WeakKeyDictionary[Session, dict[Hashable, dict[tuple[int, int], int]]] = WeakKeyDictionary()
 
 
 class Port(Attempt):
@@ -171,7 +164,8 @@ class Port(Attempt):
             self._same_model = self._model is not None and self._model() is model
             self._model = weak(model)
         failed = self._broken is not None or self._left is not None
-        if position is not None and position < (int(self.epoch) if of is not None or not failed else self.epoch):
+        reached = self.epoch if failed and of is None else int(self.epoch)
+        if position is not None and position < reached:
             if failed:
                 why = f"with {self._broken.error.rstrip('.')}" if self._broken else "within an epoch"
                 trained = " This one continues with the weights of its model: build a new one." * self._same_model
@@ -230,7 +224,8 @@ class Port(Attempt):
         Raises:
             NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
         """
-        self._begins_after(model)
+        self._retries, self._broken = self._broken is not None, None  # an exception ended the loop before
+        self._unread = self._retries and model is None and not self._asks  # this one may not load the state of then
         another = model is not None and self.trained_another(model)
         if self._left is not None or (another and self.ended is None):
             self._continues(model is not None, self._folds_hint if another else "")
@@ -241,11 +236,6 @@ class Port(Attempt):
             )
         self._starts_updates()
         return self._first is None
-
-    def _begins_after(self, model: Any) -> None:
-        """Note whether an exception ended the loop before, and whether this one may not load the state of then."""
-        self._retries, self._broken = self._broken is not None, None
-        self._unread = self._retries and model is None and not self._asks
 
     def _starts_updates(self) -> None:
         if (training := self._states.training) is not None:
@@ -344,13 +334,13 @@ class Port(Attempt):
         self._first, self._unheard, self._lap = None, None, self._session.monotonic()
         self._states.restarts()
         self._trained_in_full, self._begins = False, self.epoch
-        self._warn_of_restart(f"Trial {self.id}", reached, position, advice, self.epoch)
+        self._warn_of_restart(f"Trial {self.id}", reached, position, advice)
 
-    def _warn_of_restart(self, who: str, reached: float, position: float, advice: str, kept: float) -> None:
-        """kept: the position up to which its earlier values count."""
+    def _warn_of_restart(self, who: str, reached: float, position: float, advice: str) -> None:
+        """Warn that a training starts again; its earlier values up to its present `epoch` count."""
         start = f"after {self._at(position)}" if position else "from its start"
-        lost = f" after {self._at(kept)}" if kept else ""
-        why = ", because haltune has no checkpoint of it there" if kept < position else ""
+        lost = f" after {self._at(self.epoch)}" if self.epoch else ""
+        why = ", because haltune has no checkpoint of it there" if self.epoch < position else ""
         self.warn(
             f"{who} had reported {self._at(reached)}, and now trains again {start}. Its earlier values{lost} no "
             f"longer count{why}. {advice}".rstrip(),
@@ -368,7 +358,7 @@ class Port(Attempt):
         each saved state, if it is a text. Does nothing if a trial has started from its beginning with this mark:
         several trials may start with the same weights.
         """
-        signed = _SIGNED.setdefault(self._session, {})
+        signed = self._session.seen.signed
         trained = signed.get(mark) != {}
         if trained:
             signed.setdefault(mark, {})[self.id, self._index] = self.attempt
@@ -382,39 +372,39 @@ class Port(Attempt):
         configurations can train equal models. None if it resumes with weights that no checkpoint has. In a fold, the
         name of another fold of the trial, "fold 0".
         """
-        signed = _SIGNED.setdefault(self._session, {}).get(mark, {})
+        signed = self._session.seen.signed.get(mark, {})
         saved = {(t.id, self._index) for t in self.history.trials if t.weights == mark}
         if (self.id, self._index) in signed.keys() | saved:
             return self.id
         if self._checkpoint is not None:
             return None
         if not signed and not saved:
-            _SIGNED[self._session][mark] = {}
+            self._session.seen.signed[mark] = {}
             return None
         trial, fold = min(signed.keys() | saved)
         return f"fold {fold}" if trial == self.id else trial
 
     def _signed_now(self, mark: Hashable) -> bool:
         """Return whether this attempt has signed a mark."""
-        return _SIGNED[self._session].get(mark, {}).get((self.id, self._index)) == self.attempt
+        return self._session.seen.signed.get(mark, {}).get((self.id, self._index)) == self.attempt
 
     @property
     def _has_signed(self) -> bool:
         """True if this process knows a mark of what it has trained."""
-        return any((self.id, self._index) in trials for trials in _SIGNED.get(self._session, {}).values())
+        return any((self.id, self._index) in trials for trials in self._session.seen.signed.values())
 
     def trained_before(self, model: Any) -> int | None:
         """Return the other trial of the study that trained this model object before, or None."""
-        try:
-            first = _MODELS.setdefault(self._session, WeakKeyDictionary()).setdefault(model, self.id)
-        except TypeError:  # it cannot be referred to weakly, or hashed
-            return None
-        return first if first != self.id else None
+        trial, _ = self._first_with(model)
+        return None if trial == self.id else trial
 
-    def _first_with(self, optimizer: Any) -> str | None:
-        """Return the other trial that has trained with an optimizer before, in words; None if there is none."""
-        first = self.trained_before(optimizer)
-        return None if first is None else f"trial {first}"
+    def _first_with(self, model: Any) -> tuple[int, int]:
+        """Return the trial, and its fold, that trained a model, or with an optimizer, first in this process."""
+        own = self.id, self._index
+        try:
+            return self._session.seen.models.setdefault(model, own)
+        except TypeError:  # it cannot be referred to weakly, or hashed
+            return own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -427,7 +417,7 @@ class Port(Attempt):
 
     def _need_held(self) -> None:
         """Raises NotSupported in a process that was forked from the one that trains."""
-        if os.getpid() != self._process:
+        if not self._held_here:
             raise NotSupported(
                 f"Trial {self.id} is trained by process {self._process}, and process {os.getpid()} was forked from it, "
                 "so it cannot report or save. To train the trial here, use `with trial:` in this process, or call "
@@ -840,7 +830,7 @@ class Port(Attempt):
             >>> study.trials[0].error
             'ValueError: the data is gone'
         """
-        refused = _REFUSED.setdefault(self._session, set())
+        refused = self._session.seen.refused
         early = isinstance(error, HaltuneError) and not isinstance(error, RankLost) and not self.history.any_success
         first = (early or isinstance(error, NotSupported)) and self.id not in refused
         if first:
@@ -868,7 +858,7 @@ class Port(Attempt):
     def warn(self, text: str, about: str | None = None, once: bool = False) -> None:
         """Warn, and log it once in the study for each text, or for each matter `about`. once: also warn only once."""
         if once:
-            warned = _WARNED.setdefault(self._session, set())
+            warned = self._session.seen.warned
             if (about or text) in warned:
                 return
             warned.add(about or text)
@@ -916,16 +906,10 @@ def check_write(write: Any) -> None:
             f"write={write!r} is not a function. Pass one that takes the path to write to, such as lambda path: "
             "torch.save(state, path). If you have written a file yourself, record it with trial.checkpointed(path)."
         )
-    try:
-        signature = inspect.signature(write)
-    except ValueError:  # a built-in function without a signature
-        return
-    try:
-        signature.bind(None)
-    except TypeError:
+    if unfit(write) is not None:
         raise InvalidInput(
             f"write={write!r} cannot be called with one argument, the path to write to. Pass lambda path: ..."
-        ) from None
+        )
 
 
 def check_written(path: Path) -> None:

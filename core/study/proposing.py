@@ -105,14 +105,15 @@ def answer(
     _need_finite(replica, history, max_failures)
     if budget.cost is not None:
         _heed_costs(replica, history, budget.cost)
-    full = _full(replica, history, budget)
+    limit = _full(replica, budget)
+    full = None if limit is None else f"{limit}; other workers still train"
     if interrupted := history.interrupted:
         found: Taken | Wait | Finish = _offer_again(replica, interrupted[0])
     elif full is not None and not _may_continue(replica):
-        found = Wait(f"{full}; other workers still train")
+        found = Wait(full)
     else:
         with claimed(replica):
-            found = _decide(replica, None if full is None else f"{full}; other workers still train", clock)
+            found = _decide(replica, full, clock)
     if isinstance(found, Finish):
         return found
     if isinstance(found, Wait):
@@ -157,7 +158,7 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
     if isinstance(move, Start):
         if "warning" in move.evidence:
             replica.warn_once(str(move.evidence["warning"]))
-        return _start(replica, history, move, deciding) if full is None or move.promotes else Wait(full)
+        return _start(replica, move, deciding) if full is None or move.promotes else Wait(full)
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
@@ -202,7 +203,7 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     unfinished = history.running + len(history.interrupted)
     ended = None if log.policy.plans and history.has_new_budget(budget, log.logged_budget) else history.finished
     limit = None if ended else history.spent.exhausts(budget)
-    if not (ended or limit or unfinished) and (full := _full(log, history, budget)) and not _continues(log):
+    if not (ended or limit or unfinished) and (full := _full(log, budget)) and not _continues(log):
         limit = full
     reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
@@ -217,9 +218,9 @@ def outcome(log: Log, budget: Budget) -> Outcome:
     return Outcome(False, f"the search {'continues' if history.running else 'can continue'}{trained}")
 
 
-def _full(log: Log, history: History, budget: Budget) -> str | None:
+def _full(log: Log, budget: Budget) -> str | None:
     """Return why no more trials start, or None. Trials that have started may continue."""
-    spent, recorded = history.spent, history.budget
+    spent, recorded = log.history.spent, log.history.budget
     full = spent.starts_no_more(budget)
     if full is None and recorded not in (None, budget) and log.logged_budget == budget:
         # another worker has recorded less since
@@ -259,18 +260,12 @@ def _continues(log: Log) -> bool:
     return isinstance(move, Resume) or (isinstance(move, Start) and move.promotes)
 
 
-def _start(replica: Replica, history: History, move: Start, deciding: float) -> Taken:
-    problem, id = history.problem, len(history)
-    lease = replica.lease(id, 1)
-    event = ev.Started(
-        at=lease.renewed, trial=id, config=plain(problem.space.canonical(move.config)),
-        pause_at=_float(problem.max_epochs if move.pause_at is None else move.pause_at),
-        resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
-        seen=history.position, deciding=deciding, worker=lease.holder,
-        partial=move.partial, price=replica.price,
-    )  # fmt: skip
+def _start(replica: Replica, move: Start, deciding: float) -> Taken:
+    lease = replica.lease(len(replica.history), 1)
+    config = plain(replica.problem.space.canonical(move.config))
+    event = ev.Started(**_of_leg(replica, move, lease, deciding), config=config, partial=move.partial)
     replica.append(event, None, lease)
-    return id, lease.attempt
+    return lease.trial, lease.attempt
 
 
 def _resume(
@@ -296,11 +291,8 @@ def _resume(
             raise Conflict
     lease = replica.lease(r.id, r.attempt + 1)
     event = ev.Resumed(
-        at=lease.renewed, trial=r.id, attempt=r.attempt + 1,
-        pause_at=_float(replica.problem.max_epochs if move.pause_at is None else move.pause_at),
-        resource=_float(move.resource), tags=plain(move.tags), reason=move.reason, evidence=plain(move.evidence),
-        seen=replica.history.position, deciding=deciding, worker=lease.holder, by_policy=by_policy,
-        anew=anew or damage is not None, given_up=bool(after), price=replica.price,
+        **_of_leg(replica, move, lease, deciding), attempt=lease.attempt, by_policy=by_policy,
+        anew=anew or damage is not None, given_up=bool(after),
     )  # fmt: skip
     replica.append([*after, event], None, lease)
     if damage is not None:
@@ -310,6 +302,16 @@ def _resume(
             "or write its files."
         )
     return r.id, lease.attempt
+
+
+def _of_leg(replica: Replica, move: Start | Resume, lease: Lease, deciding: float) -> dict[str, Any]:
+    """Return the fields that a start and a resumption have in common."""
+    pause_at = replica.problem.max_epochs if move.pause_at is None else move.pause_at
+    return {
+        "at": lease.renewed, "trial": lease.trial, "pause_at": _float(pause_at), "resource": _float(move.resource),
+        "tags": plain(move.tags), "reason": move.reason, "evidence": plain(move.evidence),
+        "seen": replica.history.position, "deciding": deciding, "worker": lease.holder, "price": replica.price,
+    }  # fmt: skip
 
 
 def _float(number: float | None) -> float | None:

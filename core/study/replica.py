@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -293,12 +292,12 @@ class Replica(Copy):
         name: str,
         seed: int | None,
         kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
-        term: float = 600.0,  # seconds a lease lasts; or five times the longest epoch
-        tick: Callable[[], float] = time.monotonic,
+        term: float,  # seconds a lease lasts; or five times the longest epoch
+        tick: Callable[[], float],  # monotonic, seconds
     ) -> None:
         self._watch = Watch(store.now, tick)
         self.now = self._watch.now  # the store's clock; its jumps are noticed
-        self._told: dict[tuple[int, int], int] = {}  # attempt -> number of clock jumps in the log
+        self._logged_jumps: dict[tuple[int, int], int] = {}  # attempt -> number of clock jumps in the log
         self._outages = 0
         created = _open(store, name, problem, policy, seed, self.now())
         super().__init__(problem, policy, store, name, created, kept(created), term)
@@ -364,7 +363,7 @@ class Replica(Copy):
         self.now()
         key = attempt.id, attempt.attempt
         self.handed_out.add(key)
-        self._told.setdefault(key, len(self._watch.jumps))
+        self._logged_jumps.setdefault(key, len(self._watch.jumps))
         super().trains(attempt)
 
     def forget(self, trial: int, attempt: int) -> None:
@@ -373,8 +372,8 @@ class Replica(Copy):
 
     def jumps(self, trial: int, attempt: int) -> list[Jump]:
         """Return the clock's forward jumps while this process trained the attempt that are not in the log."""
-        told = self._told.get((trial, attempt), 0)
-        return [jump for jump in self._watch.jumps[told:] if jump.seconds > 0.0]
+        logged = self._logged_jumps.get((trial, attempt), 0)
+        return [jump for jump in self._watch.jumps[logged:] if jump.seconds > 0.0]
 
     def log_sleep(self, trial: int, attempt: int, seconds: float = 0.0) -> float:
         """Log that the clock jumped while this process trained, if it did. Return the time. The caller holds the lock.
@@ -390,7 +389,7 @@ class Replica(Copy):
                 event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
                 if self.append_if_held(event, self.lease(trial, attempt)):
                     _log.info("The clock jumped by %.0f s. No trial is lost, and the budget is not charged.", slept)
-            self._told[trial, attempt] = len(self._watch.jumps)
+            self._logged_jumps[trial, attempt] = len(self._watch.jumps)
         return now
 
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0, now: float | None = None) -> Lease:
@@ -442,9 +441,10 @@ class Replica(Copy):
 
     def _spares(self, lease: Lease, now: float) -> bool:
         """True if a trial of this study holds the lease, and the lease lasts when clock jumps are added."""
-        if held := lease.holder == self._holder[1] and (lease.trial, lease.attempt) in self._training:
-            self._watch.looked(now)
-        return held and self._lasts(lease, now)
+        if lease.holder != self._holder[1] or (lease.trial, lease.attempt) not in self._training:
+            return False
+        self._watch.looked(now)
+        return self._lasts(lease, now)
 
     def _lasts(self, lease: Lease, now: float) -> bool:
         return lease.expires + self._watch.grown(lease.renewed, now) >= now
@@ -474,8 +474,7 @@ class Replica(Copy):
         plans = self.policy.plans and history.has_new_budget(budget, self.logged_budget)
         known = self.logged_budget == budget or budget.to_json() == (history.recorded or Budget()).to_json()
         if plans or not (known or history.finished):
-            told = plain(budget.to_json())
-            self.append(ev.Budgeted(at=self.now(), budget=told, plans=plans), None)
+            self.append(ev.Budgeted(at=self.now(), budget=plain(budget.to_json()), plans=plans), None)
         self.logged_budget = budget  # once: otherwise workers with different budgets would log in turn for ever
 
     def _is_in_log(self, last: ev.Event) -> bool:

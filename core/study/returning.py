@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.checks import number
+from haltune._utils.checks import number, unfit
 from haltune.display import numeral, several_of, short
 from haltune.errors import InvalidInput
 
@@ -25,7 +24,12 @@ class ReportingFunction:
     def __init__(self, train: Callable[[Trial], object]) -> None:
         if not callable(train):
             raise InvalidInput(f"train={train!r} is not a function. Pass a function of a trial: optimize(train).")
-        _check_takes_a_trial(train)
+        if (signature := unfit(train)) is not None:
+            name = getattr(train, "__name__", "train")
+            raise InvalidInput(
+                f"train is called as train(trial), but {name}{signature} takes other arguments. To pass it the "
+                "configuration, write optimize(lambda trial: train(**trial.config))."
+            )
         self.train = train
         self._doubted = False
 
@@ -81,19 +85,3 @@ class ReportingFunction:
             "with its reports, %s %s at %s. Report the value that counts, or return it and report nothing.%s",
             short(returned), trial.id, goal.metric, short(counts), trial._session.log.problem.at(record.epoch), hint,
         )  # fmt: skip
-
-
-def _check_takes_a_trial(train: Callable[..., object]) -> None:
-    """Raises InvalidInput for a function that cannot be called with one argument, if its signature is known."""
-    try:
-        signature = inspect.signature(train)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(None)
-    except TypeError:
-        name = getattr(train, "__name__", "train")
-        raise InvalidInput(
-            f"train is called as train(trial), but {name}{signature} takes other arguments. To pass it the "
-            "configuration, write optimize(lambda trial: train(**trial.config))."
-        ) from None

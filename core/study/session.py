@@ -14,13 +14,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cached_property, partial, wraps
 from multiprocessing.context import get_spawning_popen
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
-from weakref import WeakValueDictionary, ref
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from haltune._utils.checks import number
 from haltune._utils.interruption import heard_in_wait
@@ -90,6 +91,20 @@ def _first(method: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate
     return called
 
 
+@dataclass(eq=False)
+class Seen:
+    """What this process has seen of a study's trainings; `Port` and `OwnWeights` note it."""
+
+    refused: set[int] = field(default_factory=set)  # trials in which the program was refused
+    warned: set[str] = field(default_factory=set)  # matters of which a warning is given once
+    # model or optimizer -> the trial, and its fold, that trained it first
+    models: WeakKeyDictionary[Any, tuple[int, int]] = field(default_factory=WeakKeyDictionary)
+    # mark of a model -> trials and their folds, which have trained it, and the last attempt that did; none: of the
+    # weights with which trials start
+    signed: dict[Hashable, dict[tuple[int, int], int]] = field(default_factory=dict)
+    keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
+
+
 class Session:
     """One process's work for one study. Every rank makes the same calls, and an attempt changes on every rank.
 
@@ -107,6 +122,7 @@ class Session:
         self._rank = joined(settings.name, settings.where) if holds is None else Part()
         self.first = self._rank.first  # does work on rank 0 only
         self.logger = Logger(self._rank.first(lambda: settings.verbose) or 0)
+        self.seen = Seen()
         if holds is None:
             _ = self.log
             if (advice := restart_advice()) is not None:
@@ -237,8 +253,9 @@ class Session:
                 return self._follow(attempt, decision.said, read)
             try:
                 decision.answer = work()
-            except BaseException as error:
-                return self._follow(attempt, partial(_fail, error), read)
+            except BaseException:
+                self._follow(attempt, lambda: None, _same)
+                raise
             return self._follow(attempt, lambda: decision.answer, read)
 
     def _follow(self, attempt: Attempt | None, said: Callable[[], Any], read: Callable[[Any], T]) -> T:
@@ -260,9 +277,7 @@ class Session:
 
     def need_outside(self) -> None:
         """Raises NotSupported within a trial of this study, for which a loop over the study would wait for ever."""
-        for outer in (_inside.get(self._place(loop)) for loop in (False, True)):
-            if outer is None or outer.ended is not None:
-                continue
+        for outer in self._open_trials():
             raise NotSupported(
                 f"A loop over the study {self._given.name!r} starts within trial {outer.id} of the same study, so it "
                 "would wait for that trial for ever. Start it after the trial's end. For an inner search make another "
@@ -282,9 +297,15 @@ class Session:
 
     def other_open(self, attempt: Attempt) -> int | None:
         """Return the trial that this thread trains now, if it is another one or another attempt."""
-        found = (_inside.get(self._place(loop)) for loop in (False, True))
         own = attempt.id, attempt.attempt
-        return next((one.id for one in found if one and one.ended is None and (one.id, one.attempt) != own), None)
+        return next((one.id for one in self._open_trials() if (one.id, one.attempt) != own), None)
+
+    def _open_trials(self) -> Iterator[Attempt]:
+        """Yield the attempts of this study that this thread trains now."""
+        for loop in (False, True):
+            found = _inside.get(self._place(loop))
+            if found is not None and found.ended is None:
+                yield found
 
     def _place(self, loop: bool) -> Place:
         return os.getpid(), threading.get_ident(), str(id(self)) if loop else self.log.created.id
@@ -413,8 +434,12 @@ class Session:
         of: the report, if it failed on all ranks, which then all recall it. None: rank 0 reads alone, and the others
         receive the outcome with the next report.
         """
+
+        def work(replica: Replica) -> None:
+            replica.sync()
+
         topic = None if of is None else f"{attempt._label} recalls {of}"
-        self.change(_synced, topic, attempt=attempt, patient=attempt.patient)
+        self.change(work, topic, attempt=attempt, patient=attempt.patient)
 
     def checkpointed(
         self, attempt: Attempt, path: str, seconds: float, keep: bool | float = False, **facts: Any
@@ -442,7 +467,8 @@ class Session:
             ends = partial(_end, attempt=attempt, status=status, failure=failure)
             appended: bool = self.change(ends, attempt=attempt, patient=status is not Status.INTERRUPTED)
             self._notice_end(attempt)
-            _warn_of_end(self.replica, attempt, status, appended, self._given.max_failures)
+            if appended:
+                _warn_of_end(self.replica, attempt, status, self._given.max_failures)
             return None if failure is None else failure.error
 
         leaves = {Status.INTERRUPTED: _BRIEFLY, Status.FAILED: GRACE}.get(status) if status else None
@@ -532,16 +558,12 @@ class Session:
                 f"A spawned process cannot import {decides.__qualname__}, the class of this study's policy, because "
                 "it is defined in a function. Define it at the top of a module."
             )
-        return _carried, (settings, (self.holder, handed_out))
+        return partial(Session, holds=(self.holder, handed_out)), (settings,)
 
 
 def spawning() -> bool:
     """True while multiprocessing pickles the data of a new process."""
     return get_spawning_popen() is not None
-
-
-def _carried(settings: Settings, holds: tuple[str, Attempts]) -> Session:
-    return Session(settings, holds=holds)
 
 
 def _hold(replica: Replica, holder: str, handed_out: Attempts) -> None:
@@ -572,14 +594,6 @@ def _events(store: Store, name: str, patience: float) -> Callable[[int, int], li
         return retry(lambda: [to_json(event) for event in found.read(name, start, stop)], patience, tell=warn)
 
     return read
-
-
-def _fail(error: BaseException) -> NoReturn:
-    raise error
-
-
-def _synced(replica: Replica) -> None:
-    replica.sync()
 
 
 # -- the other events of an attempt ------------------------------------------------------------------------------------
@@ -645,13 +659,11 @@ def _as_recorded(history: History, attempt: Attempt) -> Status:
     return r.status if r.attempt == attempt.attempt else Status.INTERRUPTED
 
 
-def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, appended: bool, max_failures: int) -> None:
+def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, max_failures: int) -> None:
     """Warn of a probable mistake in an attempt that ended.
 
     Raises InvalidInput for a trial without a report, if no trial has succeeded or too many failed in a row.
     """
-    if not appended:
-        return
     history = replica.history
     record = history.trial(attempt.id)
     if attempt.ended is Status.PAUSED and record.checkpoint_epoch < attempt.epoch:
@@ -735,7 +747,6 @@ def _mark_lost(replica: Replica, attempt: Attempt, reason: str, max_retries: int
 
 def _not_tolerated(history: History, attempt: Attempt, max_failures: int) -> str | None:
     """Return why the search ends after a failure, which is in the log already; None if it continues."""
-    failures = history.failures_in_a_row
     if told_shortage(attempt._failure):
         short = sum(told_shortage(t.error) for t in history.with_status(Status.FAILED))
         if history.any_success or short < max(1, _SHORTAGES * max_failures):
@@ -743,9 +754,9 @@ def _not_tolerated(history: History, attempt: Attempt, max_failures: int) -> str
         return f"{plural(short, 'trial')} ran out of memory and none has succeeded. Make the models or batches smaller."
     if not history.any_success:
         return f"Trial {attempt.id} failed and none has succeeded yet. The training code may have a bug. {_ANOTHER}"
-    return (
-        f"{plural(failures, 'trial')} failed in a row (max_failures). {_ANOTHER}" if failures >= max_failures else None
-    )
+    if (failures := history.failures_in_a_row) >= max_failures:
+        return f"{plural(failures, 'trial')} failed in a row (max_failures). {_ANOTHER}"
+    return None
 
 
 def _log_tolerated(attempt: Attempt, error: BaseException) -> None:

@@ -174,7 +174,7 @@ class States:
             if keep == 0 or not len(history.curve(attempt.id)):
                 return False
             best = history.present_best(attempt.id)
-            lacks = best.checkpoint_epoch != best.epoch and (not best_epoch or best.epoch == attempt.epoch)
+            lacks = best.checkpoint is None and (not best_epoch or best.epoch == attempt.epoch)
             return lacks and attempt.id in keepers(history, keep, attempt.id, cut)
 
         return session.once(attempt, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question)
@@ -262,7 +262,8 @@ class States:
         if (state := self.waiting) is None:
             return
         training = self.training if self._made else None
-        if not (state.left is not None if training is None else training.saved_trained):
+        trained = state.left is not None if training is None else training.saved_trained  # since the last report
+        if not trained:
             self._log_waiting(attempt)
 
     def _log_waiting(self, attempt: Attempt) -> None:

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -32,12 +31,10 @@ from haltune.ranks import follows, this
 
 from .attempt import Attempt, Failure, Report, epoch_number
 from .port import Port, trains_over_folds
-from .session import Session
 from .weights import OwnWeights
 
 T = TypeVar("T")
 _BETWEEN = ".fold"  # suffix of a checkpoint between two folds, which has no model but the process's random state
-_MODELS: WeakKeyDictionary[Session, WeakKeyDictionary[Any, tuple[int, int]]] = WeakKeyDictionary()  # -> trial and fold
 
 
 class Trial(Port, KnowsAttributes):
@@ -198,7 +195,9 @@ class Trial(Port, KnowsAttributes):
         lap = self._session.monotonic() - self._lap
         made = self._weights.new_model(self._left if position is None else position)
         if position is None:
-            position = self._next() + max(0, made - 1) if self.unit == "epoch" else self._next()
+            position = self._next()
+            if made and self.unit == "epoch":
+                position += made - 1  # earlier reports of the model with which the curve starts again
         if self.horizon is not None and position > self.horizon:
             if position > self.horizon * (1.0 + 1e-9):
                 raise InvalidInput(
@@ -569,7 +568,7 @@ class Fold(Trial):
         super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
         self.index, self.count, self._index = index, count, index
         self._block, self._begins, self._states, self._weights = t._block, t._begins, t._states, t._weights
-        self._best = best  # the best value so far counts, not the last
+        self.counts_best = best  # the best value so far counts, not the last
         assert self.horizon is not None
         self._length = float(self.horizon)
         self._signals = trial._signals
@@ -589,11 +588,6 @@ class Fold(Trial):
             "A fold has no folds. For repeated cross-validation loop once, over trial.folds(repeats * k): fold.index "
             "% k is the fold, and fold.index // k the repeat."
         )
-
-    @property
-    def counts_best(self) -> bool:
-        """True if the best value of a fold counts, not its last."""
-        return self._best
 
     _folds_hint = ""  # it is one
     _name = "fold"
@@ -680,9 +674,10 @@ class Fold(Trial):
                 "to a folder of its own."
             )
         super().starts(model, position, of, resume)
-        if model is not None and (first := self._trained_by(model)) is not None:
+        trial, fold = (self.id, self.index) if model is None else self._first_with(model)
+        if trial == self.id and fold != self.index:
             self.warn(
-                f"Fold {self.index} of trial {self.id} trains the same model object as fold {first}, and continues "
+                f"Fold {self.index} of trial {self.id} trains the same model object as fold {fold}, and continues "
                 "with all that your program does not reset in it, which has seen this fold's validation data. Build a "
                 "model for each fold, within the loop.",
                 "model of folds",
@@ -694,15 +689,11 @@ class Fold(Trial):
         super().warn(re.sub(r"\btrial\.(?!folds)(?=\w)", "fold.", text), about, once)
 
     def begins_loop(self, model: Any = None) -> bool:
-        self._begins_after(model)
-        if self._left is not None or (model is not None and self.trained_another(model) and self.ended is None):
-            self._continues(model is not None)
-        self._starts_updates()
-        return self._first is None
+        self._trained_in_full = False  # a second loop trains nothing, and the next fold follows
+        return super().begins_loop(model)
 
-    def _continues(self, loads: bool = True, advice: str = "") -> None:
-        saved = self._saved_start(loads)
-        self.restart(max(0.0, self._own(saved)) if saved else 0.0, advice)
+    def _saved_start(self, loads: bool) -> float:
+        return max(0.0, self._own(super()._saved_start(loads)))
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         trial, reached, self._left = self._trial, self.epoch, None
@@ -718,20 +709,7 @@ class Fold(Trial):
         self._begins = trial._begins = trial.epoch
         self._broken = None
         self._look()
-        self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice, self.epoch)
-
-    def _first_with(self, optimizer: Any) -> str | None:
-        first = self._trained_by(optimizer)
-        return super()._first_with(optimizer) if first is None else f"fold {first}"
-
-    def _trained_by(self, model: Any) -> int | None:
-        """Return the other fold of this trial that trained this model object before, or None."""
-        try:
-            known = _MODELS.setdefault(self._session, WeakKeyDictionary())
-            id, first = known.setdefault(model, (self.id, self.index))
-        except TypeError:  # it cannot be referred to weakly, or hashed
-            return None
-        return first if id == self.id and first != self.index else None
+        self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice)
 
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
         trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
@@ -752,7 +730,7 @@ class Fold(Trial):
     def _of_trial(self, report: Report) -> Report:
         """Return the report of the trial: an estimate of the mean over folds, and this fold's own values as metrics."""
         metrics, value = dict(report.metrics), report.value
-        if self._best and (mine := self._curve()) is not None:
+        if self.counts_best and (mine := self._curve()) is not None:
             value = mine.value if self.goal.sign * (mine.value - value) > 0.0 or math.isnan(value) else value
         metrics |= {FOLD: float(self.index), EPOCH: float(report.epoch), of_fold(self.goal.metric): value}
         for name in self.measures.others:
@@ -830,7 +808,7 @@ class Fold(Trial):
 
     def _following(self) -> Fold | None:
         """Return the fold after this one, or None."""
-        return None if self.index + 1 >= self.count else Fold(self._trial, self.index + 1, self.count, self._best)
+        return None if self.index + 1 >= self.count else Fold(self._trial, self.index + 1, self.count, self.counts_best)
 
     def _mark_end(self) -> None:
         """Save where the trial continues after this fold: no state of a model, but the process's random state."""

@@ -417,8 +417,9 @@ class StudyView(ABC):
 
     def _kept(self, best: Best | None) -> Best | None:
         """Return the best trial, without its checkpoint if that was deleted."""
-        gone = best is not None and self._log.checkpoints.missing(best.checkpoint)
-        return replace(best, checkpoint=None, checkpoint_epoch=None) if best is not None and gone else best
+        if best is not None and self._log.checkpoints.missing(best.checkpoint):
+            return replace(best, checkpoint=None)
+        return best
 
     def _need_one_goal(self, what: str) -> None:
         if not (problem := self.history.problem).plain:
@@ -481,14 +482,18 @@ class RecordedStudy(StudyView):
 
     def __init__(
         self, store: Store, name: str, created: Created, history: History, checkpoints: StrPath | None,
-        follow: bool = False,
+        follow: bool,
     ) -> None:  # fmt: skip
-        self.name, self.problem, self._follow = name, history.problem, follow
-        self.policy, self._known = _rebuilt(created, self.problem)
+        self.name, self._follow = name, follow
+        self.policy = _rebuilt(created, history.problem)
         self.budget = history.recorded or Budget()
         kept = Checkpoints(own_folder(store, name, created, checkpoints))
         self.log = _ReadLog(store, name, self.policy, history, kept)
         history.locate = self._locate
+
+    @property
+    def problem(self) -> Problem:
+        return self.history.problem
 
     @property
     def _log(self) -> Log:
@@ -502,7 +507,7 @@ class RecordedStudy(StudyView):
             for event in self.store.read(self.name, self.history.position):
                 self.history.apply(event)
                 self.log.forget()
-            self.problem, self.budget = self.history.problem, self.history.recorded or Budget()
+            self.budget = self.history.recorded or Budget()
 
     @property
     def outcome(self) -> Outcome:
@@ -517,7 +522,7 @@ class RecordedStudy(StudyView):
             return None
         if history.recorded is None and self.policy.endless:
             return "the log has no budget, so only the search's own program can decide whether it continues"
-        if history.spent.starts_no_more(self.budget) is not None and not self._known:
+        if history.spent.starts_no_more(self.budget) is not None and isinstance(self.policy, _Unknown):
             return (
                 "the log lacks the policy, so only the search's own program can decide whether paused trials continue"
             )
@@ -563,7 +568,11 @@ class _ReadLog:
         self, store: Store, name: str, policy: Policy[Any], history: History, checkpoints: Checkpoints
     ) -> None:
         self.store, self.name, self.policy, self.history = store, name, policy, history
-        self.checkpoints, self.problem, self.lock = checkpoints, history.problem, RLock()
+        self.checkpoints, self.lock = checkpoints, RLock()
+
+    @property
+    def problem(self) -> Problem:
+        return self.history.problem
 
     def events(self, start: int = 0) -> Iterator[Event]:
         return self.store.read(self.name, start, self.history.position)
@@ -573,7 +582,6 @@ class _ReadLog:
 
     def forget(self) -> None:
         """Drop the state, after an event was read."""
-        self.problem = self.history.problem
         self.__dict__.pop("_fold", None)
 
     @cached_property
@@ -608,13 +616,13 @@ class _Unknown(Policy[None]):
         return Resume(0)
 
 
-def _rebuilt(created: Created, problem: Problem) -> tuple[Policy[Any], bool]:
-    """Return the policy of a log, and whether it is known."""
+def _rebuilt(created: Created, problem: Problem) -> Policy[Any]:
+    """Return the policy of a log."""
     from haltune.policies.from_spec import policy_from, suited
 
     try:
         policy = suited(policy_from(created.policy), problem)
         policy.start(problem)
     except HaltuneError:
-        return _Unknown(), False
-    return policy, True
+        return _Unknown()
+    return policy

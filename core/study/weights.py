@@ -21,9 +21,6 @@ from haltune.errors import NotSupported
 from haltune.ranks import follows, this
 
 from .port import Port
-from .session import Session
-
-_KEEPS: WeakKeyDictionary[Session, bool] = WeakKeyDictionary()  # study -> it trains no new weights after a report
 
 
 @dataclass
@@ -102,7 +99,8 @@ class OwnWeights:
                 there = self._began_here(trial, marks) or (
                     trial.resumes_from is not None and updates.saved_in(trial.resumes_from, optimizer)
                 )
-                retries, others = there is False, there is False or (there is None and self._knows(trial))
+                retries = there is False
+                others = retries or (there is None and self._knows(trial))
             if others:
                 if retries or trial._unread:
                     raise NotSupported(
@@ -112,10 +110,12 @@ class OwnWeights:
                     )
                 if not self._begun and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
                     self._doubted = _began(trial, optimizer)
-        first = trial._first_with(optimizer)
-        if first is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
+        first, fold = trial._first_with(optimizer)
+        another = (first, fold) != (trial.id, trial._index)
+        if another and updates.has_moments(optimizer) and trial.resumes_from is None:
+            of = f"fold {fold}" if first == trial.id else f"trial {first}"
             raise NotSupported(
-                f"Trial {trial.id} trains with the {type(optimizer).__name__} object of {first}, and would continue "
+                f"Trial {trial.id} trains with the {type(optimizer).__name__} object of {of}, and would continue "
                 "with its momentum or averages. Make an optimizer for each training, within the loop."
             )
 
@@ -177,17 +177,14 @@ class OwnWeights:
         or raised the error that is handled now. The retry reports the first position again; without positions, one of
         the two models has several reports. One report for each of several models is no retry.
         """
-        updated, handled, last, trial = updates.take(), sys.exc_info()[1], self._model, self.trains
+        updated, handled, now, trial = updates.take(), sys.exc_info()[1], self._model, self.trains
         if updated is None:
             return 0
-        if last is not None and updated.shares(last.weights):
-            last.reports += 1
+        if now is not None and updated.shares(now.weights):
+            now.reports += 1
         else:
-            self._model = _Model(
-                updated, 0 if handled is None else id(handled), 1, None if last is None else replace(last, former=None)
-            )
-        now = self._model
-        assert now is not None
+            former = None if now is None else replace(now, former=None)
+            self._model = now = _Model(updated, 0 if handled is None else id(handled), 1, former)
         if (former := now.former) is None or not this().alone:
             return 0
         failed = now.handles not in (0, former.handles)  # CatBoost leaves an error handled for good
@@ -216,13 +213,13 @@ class OwnWeights:
 
     def _doubt(self, training: Training) -> None:
         """Warn once if a resumed trial has begun with weights that it did not have, in a program that keeps its own."""
-        trial, session = self.trains, self._trial._session
+        trial, seen = self.trains, self._trial._session.seen
         if training.reported:
-            _KEEPS[session] = not training.changes and _KEEPS.get(session, True)
-        if session not in _KEEPS:
+            seen.keeps_weights = not training.changes and seen.keeps_weights is not False
+        if seen.keeps_weights is None:
             return  # the next report shows it
         resumed = self._doubted is not None and trial._loads
-        if resumed and _KEEPS[session] and this().alone:  # ranks may share weights otherwise
+        if resumed and seen.keeps_weights and this().alone:  # ranks may share weights otherwise
             trial.warn(
                 f"Trial {trial.id} has resumed {self._doubted} began with weights that it did not have there. Load "
                 "them all, as they were saved, from trial.checkpoint into the model that the optimizer is made for.",

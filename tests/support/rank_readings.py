@@ -38,7 +38,7 @@ RANK = int(os.environ["RANK"])
 
 def _but_for_files(best: Best | None) -> Best | None:
     """Ignore files: rank 0 may be far ahead, and have deleted obsolete ones."""
-    return best and replace(best, checkpoint=None, checkpoint_epoch=None)
+    return best and replace(best, checkpoint=None)
 
 
 Readings = dict[str, Callable[[Study], Any]]

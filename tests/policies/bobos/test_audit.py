@@ -14,7 +14,7 @@ from worlds import problem, search, small_study, train
 from examples import quickly
 from haltune import Action, Budget, Study, Trial
 from haltune.log.decisions import AUDIT
-from haltune.log.events import Reported, Started, Status
+from haltune.log.events import Checkpointed, Reported, Started, Status
 from haltune.policies import BOBOS, Halting, Hyperband, OptimalStopping, RandomSearch
 from haltune.store.memory import MemoryStore
 
@@ -109,7 +109,8 @@ def test_a_pause_of_the_policy_inside_stands_and_the_rule_is_not_asked_again() -
             trial.checkpointed("nowhere") if trial.epoch else None
         else:
             trial.epoch = 3.0  # as if a checkpoint had been loaded
-            study.history._trials[trial.id].checkpoint_epoch = 3.0
+            saved = Checkpointed(at=0.0, trial=trial.id, attempt=1, epoch=3.0, path="state")
+            study.history._trials[trial.id].saved = saved
         with trial:
             for epoch in trial.epochs():
                 trial.report(curve((0.9, 0.15, 0.88, 0.2)[trial.id], epoch), epoch=epoch)

@@ -29,7 +29,7 @@ from haltune import (
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.errors import StudyMismatch
-from haltune.log.events import Reported, Status
+from haltune.log.events import Checkpointed, Reported, Status
 from haltune.log.policy import fold_finished
 from haltune.models.curves import ReferenceCurves, reference_trials
 from haltune.policies import BOBOS, Halting, OptimalStopping, RandomSearch
@@ -203,7 +203,8 @@ def test_a_stop_wins_over_a_pause_and_a_pause_over_going_on() -> None:
             break
         if trial.attempt > 1:
             trial.epoch = 3.0  # as if a checkpoint had been loaded
-            study.history._trials[trial.id].checkpoint_epoch = 3.0
+            saved = Checkpointed(at=0.0, trial=trial.id, attempt=1, epoch=3.0, path="state")
+            study.history._trials[trial.id].saved = saved
         with trial:
             for epoch in trial.epochs():
                 trial.report(curve(ends[trial.id], epoch), epoch=epoch)
