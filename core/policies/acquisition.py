@@ -203,8 +203,7 @@ class _Evaluated:
     def best(self, tried: Set[str]) -> int | None:
         """Return the best allowed position whose key is not in `tried`, or None."""
         order = self.order()
-        for start in (0, *range(4, len(order), 256)):
-            some = order[start : 4 if start == 0 else start + 256]
+        for some in np.split(order, range(4, len(order), 256)):  # most often one of the first is new and allowed
             keys = self.space.keys([self.configs[i] for i in some])
             for i, key in zip(some, keys, strict=True):
                 if key not in tried and self.allows(i):

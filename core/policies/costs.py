@@ -446,8 +446,8 @@ class CostOptions:
             raise InvalidInput(
                 f"{self.name} got the cost {self.cost!r}. Give a function of the configuration, or None to learn costs."
             )
-        if callable(self.cost):
-            takes_previous(self.cost)
+        if self.cost is not None:
+            takes_previous(self.cost)  # raises for more arguments
         listed = isinstance(model, (list, tuple)) and all(isinstance(name, str) for name in model)
         if model != "gp" and not callable(model) and not listed:
             raise InvalidInput(

@@ -101,17 +101,15 @@ class Scalarization:
     def value(self, latest: Callable[[str], float]) -> float:
         """Return the number of one report. latest: returns the last known value of a metric."""
         vector = [latest(goal.metric) for goal in self.problem.goals]
-        found = vector[0]
-        if self.problem.further and not all(map(math.isfinite, vector)):
-            found = math.nan
-        elif self.problem.further:
-            costs = [(s.high - s.sign * v) / s.unit for s, v in zip(self.spans, vector, strict=True)]
-            found = 1.0 - self._sum(costs) / self._reach
+        if not self.problem.further:
+            found, scale = vector[0], self.scale or Scale(0.0, 1.0, self.problem.goal.sign)
+        else:
+            found, scale = math.nan, Scale(0.0, 1.0, 1.0)
+            if all(map(math.isfinite, vector)):
+                costs = [(s.high - s.sign * v) / s.unit for s, v in zip(self.spans, vector, strict=True)]
+                found = 1.0 - self._sum(costs) / self._reach
         if math.isnan(found) or not (beyond := violation(self.problem.constraints, latest)):
             return found
-        scale = Scale(0.0, 1.0, 1.0)
-        if not self.problem.further:
-            scale = self.scale or Scale(0.0, 1.0, self.problem.goal.sign)
         return float(scale.raw(-beyond / (1.0 + beyond) if math.isfinite(beyond) else -1.0))
 
     def costs(self, vectors: Array) -> Array:

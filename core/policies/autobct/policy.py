@@ -246,7 +246,7 @@ class AutoBCT(Policy[Trials]):
     )
 
     def __post_init__(self) -> None:
-        check_map("AutoBCT", self.worst, self.best, self.score_scale)
+        check_map(self.worst, self.best, self.score_scale)
         _check(self)
         if isinstance(self.prior, Mapping):
             object.__setattr__(self, "prior", prior_from_json(self.prior))

@@ -102,7 +102,7 @@ class Belief:
         return basis @ self.mean, half @ half.T
 
 
-def belief(mean: ArrayLike, cov: ArrayLike, what: str = "the belief") -> Belief:
+def belief(mean: ArrayLike, cov: ArrayLike) -> Belief:
     """Return a belief from mean (J,) and covariance, (J, J) or its diagonal (J,).
 
     Raises InvalidInput if shapes disagree or the covariance is not symmetric positive semidefinite.
@@ -110,16 +110,16 @@ def belief(mean: ArrayLike, cov: ArrayLike, what: str = "the belief") -> Belief:
     m, c = np.asarray(mean, dtype=np.float64), np.asarray(cov, dtype=np.float64)
     if m.ndim != 1 or c.shape not in ((len(m),), (len(m), len(m))):
         raise InvalidInput(
-            f"{what} has the shapes {m.shape} and {c.shape}. Give a mean of J numbers and a covariance (J, J) or its "
-            "diagonal (J,)."
+            f"the belief has the shapes {m.shape} and {c.shape}. Give a mean of J numbers and a covariance (J, J) or "
+            "its diagonal (J,)."
         )
     c = np.diag(c) if c.ndim == 1 else c
     values, vectors = np.linalg.eigh((c + c.T) / 2)
     size = max(float(np.abs(values).max(initial=0.0)), 1e-300)
     if not (np.isfinite(m).all() and np.isfinite(c).all()) or np.abs(c - c.T).max() > 1e-9 * size:
-        raise InvalidInput(f"{what} is not possible. Give a symmetric covariance, and finite numbers.")
+        raise InvalidInput("the belief is not possible. Give a symmetric covariance, and finite numbers.")
     if values.min() < -1e-9 * size:
-        raise InvalidInput(f"{what} has a covariance with the eigenvalue {values.min():.3g}. None may be negative.")
+        raise InvalidInput(f"the belief has a covariance with the eigenvalue {values.min():.3g}. None may be negative.")
     return Belief(m, vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
@@ -410,16 +410,16 @@ class Ruler:
         return None
 
 
-def check_map(name: str, worst: float | None, best: float | None, kind: Transform) -> None:
+def check_map(worst: float | None, best: float | None, kind: Transform) -> None:
     if kind not in ("linear", "log"):
-        raise InvalidInput(f"{name}(score_scale={kind!r}) is not allowed. Give 'linear' or 'log'.")
+        raise InvalidInput(f"AutoBCT(score_scale={kind!r}) is not allowed. Give 'linear' or 'log'.")
     if (worst is None) != (best is None):
-        raise InvalidInput(f"{name} got only one of worst= and best=. Give both, or neither.")
+        raise InvalidInput("AutoBCT got only one of worst= and best=. Give both, or neither.")
     if worst is not None and best is not None:
         fine = math.isfinite(worst) and math.isfinite(best) and worst != best
         if not fine or (kind == "log" and min(worst, best) <= 0):
             raise InvalidInput(
-                f"{name}(worst={worst!r}, best={best!r}) is not allowed. Give two different finite scores, "
+                f"AutoBCT(worst={worst!r}, best={best!r}) is not allowed. Give two different finite scores, "
                 "both positive for 'log'."
             )
 

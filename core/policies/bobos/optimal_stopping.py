@@ -506,12 +506,12 @@ class OptimalStopping(KnowsAttributes):
         """
         y = checked_errors(errors)
         count, fewest = self.paths or 1, self.min_visits or 0
-        learns = self._learns(y, reference)
-        if learns:
+        others = self._used(y, reference)
+        if others is not None:
             share = max(1, min(_PATHS_PER_DRAWN, count // (2 * MIN_PATHS)))
             count, fewest = count // share, fewest // share
-        paths = self.paths_of(y, horizon, count, rng, reference)
-        odds = reference.log_odds(point, y, incumbent_error) if learns and reference is not None else None
+        paths = self.paths_of(y, horizon, count, rng, others)
+        odds = None if others is None else others.log_odds(point, y, incumbent_error)
         # a full training loses at most 51 c; if it lost more, a missing value would cost more than K2 at long horizons
         each = losses.c * (min(1.0, _REFERENCE_HORIZON / horizon) if self.mode == "robust" else 1.0)
         missing = max(self.missing * horizon, _LEAST_WORTH) if self.missing else 0.0  # in epochs
@@ -520,8 +520,8 @@ class OptimalStopping(KnowsAttributes):
             paths, y, incumbent_error, losses, self.cells or 1, fewest, self.slopes or 1,
             saturated_loses=self.mode == "faithful",
             end_known=self.mode == "robust",
-            calibrate=partial(calibrated, log_odds=odds) if learns else None,
-            noise=reference.noise(y) if learns and reference is not None else 0.0,
+            calibrate=None if others is None else partial(calibrated, log_odds=odds),
+            noise=0.0 if others is None else others.noise(y),
         )  # fmt: skip
         return table if odds is None else replace(table, p_model=float(expit(odds)))
 
@@ -534,15 +534,17 @@ class OptimalStopping(KnowsAttributes):
         reference: ReferenceCurves | None = None,
     ) -> Paths:
         """Simulate `count` curves of the epochs after errors (n0,) by the model of the mode."""
-        if reference is not None and self._learns(errors, reference):
+        if (others := self._used(errors, reference)) is not None:
             first = self.plan(horizon).solve_at[:1]
             own = bool(first) and errors.size >= first[0]
-            return matched_paths(errors, horizon, reference, count, rng, own=own)
+            return matched_paths(errors, horizon, others, count, rng, own=own)
         draw = conditional_paths if self.mode == "faithful" else power_law_paths
         return draw(errors, horizon, count, rng)
 
-    def _learns(self, errors: Array, reference: ReferenceCurves | None) -> bool:
-        return bool(self.reference_curves) and reference is not None and reference.beyond(errors.size) > 0
+    def _used(self, errors: Array, reference: ReferenceCurves | None) -> ReferenceCurves | None:
+        """Return the reference curves if they are used and some go beyond the errors, else None."""
+        known = self.reference_curves and reference is not None and reference.beyond(errors.size) > 0
+        return reference if known else None
 
     def decide(
         self,

@@ -165,19 +165,19 @@ class Stopper:
             # xi_t = sqrt(2 sigma^2 log(pi^2 t^2 (t - 1) / (6 delta''))), theorem 1, at least 0
             inside = math.log(math.pi**2 * t**2 * (t - 1) / (6.0 * self.delta))
             threshold += math.sqrt(2.0 * self.noise**2 * max(inside, 0.0))
-        errors = errors_of(trial, goal.of == "best")
-        stride = math.ceil((history.problem.max_epochs or 1) / _FINEST)
-        horizon, before = divmod(history.problem.max_epochs or 1, stride)
+        full = history.problem.max_epochs or 1
+        stride = math.ceil(full / _FINEST)
+        horizon, before = divmod(full, stride)
         steps = slice(before + stride - 1, None, stride)
-        errors = errors[steps]
+        errors = errors_of(trial, goal.of == "best")[steps]
         # In the faithful mode c is the cost of an epoch at every horizon.
         each = replace(losses, c=losses.c * stride) if self.settings.mode == "faithful" else losses
-        curves_key, others, points = None, None, history.points
-        point = None if points is None else points[trial.id]
+        curves_key, others, every = None, None, history.points
+        point = None if every is None else every[trial.id]
         if self.settings.reference_curves:
             # Records are compared as objects: one policy may serve several studies, whose trials have equal numbers.
             references = reference_trials(history.trials, trial)
-            points = None if points is None else points[[t.id for t in references]]
+            points = None if every is None else every[[t.id for t in references]]
             curves_key = (tuple(references), scale, horizon, goal.of, None if points is None else points.tobytes())
             others = self._curves(
                 curves_key, lambda: reference_curves(references, goal.of == "best", scale, horizon, steps, points)

@@ -93,11 +93,6 @@ def potential_maximisers(mean: Array, width: Array, among: Mask) -> Mask:
     return np.asarray(among & (mean + width >= best))
 
 
-def unclassified(mean: Array, width: Array, low: float, high: float, among: Mask) -> Mask:
-    """Return (6): the points among these that may be above or below a threshold in [low, high]."""
-    return np.asarray(among & (mean + width >= low) & (mean - width <= high))
-
-
 @dataclass(frozen=True, slots=True)
 class Aim:
     """Goal of the search: a threshold, in units of the target, or the maximum if neither is given. Larger is better.
@@ -127,11 +122,11 @@ class Aim:
         return min(ends), max(ends)
 
     def open(self, mean: Array, width: Array, among: Mask) -> Mask:
-        """Return the points among these that are not settled: (5) or (6)."""
+        """Return the points among these that are not settled: (5), or (6), those that may be on either side."""
         if not self.sets:
             return potential_maximisers(mean, width, among)
         low, high = self.between(mean, width)
-        return unclassified(mean, width, low, high, among)
+        return np.asarray(among & (mean + width >= low) & (mean - width <= high))
 
     def members(self, mean: Array, width: Array, among: Mask) -> Mask:
         """Return M: the open points; under an implicit threshold also those that may be the maximum that sets it."""

@@ -238,11 +238,15 @@ class TruVaR(Policy[TruVaRState]):
         return [level for level in self._levels if level.noise is None] if len(self.levels) > 1 else []
 
     @property
+    def _initial(self) -> int:
+        """Configurations before the first decision."""
+        given = 1 if isinstance(self.kernel, Kernel) else 3
+        return given if self.initial is None else int(self.initial)
+
+    @property
     def _first(self) -> int:
         """Trials before the first decision: initial configurations, and repeats of the first."""
-        given = 1 if isinstance(self.kernel, Kernel) else 3
-        initial = given if self.initial is None else int(self.initial)
-        return initial + max(2 * len(self._estimated) - 1, 0)
+        return self._initial + max(2 * len(self._estimated) - 1, 0)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -348,14 +352,13 @@ class TruVaR(Policy[TruVaRState]):
 
         If the noise of levels is estimated, the first configuration is measured twice at each of them.
         """
-        plan = [(0, level) for level in self._estimated for _ in range(2)]
+        repeats = [(0, level) for level in self._estimated for _ in range(2)]  # (configuration, level)
         cheap = min(self._surrogate.levels, key=lambda level: level.cost)
-        initial = self._first - max(len(plan) - 1, 0)  # configurations
-        number, repeats = len(history), len(plan)
-        plan += [(k, cheap) for k in range(bool(plan), initial)]
+        plan = repeats + [(k, cheap) for k in range(bool(repeats), self._initial)]
+        number, space = len(history), history.problem.space
+        again = number < len(repeats)
         k, level = plan[number] if number < len(plan) else (number, cheap)
-        space, again = history.problem.space, number < repeats
-        design = space.sample_up_to(max(initial, 1), history.rng("design"), design="sobol")
+        design = space.sample_up_to(max(self._initial, 1), history.rng("design"), design="sobol")
         config: Mapping[str, Any] = design[k] if k < len(design) else fresh(history, rng)
         sites = self._surrogate.sites_of(history.problem)
         if sites is not None:
