@@ -113,17 +113,13 @@ class Replay:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all results in JSON types; numbers that are not finite become None."""
-        log, *rules = (
-            asdict(rule) | {"best": b and {"trial": b.trial, "value": b.value, "epoch": b.epoch}}
-            for rule in (self.log, *self.rules)
-            for b in [rule.best]
-        )
-        return {
-            "metric": self.metric,
-            "unit": self.problem.unit,
-            "log": _finite(log),
-            "rules": [_finite(rule) for rule in rules],
-        }
+
+        def in_json(rule: RuleOutcome) -> Any:
+            best = rule.best and {"trial": rule.best.trial, "value": rule.best.value, "epoch": rule.best.epoch}
+            return _finite(asdict(rule) | {"best": best})
+
+        rules = [in_json(rule) for rule in self.rules]
+        return {"metric": self.metric, "unit": self.problem.unit, "log": in_json(self.log), "rules": rules}
 
 
 def _cells(rule: RuleOutcome) -> tuple[str, ...]:

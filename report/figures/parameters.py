@@ -229,10 +229,9 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
     if model is None or not pairs:
         alone = model is not None and len(known) < 2
         return empty(title, "The space has only one parameter" if alone else _TOO_FEW, order=35)
-    rows = [{name for name in known if _place(row, name) is not None} for row in valued(facts)]
-    having = [pair for pair in pairs if any(has >= {*pair} for has in rows)]
-    maps = {pair: model.contour(*pair, _LEVELS) for pair in having}
-    buttons = [_pair(facts, maps[pair], *pair) for pair in having if maps[pair].known.mean() >= least]
+    maps = {pair: model.contour(*pair, _LEVELS) for pair in _pairs(facts, known)}
+    maps = {pair: found for pair, found in maps.items() if found.known.mean() >= least}
+    buttons = [_pair(facts, found, *pair) for pair, found in maps.items()]
     if not buttons:
         none = f"No trial with a value has both {' and '.join(pairs[0])}"
         return empty(title, plotly_text(none), order=35)
@@ -244,7 +243,7 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "showscale": False, "name": "expected", "meta": [metric],
         "hovertemplate": "expected %{meta[0]} %{z:.4~g}<br>90% interval: %{text}<extra></extra>",
     }  # fmt: skip
-    across, along = next(pair for pair in pairs if _label(*pair) == buttons[0]["label"])
+    across, along = next(iter(maps))
     return {
         "data": [heat, trial_dots(facts, across, along, metric)],
         "layout": _over_two(
@@ -254,6 +253,12 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
             f"value.{_floor(model)}",
         ),
     }  # fmt: skip
+
+
+def _pairs(facts: Digest, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the pairs of these parameters of which a trial with a value has both."""
+    having = [{name for name in names if _place(row, name) is not None} for row in valued(facts)]
+    return [pair for pair in combinations(names, 2) if any(has >= {*pair} for has in having)]
 
 
 def _over_two(
@@ -335,10 +340,7 @@ def rank_spec(facts: Digest, names: Sequence[str] = ()) -> Spec:
     """Return `rank` as plain data. names: parameters, the most important first; by default those of the space."""
     goal, metric = facts.problem.goal, plotly_text(facts.problem.goal.metric)
     rows = sorted(valued(facts), key=lambda row: goal.sign * float(row.value or 0.0))  # the best is drawn last
-    pairs = [
-        pair for pair in combinations([*(names or facts.problem.space.columns)][:_PARAMETERS], 2)
-        if any(_place(row, pair[0]) is not None and _place(row, pair[1]) is not None for row in rows)
-    ]  # fmt: skip
+    pairs = _pairs(facts, [*(names or facts.problem.space.columns)][:_PARAMETERS])
     if not pairs or len(rows) < 2:
         return empty("Ranks", "This needs two parameters, and two trials with a value", order=37)
     places = {name: [_place(row, name) for row in rows] for pair in pairs for name in pair}

@@ -97,19 +97,18 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
     if goal.rank_by is not None:
         ranked = (replace(row, value=row.record.results(problem)[goal.rank_by]) for row in came)
         came = [row for row in ranked if math.isfinite(_value(row))]
-    xs = [
-        [[view.at(c) for c in group] for group in ([story.ends[row.record.id] for row in came], costs, taken)]
-        for view in views
-    ]
+    groups = [story.ends[row.record.id] for row in came], costs, taken  # the small dots, the line, the large dots
+    xs = [[[view.at(c) for c in group] for group in groups] for view in views]
+    small, along, large = xs[0]
     heights = np.array([goal.sign * s.value for s in [*steps, *steps[-1:]]])
     ys = (goal.sign * np.maximum.accumulate(heights)).tolist()  # the first complete trial may be worse than its leader
     line = {
-        "type": "scatter", "mode": "lines", "name": "best so far", "showlegend": False, "x": xs[0][1], "y": ys,
+        "type": "scatter", "mode": "lines", "name": "best so far", "showlegend": False, "x": along, "y": ys,
         "line": {"color": INK, "width": 2, "shape": "hv"}, "hoverinfo": "skip",
     }  # fmt: skip
     leads = [best is not None and s.trial == best.trial for s in taken]
     dots = {
-        "type": "scatter", "mode": "markers", "name": "a new leader", "x": xs[0][2], "y": [s.value for s in taken],
+        "type": "scatter", "mode": "markers", "name": "a new leader", "x": large, "y": [s.value for s in taken],
         "ids": [f"trial-{s.trial}" for s in taken], "meta": [metric],
         "marker": {"size": 7, "color": [ACCENT if led else MUTED for led in leads]},
         "customdata": [
@@ -119,7 +118,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata[1]}<extra></extra>",
     }  # fmt: skip
     results = {
-        "type": "scatter", "mode": "markers", "name": "a trial", "x": xs[0][0], "y": [_value(row) for row in came],
+        "type": "scatter", "mode": "markers", "name": "a trial", "x": small, "y": [_value(row) for row in came],
         **explained(came, metric),
         "marker": {"size": 5, "color": SOFT,
                    "symbol": ["circle" if row.record.complete else "circle-open" for row in came]},
@@ -131,12 +130,9 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
     told = "No value yet."
     if steps:
         changes = sum(a.trial != b.trial for a, b in pairwise(steps))
+        first = f"; the first was {short(steps[0].value)}, and the leader changed {plural(changes, 'time')}"
         told = f"The best {metric} is {short(steps[-1].value)}, found after {problem.amount(steps[-1].epochs)}"
-        told += (
-            f"; the first was {short(steps[0].value)}, and the leader changed {plural(changes, 'time')}."
-            if changes
-            else "."
-        )
+        told += f"{first * (changes > 0)}."
     return {
         "data": [results, line, dots] if steps else [],
         "layout": layout(

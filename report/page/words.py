@@ -39,23 +39,22 @@ _DASH = "\N{EN DASH}"
 
 def head(facts: Digest) -> str:
     """Return the best value and the state of the search."""
-    found, after = "no value yet", ""
-    if facts.best is not None:
-        found = f"<b>{short(facts.best.value)}</b>{plus_minus(facts.best.folds)}"
-        after = f" after {facts.problem.amount(facts.best.epoch)}"
-        if facts.best.epoch != facts.problem.max_epochs:  # other trials may have been better at this epoch
-            after = f", of trial {facts.best.trial}{after}"
-    aim = "for" if facts.best is None else "highest" if facts.problem.goal.sign > 0 else "lowest"
-    if facts.best is not None and facts.problem.constraints:
-        if facts.history.beyond(facts.best.trial):
-            aim, after = "", f", of trial {facts.best.trial}, the nearest to the limits"
-        else:
-            after = WITHIN + after
-    if facts.problem.further:
+    top, problem = facts.best, facts.problem
+    *before, last = (goal.metric for goal in problem.goals)
+    if problem.further:
         found = f"<b>{plural(len(facts.front), 'trial')}</b>" if facts.front else "no trial yet"
         aim, after = "on the Pareto front of", ""
-    *before, last = (goal.metric for goal in facts.problem.goals)
-    last = facts.best.metric if facts.best is not None and not facts.problem.further else last
+    elif top is None:
+        found, aim, after = "no value yet", "for", ""
+    else:
+        found, last = f"<b>{short(top.value)}</b>{plus_minus(top.folds)}", top.metric
+        aim, after = "highest" if problem.goal.sign > 0 else "lowest", f" after {problem.amount(top.epoch)}"
+        if top.epoch != problem.max_epochs:  # other trials may have been better at this epoch
+            after = f", of trial {top.trial}{after}"
+        if facts.history.beyond(top.trial):
+            aim, after = "", f", of trial {top.trial}, the nearest to the limits"
+        elif problem.constraints:
+            after = WITHIN + after
     metrics = f"{', '.join(before)} and {last}" if before else last
     state = "The search is over" if facts.over else "The search continues"
     if facts.held:
@@ -316,9 +315,8 @@ def copied(config: Mapping[str, Any]) -> str:
 def _json(value: object, comma: str = ",", colon: str = ":") -> str:
     """Return JSON as the value of an attribute. Double quotes are not escaped, to save five bytes each."""
     text = json.dumps(value, separators=(comma, colon), ensure_ascii=False)
-    text = re.sub(
-        "[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text
-    )  # `visible` writes \\x7f, which is not valid JSON
+    # `visible` writes \\x7f, which is not valid JSON
+    text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
     return "'" + html.escape(visible(text), quote=False).replace("'", "&#x27;") + "'"
 
 

@@ -207,12 +207,9 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
         return found
 
     async def asset(request: Request) -> Response:
-        name = request.path_params["name"]
-        return (
-            Response(script(), media_type="text/javascript")
-            if name == "js"
-            else Response(style(), media_type="text/css")
-        )
+        if request.path_params["name"] == "js":
+            return Response(script(), media_type="text/javascript")
+        return Response(style(), media_type="text/css")
 
     async def index(request: Request) -> Response:
         return HTMLResponse(await run_in_threadpool(_index, board))
