@@ -90,8 +90,8 @@ def _sqlite(path: Path) -> Iterator[Finding]:
     problems = "; ".join(str(row[0]) for row in whole)
     well = problems == "ok"
     advice = "" if well else "restore a copy of the file with its -wal file, or start another search"
-    kind = ""
     yield Finding("store", well, "the file is whole" if well else f"the file is damaged: {problems}", advice)
+    kind = ""
     with suppress(OSError):  # there is no /proc
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
         around = [(len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place)]

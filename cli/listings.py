@@ -122,8 +122,8 @@ def status(where: Where, name: Name = None, format: As = Format.table) -> None:
 
 
 def _say_status(study: RecordedStudy, data: dict[str, Any]) -> None:
-    reason = f" ({data['reason']})" if data["reason"] else ""
-    reason = "" if data["state"] in ("idle", "over") else reason  # the summary has it
+    in_summary = data["state"] in ("idle", "over")
+    reason = f" ({data['reason']})" if data["reason"] and not in_summary else ""
     say(f"{study.name} in {study.store.url}: {_STATES[data['state']]}{reason}")
     say(reports.summary(study))
     for worker in data["workers"]:

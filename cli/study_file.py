@@ -252,8 +252,7 @@ class _Reader:
         self.known(("budget",), budget, list(limits))
         for name, limit in budget.items():
             self.at(("budget", name), Budget, **{limits[name]: limit})
-        budget = {limits[name]: limit for name, limit in budget.items()}
-        whole = self.at(("budget",), Budget, **budget)
+        whole = self.at(("budget",), Budget, **{limits[name]: limit for name, limit in budget.items()})
         return StudyFile(self.path, problem, policy, whole, self.options(study), self.program())
 
     def options(self, study: dict[str, Any]) -> dict[str, Any]:
@@ -278,10 +277,8 @@ class _Reader:
         known = [f.name for f in fields(Program) if f.name != "metrics"]
         self.known(("program",), table, known, dict.fromkeys(_METRICS, "metrics"))
         command = table.pop("command", [])
-        if isinstance(command, str):
-            table["command"] = self.at(("program", "command"), shlex.split, command)
-        else:
-            table["command"] = self.at(("program", "command"), _words, command)
+        split: Callable[..., list[str]] = shlex.split if isinstance(command, str) else _words
+        table["command"] = self.at(("program", "command"), split, command)
         if "config" in table:
             table["config"] = self.config(table["config"])
         for key, value in table.items():

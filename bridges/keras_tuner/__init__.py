@@ -33,7 +33,7 @@ from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
 from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
-from haltune.tuners import MOST_VALUES, check_epochs
+from haltune.tuners import MOST_VALUES, check_epochs, choice_of
 
 try:
     import keras_tuner
@@ -138,22 +138,20 @@ def _domain(name: str, hp: Any) -> Domain:
         return Constant(hp.value)
     if kind == "Boolean":
         return Choice([False, True])
-    values = list(hp.values) if kind == "Choice" else None
-    why = ""
-    if kind not in ("Choice", "Int", "Float"):
+    if kind == "Choice":
+        return choice_of(list(hp.values), ordered=bool(hp.ordered))
+    if kind not in ("Int", "Float"):
         why = f"{kind} is not supported. Use Float, Int, Choice, Boolean or Fixed"
-    elif kind != "Choice" and hp.step is not None and not (kind == "Int" and hp.step == 1 and hp.sampling == "linear"):
+    elif hp.step is not None and not (kind == "Int" and hp.step == 1 and hp.sampling == "linear"):
         values = [int(v) if kind == "Int" else float(f"{v:.12g}") for v in hp.values]
-        if len(values) > MOST_VALUES:
-            why = f"it has more than {MOST_VALUES} steps. Omit step=, and round in build(hp)"
-    elif kind != "Choice" and hp.sampling == "reverse_log":
+        if len(values) <= MOST_VALUES:
+            return choice_of(values, ordered=True)
+        why = f"it has more than {MOST_VALUES} steps. Omit step=, and round in build(hp)"
+    elif hp.sampling == "reverse_log":
         why = "sampling='reverse_log' is not supported. Declare 1 - value with sampling='log'"
-    if why:
-        raise InvalidSpace(f"Keras Tuner's hyperparameter {name!r}: {why}.")
-    if values is not None:
-        ordered = kind != "Choice" or bool(hp.ordered)
-        return Choice(values, ordered=ordered) if len(values) > 1 else Constant(values[0])
-    return (Int if kind == "Int" else Float)(hp.min_value, hp.max_value, log=hp.sampling == "log")
+    else:
+        return (Int if kind == "Int" else Float)(hp.min_value, hp.max_value, log=hp.sampling == "log")
+    raise InvalidSpace(f"Keras Tuner's hyperparameter {name!r}: {why}.")
 
 
 class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]

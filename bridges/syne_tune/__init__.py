@@ -60,7 +60,7 @@ def _domain(domain: Any) -> Domain:
     if isinstance(domain, theirs.FiniteRange):
         if domain.size > MOST_VALUES:
             raise InvalidSpace(f"more than {MOST_VALUES} values. Use uniform or randint, and round in your training.")
-        return choice_of(list(dict.fromkeys(domain.values)), theirs.Domain, _KNOWN, ordered=True)
+        return choice_of(list(dict.fromkeys(domain.values)), ordered=True)
     if isinstance(domain, theirs.Ordinal):
         return choice_of(domain.categories, theirs.Domain, _KNOWN, ordered=True)
     if theirs.is_reverse_log_space(domain):

@@ -354,7 +354,8 @@ def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
     raise InvalidSpace(known)
 
 
-def choice_of(options: Any, ranges: type, known: str, ordered: bool = False) -> Domain:
+def choice_of(options: Any, ranges: type | tuple[()] = (), known: str = "", ordered: bool = False) -> Domain:
+    """Return a choice, or the constant if there is one option. Raises InvalidSpace if an option is one of `ranges`."""
     if any(isinstance(option, ranges) for option in options):
         raise InvalidSpace(f"a choice among ranges is not supported; {known}")
     return Choice(options, ordered=ordered) if len(options) > 1 else Constant(options[0])
@@ -365,4 +366,4 @@ def _stepped(low: float, high: float, step: float, log: bool) -> Domain:
     if log or values is None:
         why = "steps on a log scale are not supported" if log else f"it has more than {MOST_VALUES} steps"
         raise InvalidSpace(f"{why}. Omit the steps, and round in your training")
-    return choice_of(values, type(None), "", ordered=True)
+    return choice_of(values, ordered=True)
