@@ -816,9 +816,12 @@ def cover(new: Layout, old: Layout) -> dict[str, Domain]:
 
 
 def _joined(new: Domain, old: Domain) -> Domain | None:
-    """Return the smallest domain that contains two, without the condition; None if there is none."""
+    """Return the smallest domain that contains two, without the condition; None if there is none.
+
+    It is the new one, without its condition, if that contains the old one.
+    """
     if isinstance(old, Constant):
-        return new if _contains(new, old) else None
+        return replace(new, when=None) if _has(new, old) else None
     if isinstance(old, Choice):
         return _joined_choice(new, old)
     if isinstance(new, Constant):
@@ -837,6 +840,16 @@ def _joined(new: Domain, old: Domain) -> Domain | None:
         return type(old)(*ends, log=old.log)
     except InvalidSpace:  # too wide, or a constant of 0 on a logarithmic scale
         return None
+
+
+def _has(domain: Domain, constant: Constant) -> bool:
+    """Return whether the constant's value is one of the domain's in every configuration."""
+    if isinstance(domain, Choice | Constant):
+        return _text(constant.value) in map(_text, options_of(domain))
+    value, low, high = _number(constant), domain.low, domain.high
+    if value is None or isinstance(low, str) or isinstance(high, str):
+        return False
+    return (isinstance(value, int) or isinstance(domain, Float)) and low <= value <= high
 
 
 def _joined_choice(new: Domain, old: Choice) -> Choice | None:
@@ -909,39 +922,11 @@ def lacking(new: Layout, old: Layout) -> list[str]:
                     f"{name!r} is new, and its value in earlier trials is unknown. Open the study once with that "
                     f"value, such as Study(space | {{{name!r}: {value!r}}}, ...), and then with this space"
                 )
-        elif not _contains(p.domain, before[name].domain) or not keeps_condition(name):
+        elif _joined(p.domain, before[name].domain) != replace(p.domain, when=None) or not keeps_condition(name):
             found.append(f"{name!r} was {before[name].domain!r} and is {p.domain!r}")
     if not found and [n for n in new.names if n in before] != list(old.names):
         found.append(f"the order was {', '.join(old.names)}")
     return found
-
-
-def _contains(new: Domain, old: Domain) -> bool:
-    if isinstance(new, Constant):
-        return isinstance(old, Constant) and _text(new.value) == _text(old.value)
-    if isinstance(new, Choice):
-        if isinstance(old, Constant):
-            return _text(old.value) in map(_text, new.options)
-        if not isinstance(old, Choice) or new.ordered != old.ordered:
-            return False
-        before = [_text(option) for option in old.options]
-        kept = [text for option in new.options if (text := _text(option)) in before]
-        return kept == before if old.ordered else len(kept) == len(before)
-    if isinstance(old, Constant):
-        value = _number(old)
-        if value is None or not (isinstance(value, int) or isinstance(new, Float)):
-            return False
-        return _beyond(new.low, value, -1) and _beyond(new.high, value, 1)
-    if isinstance(old, Choice) or type(new) is not type(old) or new.log != old.log:
-        return False
-    return _beyond(new.low, old.low, -1) and _beyond(new.high, old.high, 1)
-
-
-def _beyond(end: float | str, than: Any, sign: int) -> bool:
-    """Return whether `end` is at or beyond `than` in the direction of `sign`. A named bound must not change."""
-    if isinstance(end, str) or isinstance(than, str):
-        return bool(end == than)
-    return bool(sign * end >= sign * than)
 
 
 def _text(value: Any) -> str:
