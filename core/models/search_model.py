@@ -82,13 +82,13 @@ class SearchModel:
             part = part.of_values(scale.targets(part.value))
             if len(own) < _DOUBTED:
                 return learn_kernel(self.stages, part.union(prior)).on(kernel.offset)
-            if (joint := self._fitted_beside(part, prior)) is not None:
+            if (joint := self._fitted_with(part, prior)) is not None:
                 return joint.on(kernel.offset)
             return kernel.without(range(1, self.stages.earlier + 1))
 
         return self._kernels((history.seed, own and own.key, prior and prior.key), learnt)
 
-    def _fitted_beside(self, own: Seen, prior: Seen) -> StageKernel | None:
+    def _fitted_with(self, own: Seen, prior: Seen) -> StageKernel | None:
         """Return the kernel fitted to both without misleading studies; None if all mislead."""
         assert prior.of is not None
         kept = np.unique(prior.of)

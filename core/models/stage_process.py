@@ -31,6 +31,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
 from haltune._utils.arrays import Array, Indices, Mask
@@ -190,6 +191,11 @@ class Stages:
         low, high = np.minimum.outer(stage, stage), np.maximum.outer(stage, stage)
         # (K - 1, K, K) 1 where a step lies between two stages
         self.between = np.asarray((low <= step) & (step < high), dtype=np.float64)
+
+    def nearest(self, epochs: ArrayLike, horizon: float) -> Indices:
+        """Return the nearest stage (n,) of epochs (n,) in a full training of `horizon` epochs."""
+        t = np.log1p(epochs) / np.log1p(horizon)
+        return np.asarray(np.abs(self.times[:, None] - t).argmin(axis=0))
 
 
 class StageKernel:
@@ -411,7 +417,7 @@ def seen_at_stages(points: Array, rows: CurveTable, stages: Stages, values: Arra
     marks = np.array(stages.epochs, dtype=np.float64)
     stage = np.maximum(np.searchsorted(marks, rows.epoch, side="right") - 1, 0)
     passes = (rows.epoch >= marks[stage]) & (_before(rows) < marks[stage])
-    stage = np.where(passes, stage, _nearest(stages, rows.epoch))
+    stage = np.where(passes, stage, stages.nearest(rows.epoch, stages.epochs[-1]))
     last = np.full(int(rows.trial.max(initial=-1)) + 1, -1)
     last[rows.trial] = number  # the latest of a trial stays
     diverged = ~np.isfinite(rows.height)
@@ -443,11 +449,6 @@ def _before(rows: CurveTable) -> Array:
     found = np.zeros(len(rows))
     found[order[1:]] = np.where(trial[1:] == trial[:-1], epoch[:-1], 0.0)
     return found
-
-
-def _nearest(stages: Stages, epochs: Array) -> Indices:
-    t = np.log1p(epochs) / np.log1p(stages.epochs[-1])
-    return np.asarray(np.abs(stages.times[:, None] - t).argmin(axis=0))
 
 
 def spread(seen: Seen, limit: int, rng: Generator | None) -> Indices:

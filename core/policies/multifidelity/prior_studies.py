@@ -183,8 +183,7 @@ def _seen(runs: Sequence[EarlierRun], points: Array, horizon: float, stages: Sta
     """Return each value at its nearest stage; of several there the latest."""
     found: dict[tuple[int, int], float] = {}
     for i, run in enumerate(runs):
-        t = np.log1p(run.epochs) / np.log1p(horizon)
-        for stage, target in zip(np.abs(stages.times[:, None] - t).argmin(axis=0), run.targets, strict=True):
+        for stage, target in zip(stages.nearest(run.epochs, horizon), run.targets, strict=True):
             found[i, int(stage)] = target
     run_of, stage_of = np.array(list(found), dtype=np.intp).reshape(len(found), 2).T
     values = np.array(list(found.values()), dtype=np.float64)
