@@ -152,7 +152,7 @@ class Stopper:
         scale, best = history.scale_of(trial.id), history.incumbent(exclude=trial.id)
         if scale is None or math.isnan(best) or not trial.whole.any():
             return None
-        goal, t, losses = history.problem.goal, max(trial.id + 1 - self.after, 1), self.settings.losses()
+        goal, t, losses = history.problem.goal, trial.id + 1 - self.after, self.settings.losses()
         certain = self.certain_from is not None and trial.id + 1 >= self.certain_from
         weight = _relative_epoch(history, trial) if self.epoch_cost == "seconds" else 1.0
         try:

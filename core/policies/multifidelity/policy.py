@@ -447,9 +447,9 @@ def _leads_first(state: LadderState, history: History, trial: TrialRecord, verdi
     remaining = Remaining(history, state.horizon, trial)
     if remaining.share(trial) > 1.0:
         return False
-    own = (-verdict.evidence["rung"], -ladder.score(trial, history), trial.id)
-    others = (ladder.trials[id] for id in in_time(ladder, remaining, history))
-    return all(own < (-entry.rung, -(OUT if entry.result is None else entry.result)) for entry in others)
+    own = (-verdict.evidence["rung"], -ladder.score(trial, history))
+    paused = in_time(ladder, remaining, history)
+    return all(own < (-ladder.trials[id].rung, ladder.trials[id].key(id)[0]) for id in paused)
 
 
 # -- a search that stands still
