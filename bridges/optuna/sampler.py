@@ -10,7 +10,6 @@ import math
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 from zlib import crc32
@@ -27,7 +26,7 @@ from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event, plain
 from haltune.log.history import History
 from haltune.log.problem import Maximize, Minimize, Problem
-from haltune.models.curve_rows import CurveRows
+from haltune.models.curve_rows import CurveRows, CurveTable
 from haltune.models.search_model import SearchModel, best_allowed, candidates, uncrowded
 from haltune.models.stage_process import StageKernel, Stages, stage_epochs
 
@@ -52,26 +51,17 @@ _STORED = Verdict(Action.UNJUDGED, "reported to Optuna")
 ConfiguredTrial = tuple[dict[str, Any], FrozenTrial]  # a configuration and its trial
 
 
-def longest(trials: Sequence[FrozenTrial]) -> int:
-    from_zero = any(0 in t.intermediate_values for t in trials)
-    return max([1, *(max(t.intermediate_values) + from_zero for t in trials if t.intermediate_values)])
-
-
-@dataclass(frozen=True)
-class CurveHistory:
-    history: History
-    rows: CurveRows
-
-    @classmethod
-    def of(cls, problem: Problem, trials: Sequence[FrozenTrial], translated: Translated, seed: int) -> CurveHistory:
-        """Return the history of ended and running trials in the space."""
-        known = [(config, t) for t in trials if (config := _config(t, translated)) is not None]
-        known.sort(key=lambda pair: pair[1].state is TrialState.RUNNING)  # running trials are pending
-        history, rows = History(problem), CurveRows(problem.goal, stage_epochs(problem.max_epochs or 1)[0])
-        for event in _events(problem, known, seed):
-            history.apply(event)
-            rows.take(event)
-        return cls(history, rows)
+def history_of(
+    problem: Problem, trials: Sequence[FrozenTrial], translated: Translated, seed: int
+) -> tuple[History, CurveTable]:
+    """Return the history of ended and running trials in the space, and the rows of a model."""
+    known = [(config, t) for t in trials if (config := _config(t, translated)) is not None]
+    known.sort(key=lambda pair: pair[1].state is TrialState.RUNNING)  # running trials are pending
+    history, rows = History(problem), CurveRows(problem.goal, stage_epochs(problem.max_epochs or 1)[0])
+    for event in _events(problem, known, seed):
+        history.apply(event)
+        rows.take(event)
+    return history, rows.table
 
 
 def _config(trial: FrozenTrial, translated: Translated) -> dict[str, Any] | None:
@@ -236,14 +226,15 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
 
     def _problem(self, study: optuna.Study, translated: Translated, trials: Sequence[FrozenTrial]) -> Problem:
         kind = Maximize if study.direction is optuna.study.StudyDirection.MAXIMIZE else Minimize
-        return Problem(translated.space, kind("value"), self._max_epochs or longest(trials))
+        from_zero = any(0 in t.intermediate_values for t in trials)
+        longest = max([1, *(max(t.intermediate_values) + from_zero for t in trials if t.intermediate_values)])
+        return Problem(translated.space, kind("value"), self._max_epochs or longest)
 
     def _chosen(
         self, problem: Problem, translated: Translated, trials: Sequence[FrozenTrial], rng: np.random.Generator
     ) -> dict[str, Any] | None:
         """Return the candidate with the highest upper bound, an untried one if there is one; None if data are few."""
-        known = CurveHistory.of(problem, trials, translated, self._seed)
-        history, rows = known.history, known.rows.table
+        history, rows = history_of(problem, trials, translated, self._seed)
         if len(history) - len(history.pending) < self._initial:
             return None
         epochs, dim = stage_epochs(problem.max_epochs or 1), problem.space.dim
