@@ -40,6 +40,9 @@ from .common import STOPPED, Name, Where, errors, find, say, studies_of, study_o
 from .study_file import read
 
 Fresh = Annotated[bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")]
+Workers = Annotated[
+    int | None, typer.Option(help="number of trials that train at the same time; by default the file's, or 1")
+]
 Words = Annotated[
     list[str] | None, typer.Argument(help="the study file; after --: the program that trains", show_default=False)
 ]
@@ -48,9 +51,7 @@ Words = Annotated[
 def run(
     words: Words = None,
     study: Annotated[Path | None, typer.Option(help="the study file, if it is not the first word")] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="number of trials that train at the same time; by default the file's, or 1")
-    ] = None,
+    workers: Workers = None,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1 to share among workers")] = "auto",
     trial_timeout: Annotated[str | None, typer.Option(help="time limit of a trial, such as 30min")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="memory limit of a trial, such as 8GB")] = None,
@@ -92,9 +93,7 @@ def resume(
         float | None,
         typer.Option("--epochs", "--steps", "--tokens", help="budget: total epochs, or the study's other unit"),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="number of trials that train at the same time; by default the file's, or 1")
-    ] = None,
+    workers: Workers = None,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1")] = "auto",
     fresh: Fresh = False,
 ) -> None:
