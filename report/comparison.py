@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from haltune.log.policy import in_words
 from haltune.study.view import StudyView
 
 from .digest import MOST_TRIALS, Digest, digest, need_study, story_of
-from .figures.drawing import ACCENT, COOL, INK, MUTED, Spec, Trace, axis, first_view, layout, plotly_text, time_unit
-from .figures.results import edf_spec
+from .figures.drawing import ACCENT, COOL, INK, MUTED, Spec, Trace, axis, first_view, layout, plotly_text
+from .figures.results import edf_spec, measures, switches
 from .page import document, keep_page
 from .page.words import copied
 from .story import Cost, Story
@@ -182,19 +182,15 @@ def _progress(found: list[_Study]) -> Spec:
     """Return the figure of each study's best value so far, against the quantities that all studies have."""
     units, goal = {s.facts.problem.units for s in found}, found[0].facts.problem.goal
     shown = [s for s in found if s.story.steps]
-    unit, name = time_unit(max((s.story.now - s.story.begun for s in shown), default=0.0))
-    views: list[tuple[str, str, Callable[[Cost], float]]] = [
-        *[(one, f"{one} trained", lambda c: c.epochs) for one in units if len(units) == 1],
-        ("time", f"{name} since the first trial", lambda c: c.seconds / unit),
-        *[("cost", "cost", lambda c: c.cost)] * all(s.story.cost for s in shown),
-    ]
+    seconds = max((s.story.now - s.story.begun for s in shown), default=0.0)
+    views = measures(units.pop() if len(units) == 1 else None, seconds, all(s.story.cost for s in shown))
     lines: list[Trace] = []
     xs: list[list[list[float]]] = [[] for _ in views]
     for s in shown:
         steps, end = s.story.steps, s.story
         costs: list[Cost] = [*steps, Cost(epochs=end.epochs, seconds=end.now - end.begun, cost=end.cost)]
-        for into, (_, _, at) in zip(xs, views, strict=True):
-            into.append([at(c) for c in costs])
+        for into, view in zip(xs, views, strict=True):
+            into.append([view.at(c) for c in costs])
         hover = [f"trial {b.trial}, after {s.facts.problem.amount(b.epochs)}, {duration(b.seconds)}" for b in steps]
         lines.append({
             "type": "scatter", "mode": "lines", "name": plotly_text(s.label), "x": xs[0][-1], "uid": s.id,
@@ -203,21 +199,17 @@ def _progress(found: list[_Study]) -> Spec:
             "meta": [plotly_text(goal.final), plotly_text(s.label)], "customdata": [*hover, *hover[-1:]],
             "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata}<extra></extra>",
         })  # fmt: skip
-    buttons = [
-        {"label": label, "method": "update", "args": [{"x": x}, {"xaxis.title.text": title}]}
-        for (label, title, _), x in zip(views, xs, strict=True)
-    ]
     values = [y for line in lines for y in line["y"]]
     return {
         "data": lines,
         "layout": layout(
-            "Best so far", f"The best {goal.final} of {len(lines)} studies against {views[0][1]}.",
+            "Best so far", f"The best {goal.final} of {len(lines)} studies against {views[0].title}.",
             note="Each line is the best value of a study at that time. As soon as a trial is complete, only complete "
             "trials count.",
-            order=10, wide=True, logs=bool(values) and min(values) > 0, xaxis=axis(views[0][1], rangemode="tozero"),
+            order=10, wide=True, logs=bool(values) and min(values) > 0, xaxis=axis(views[0].title, rangemode="tozero"),
             yaxis=axis(f"{plotly_text(goal.final)} ({'larger' if goal.sign > 0 else 'smaller'} is better)",
                        range=first_view(values, goal.sign)),
-            updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons}],
+            updatemenus=[switches(views, xs)],
         ),
     }  # fmt: skip
 

@@ -251,8 +251,7 @@ class _Landscape:
             y = float(self.found.raw(self.found.now.last)[0])
             traces.append({
                 "type": "scatter", "mode": "lines", "name": "last configuration", "showlegend": False,
-               "hoverinfo": "skip",
-                "x": [xs[0], xs[-1]], "y": [y, y], "line": {"color": INK, "width": 1.5}, **on("3"),
+                "hoverinfo": "skip", "x": [xs[0], xs[-1]], "y": [y, y], "line": {"color": INK, "width": 1.5}, **on("3"),
             })  # fmt: skip
         return traces
 
@@ -468,8 +467,7 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
         "data": traces,
         "layout": layout(
             f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more * bool(others)}", f"{counts}.",
-           order=5,
-            wide=True, note=note, shapes=[] if along else [line], **axes,
+            order=5, wide=True, note=note, shapes=[] if along else [line], **axes,
         ) | legend,
     }  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,7 +68,7 @@ def progress(study: StudyView) -> go.Figure:
     return drawn(progress_spec(story, digest(study, MOST_TRIALS)))
 
 
-class _Measure(NamedTuple):
+class Measure(NamedTuple):
     """A quantity for the horizontal axis of progress."""
 
     title: str
@@ -76,9 +76,27 @@ class _Measure(NamedTuple):
     at: Callable[[Cost], float]  # cost -> x
 
 
+def measures(units: str | None, seconds: float, costs: bool) -> list[Measure]:
+    """Return the quantities that are known. units: what is trained, such as epochs; seconds: of the whole axis."""
+    unit, name = time_unit(seconds)
+    return [
+        *([Measure(f"{units} trained", units, lambda c: c.epochs)] if units else []),
+        Measure(f"{name} since the first trial", "time", lambda c: c.seconds / unit),
+        *([Measure("cost", "cost", lambda c: c.cost)] if costs else []),
+    ]
+
+
+def switches(views: Sequence[Measure], xs: Sequence[Any]) -> dict[str, Any]:
+    """Return the buttons that switch between quantities. xs: the positions of all traces, for each quantity."""
+    buttons = [
+        {"label": view.label, "method": "update", "args": [{"x": x}, {"xaxis.title.text": view.title}]}
+        for view, x in zip(views, xs, strict=True)
+    ]
+    return {"type": "buttons", "direction": "right", "buttons": buttons}
+
+
 def progress_spec(story: Story, facts: Digest) -> Spec:
     goal, best, steps, problem = facts.problem.goal, facts.best, story.steps, facts.problem
-    units = problem.units
     metric = plotly_text(goal.final)
     if len(steps) > _MOST_STEPS:  # keep changes of the leader, and evenly spaced others
         led = [i for i in range(1, len(steps)) if steps[i].trial != steps[i - 1].trial]
@@ -87,12 +105,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
     taken = [s for i, s in enumerate(steps) if i in (0, len(steps) - 1) or s.trial != steps[i - 1].trial]
     now = [Cost(epochs=story.epochs, seconds=story.now - story.begun, cost=story.cost)] if steps else []
     costs: list[Cost] = [*steps, *now]
-    unit, name = time_unit(max((c.seconds for c in costs), default=0.0))
-    views = [
-        _Measure(f"{units} trained", units, lambda c: c.epochs),
-        _Measure(f"{name} since the first trial", "time", lambda c: c.seconds / unit),
-        *[_Measure("cost", "cost", lambda c: c.cost)] * bool(story.cost),
-    ]
+    views = measures(problem.units, max((c.seconds for c in costs), default=0.0), bool(story.cost))
     came = [row for row in _ended(facts) if row.record.id in story.ends]
     if goal.rank_by is not None:
         ranked = (replace(row, value=row.record.results(problem)[goal.rank_by]) for row in came)
@@ -123,10 +136,6 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         "marker": {"size": 5, "color": SOFT,
                    "symbol": ["circle" if row.record.complete else "circle-open" for row in came]},
     }  # fmt: skip
-    buttons = [
-        {"label": view.label, "method": "update", "args": [{"x": x}, {"xaxis.title.text": view.title}]}
-        for view, x in zip(views, xs, strict=True)
-    ]
     told = "No value yet."
     if steps:
         changes = sum(a.trial != b.trial for a, b in pairwise(steps))
@@ -143,7 +152,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
             xaxis=axis(views[0].title, rangemode="tozero"),
             yaxis=axis(metric, range=first_view([*ys, *map(_value, came)], goal.sign)),
             annotations=[] if steps else [nothing(f"No trial has reported a finite {metric} yet")],
-            updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons}] if steps else [],
+            updatemenus=[switches(views, xs)] if steps else [],
         ),
     }  # fmt: skip
 
@@ -275,7 +284,12 @@ def front_spec(facts: Digest) -> Spec:
                 "y": [results[first.metric] for _, results in kept], **on(number),
                 "ids": trial_ids([row for row, _ in kept]), "marker": {"size": size, "color": colour},
                 **({"line": {"color": ACCENT, "width": 1}} if joined else {}),
-                "customdata": [_of_goals(row, results) for row, results in kept],
+                "customdata": [
+                    [f"Trial {row.record.id}: {row.outcome}{row.praise}",
+                     ", ".join(f"{plotly_text(metric)} {short(value)}" for metric, value in results.items()),
+                     plotly_text(settings(row.record.config))]
+                    for row, results in kept
+                ],
                 "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<br>%{customdata[2]}<extra></extra>",
             }] * bool(kept)  # fmt: skip
         for which, goal, at in (("x", other, "y"), ("y", first, "x")):
@@ -292,11 +306,6 @@ def front_spec(facts: Digest) -> Spec:
             **axes,
         ),
     }  # fmt: skip
-
-
-def _of_goals(row: Row, results: dict[str, float]) -> list[str]:
-    values = ", ".join(f"{plotly_text(name)} {short(value)}" for name, value in results.items())
-    return [f"Trial {row.record.id}: {row.outcome}{row.praise}", values, plotly_text(settings(row.record.config))]
 
 
 # -- other metrics -------------------------------------------------------------------------

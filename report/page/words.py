@@ -21,7 +21,6 @@ from haltune.log.events import plain
 from haltune.log.folds import places, plus_minus
 from haltune.log.outcomes import OUTCOMES
 from haltune.log.policy import Policy
-from haltune.log.records import TrialRecord
 from haltune.policies.multifidelity.policy import MultiFidelity
 from haltune.study.explain import outlook as estimated
 from haltune.study.explain import short_explanation
@@ -260,6 +259,8 @@ def row(facts: Digest, row: Row, traceback: str = "", files: Sequence[tuple[str,
     finite = row.value is not None and math.isfinite(row.value)
     note = escaped(facts.history.notes.get(t.id, ""))
     noted = f'<small class="noted">{note}</small>' if note else ""
+    spread = plus_minus(t.folds(facts.problem))
+    deviation = f' <small class="quiet">{spread}</small>' if spread else ""
     results = t.results(facts.problem) if facts.problem.measured else {}
     share = min(1.0, t.epoch / horizon) if horizon else 0.0
     bar = f'<svg class="run" aria-hidden="true"><rect width="{share:.0%}" height="100%"/></svg>' if horizon else ""
@@ -267,7 +268,7 @@ def row(facts: Digest, row: Row, traceback: str = "", files: Sequence[tuple[str,
         f'<td data-of="trial" data-v="{t.id}">{t.id}</td>',
         f'<td data-of="{facts.problem.units}" data-v="{t.epoch:.9g}">{bar}{facts.problem.reached(t.epoch)}</td>',
         f'<td data-of="{escaped(facts.problem.goal.metric)}" data-v="{row.value if finite else ""}">'
-        f"{_DASH if row.value is None else short(row.value)}{_deviation(facts, t)}</td>",
+        f"{_DASH if row.value is None else short(row.value)}{deviation}</td>",
         *(_cell(name, float(results[name]), 4) for name in facts.problem.measured),
         *[_cell("level", t.tags.get("level"))] * facts.levels,
         *config,
@@ -287,23 +288,14 @@ def row(facts: Digest, row: Row, traceback: str = "", files: Sequence[tuple[str,
     more += [("metric", name, _plain(last)) for name, last in lasts if name not in facts.problem.measured]
     if len(t.seconds):
         more.append(("", "seconds", _plain(float(f"{float(t.seconds.sum()):.4g}"))))
+    links = ", ".join(f'<a href="{escaped(at)}" target="_blank">{escaped(name)}</a>' for name, at in files)
     leads = ' class="best"' if row.leads else ""
     return (
         f'<tr data-trial="trial-{t.id}" data-kind="{row.kind}"{leads} data-more={_json(more)}>{"".join(cells)}</tr>\n'
         f'<tr class="why" data-trial="trial-{t.id}"><td colspan="{len(cells)}">'
         f'<div class="because" data-note="{note}">{because}</div><pre>{escaped(explanation)}</pre>'
-        f'<p class="files">{_linked(files)}</p>{copied(t.config)}</td></tr>'
+        f'<p class="files">{f"Files: {links}" * bool(files)}</p>{copied(t.config)}</td></tr>'
     )
-
-
-def _linked(files: Sequence[tuple[str, str]]) -> str:
-    links = (f'<a href="{escaped(address)}" target="_blank">{escaped(name)}</a>' for name, address in files)
-    return f"Files: {', '.join(links)}" if files else ""
-
-
-def _deviation(facts: Digest, t: TrialRecord) -> str:
-    deviation = plus_minus(t.folds(facts.problem))
-    return f' <small class="quiet">{deviation}</small>' if deviation else ""
 
 
 def copied(config: Mapping[str, Any]) -> str:
