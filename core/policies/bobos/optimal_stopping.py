@@ -337,24 +337,14 @@ _MIN_VISITS = 30
 _FEWEST = 3  # errors that any judgement needs
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "robust": {
-        "resolve_at": (12, 16, 24, 32, 40),
-        "K1": 1000.0,
-        "paths": 20_000,
-        "cells": 16,
-        "slopes": 8,
-        "missing": 0.1,
+        "resolve_at": (12, 16, 24, 32, 40), "K1": 1000.0, "paths": 20_000, "cells": 16, "slopes": 8, "missing": 0.1,
         "reference_curves": True,
     },
     "faithful": {
-        "resolve_at": (),
-        "K1": 100.0,
-        "paths": 100_000,
-        "cells": 100,
-        "slopes": 1,
-        "missing": 0.0,
+        "resolve_at": (), "K1": 100.0, "paths": 100_000, "cells": 100, "slopes": 1, "missing": 0.0,
         "reference_curves": False,
     },
-}
+}  # fmt: skip
 # with reference curves, in addition to every epoch from the first that is judged to `first`
 _FURTHER_WITH_OTHERS = (10, 14, 18, 20, 28, 36, 44, 48)
 _FIRST_WITH_OTHERS = 2  # the first epoch that is judged with reference curves; with configurations, out of 51

@@ -440,7 +440,7 @@ def _first_under_way(state: LadderState, history: History, besides: int | None =
 
 
 def _leads_first(state: LadderState, history: History, trial: TrialRecord, verdict: Verdict) -> bool:
-    """Return whether a trial that would pause is the one that `first_in_full` would resume at once."""
+    """Return whether a trial that would pause leads those that `first_in_full` could resume, and equals none."""
     ladder, spent = state.ladder, history.spent.epochs + trial.epoch - history.trial(trial.id).epoch
     if ladder.one_in_full or spent < state.horizon or _first_under_way(state, history, besides=trial.id):
         return False
