@@ -145,16 +145,15 @@ def digest(source: Source, most: int | None = None) -> Digest:
 
     `most` limits the trials with a row. Raises InvalidInput for other sources.
     """
-    if not isinstance(source, StudyView | History):
-        raise InvalidInput(f"A report needs a Study or its history. You gave {source!r}.")
     study = source if isinstance(source, StudyView) else None
     if study is not None:
         study.sync()
         history, outcome, lost = study.history, study.outcome, study.lost
-    else:
-        assert isinstance(source, History)
+    elif isinstance(source, History):
         history, lost = source, frozenset()
         outcome = Outcome(history.finished is not None, history.finished or "")
+    else:
+        raise InvalidInput(f"A report needs a Study or its history. You gave {source!r}.")
     problem, best, trials = history.problem, history.best(), history.trials
     over = outcome.over and not outcome.held
     shown = range(len(trials)) if most is None else shown_trials(history, most)
@@ -237,7 +236,7 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
     )
 
 
-def shown_trials(history: History, most: int = MOST_TRIALS) -> list[int]:
+def shown_trials(history: History, most: int) -> list[int]:
     if len(history) <= most:
         return list(range(len(history)))
     best = [id for group in history.ranked() for id in group][: most // 2]
