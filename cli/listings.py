@@ -436,10 +436,9 @@ def _report_rows(history: History) -> list[dict[str, Any]]:
 
 
 def _trial_rows(study: RecordedStudy) -> list[dict[str, Any]]:
-    comparisons = Comparisons(study.history, study.outcome.over and not study.outcome.held)
-    found = []
+    listed, found = Listed(study), []
     for t in study.trials:
-        row = trial_data(t, comparisons)
+        row = listed.row(t)
         config, tags = row.pop("config"), row.pop("tags")
         row |= {f"fold.{i}": value for i, value in enumerate(row.pop("folds", ()))}
         row |= {f"config.{n}": v for n, v in config.items()} | {f"tag.{n}": v for n, v in tags.items()}

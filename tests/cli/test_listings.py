@@ -368,6 +368,9 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     assert "1 trial: 1 lost, its worker is gone\n" in told
     assert "no process trains now, but the search is not over: start its program again to continue it" in told
     assert "running" not in told
+    (listed,) = strict(haltune("trials", path, "--format", "json"))
+    (exported,) = strict(haltune("export", path, "--of", "trials", "--format", "json"))
+    assert listed["outcome"] == exported["outcome"] == "lost, its worker is gone"
     assert strict(haltune("status", path, "--format", "json"))["state"] == "idle"
     assert "stops: no trial trains now" in haltune("stop", path)
     (worker,) = strict(haltune("status", path, "--format", "json"))["workers"]
