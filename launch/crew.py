@@ -298,17 +298,15 @@ class Crew:
 
     def _renew(self) -> None:
         """Renew the leases of trials, also during long epochs; log the time that the machine slept."""
-        for slot in self._slots:
-            if slot.trial is not None:
-                with suppress(HaltuneError):
-                    self._study.session.log_sleep(slot.trial)
-        if time.monotonic() < self._next_renewal:
-            return
-        self._next_renewal = time.monotonic() + self._study.session.lease_seconds / 4.0
+        renews = time.monotonic() >= self._next_renewal
+        if renews:
+            self._next_renewal = time.monotonic() + self._study.session.lease_seconds / 4.0
         for slot in self._slots:
             if slot.trial is not None:
                 with suppress(HaltuneError):  # the store cannot be reached for a while; reports wait for it too
-                    slot.trial.heartbeat()
+                    self._study.session.log_sleep(slot.trial)
+                    if renews:
+                        slot.trial.heartbeat()
 
 
 class Interrupts:

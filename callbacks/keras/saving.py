@@ -588,9 +588,9 @@ def set_randomness(model: Any, state: dict[str, Any]) -> None:
     if "keras" in state:
         from keras import random as keras_random
 
-        if _keras_globals().get_global_attribute(_GENERATOR) is None:
-            _keras_globals().set_global_attribute(_GENERATOR, keras_random.SeedGenerator())
-        _keras_globals().get_global_attribute(_GENERATOR).state.assign(state["keras"])
+        generator = _keras_globals().get_global_attribute(_GENERATOR) or keras_random.SeedGenerator()
+        generator.state.assign(state["keras"])
+        _keras_globals().set_global_attribute(_GENERATOR, generator)
     if "tensorflow" in state and (context := _tensorflow_context()) is not None:
         seed, (version, words, gauss) = state["tensorflow"]
         sys.modules["tensorflow"].random.set_seed(seed)
@@ -601,15 +601,15 @@ def set_randomness(model: Any, state: dict[str, Any]) -> None:
 def restore_randomness(model: Any, path: str) -> None:
     """Restore the random state from `path`, unless another program saved the model."""
     if path.endswith(WEIGHTS_SUFFIX):
-        return set_randomness(model, randomness.checked(_beside(path)["random"]))
+        set_randomness(model, randomness.checked(_beside(path)["random"]))
+        return
     with zipfile.ZipFile(path) as archive:
         comment = archive.comment
-    if not comment.startswith(_MARK):
-        return None
-    text = b""
-    with suppress(zlib.error):
-        text = zlib.decompress(comment.removeprefix(_MARK))
-    return set_randomness(model, randomness.state_from_json(text))
+    if comment.startswith(_MARK):
+        text = b""
+        with suppress(zlib.error):
+            text = zlib.decompress(comment.removeprefix(_MARK))
+        set_randomness(model, randomness.state_from_json(text))
 
 
 def _seeds(model: Any) -> list[Any]:

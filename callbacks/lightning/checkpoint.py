@@ -140,7 +140,7 @@ def bytes_needed(trainer: Any, ranks: Group) -> int:
     torch.save(_stripped(kept.checkpoint, sizes), buffer)
     length = buffer.tell()
     buffer.seek(0)
-    if not loads_anything(trainer) and (found := _refused(buffer)) is not None:
+    if not loads_anything() and (found := _refused(buffer)) is not None:
         raise NotSupported(
             f"its checkpoint would have {found}, from the module's hyperparameters or a callback's state, which torch "
             "does not load by default: use numbers, texts and lists there (str(path) for a path), or call "

@@ -91,18 +91,14 @@ def cluster_environment(trainer: Any) -> Any:
     return getattr(trainer._accelerator_connector, "cluster_environment", None)
 
 
-def loads_anything(trainer: Any) -> bool:
+def loads_anything() -> bool:
     """Return whether the next fit loads any object from a checkpoint, as this one was called with weights_only=False.
 
     The Trainer passes the argument from call to call and does not keep it (Lightning-AI/pytorch-lightning#20058), so it
     is read from the call. Without it, a trial whose user allows any object would never pause. Before Lightning 2.6
     there is no such argument, and a checkpoint may hold anything.
     """
-    packages = {kind.__module__.partition(".")[0] for kind in type(trainer).__mro__} & {
-        "lightning",
-        "pytorch_lightning",
-    }
-    run = next((frame for package in packages if (frame := caller("_run", f"{package}."))), None)
+    run = caller("_run", "lightning.") or caller("_run", "pytorch_lightning.")
     return run is not None and run.f_locals.get("weights_only", False) is False
 
 

@@ -156,7 +156,7 @@ def complete(trainer: Any, trial: Trial, checkpoint: dict[str, Any]) -> None:
     if own.get("trial") != trial.id or "random" in own or sharded(trainer):
         return
     if saved is not None and os.path.isfile(saved):
-        ours = torch.load(saved, map_location="cpu", weights_only=not loads_anything(trainer))
+        ours = torch.load(saved, map_location="cpu", weights_only=not loads_anything())
         keys = ("global_step", "pytorch-lightning_version")
         if all(ours.get(key) == checkpoint.get(key) for key in keys):
             checkpoint.clear()

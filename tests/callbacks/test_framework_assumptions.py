@@ -98,7 +98,7 @@ def lightning():
             seen.order.append("replaced list")
             seen.made = internals.loader_epoch(trainer)
             seen.loop = trainer.fit_loop
-            seen.loads["default"] = internals.loads_anything(trainer)
+            seen.loads["default"] = internals.loads_anything()
             seen.fresh_metrics = FreshMetrics("constant")
             internals.hook_batches(
                 trainer, lambda: say("batches start"), lambda rest: self.step(trainer, rest), lambda: self.ends(trainer)
@@ -160,7 +160,7 @@ def lightning():
 
     class Asks(Callback):
         def on_train_start(self, trainer, module):
-            seen.loads["anything"] = internals.loads_anything(trainer)
+            seen.loads["anything"] = internals.loads_anything()
             seen.early = internals.check_early_stopping(trainer.early_stopping_callbacks[0], False)
 
     early = EarlyStopping("unlogged", check_on_train_epoch_end=True)
