@@ -137,6 +137,8 @@ dist:
 # as installed, each in an environment of its own: with the newest versions, and with the lowest that pyproject.toml allows
 NEWEST := build/newest/bin/python
 newest lowest: export OMP_NUM_THREADS ?= 1
+# they have no driver of PostgreSQL
+newest lowest: export HALTUNE_NEEDS_POSTGRES =
 newest:
 	rm -rf build/newest && $(PYTHON) -m venv build/newest
 	$(NEWEST) -m pip install -qq '.[report,watch]' scikit-learn httpx pytest pytest-xdist hypothesis packaging

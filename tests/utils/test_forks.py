@@ -329,7 +329,7 @@ def test_a_child_computes_with_all_threads_while_its_parent_decides(library: Lib
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:trial 0 reported epoch")  # so the load continues
+@pytest.mark.filterwarnings("ignore::haltune.HaltuneWarning")  # so the load continues
 def test_three_hundred_forks_under_load_hang_nowhere(tmp_path: Path) -> None:
     trial, enough = asked(study := a_study(tmp_path / "f.db")), threading.Event()
     children = 300
