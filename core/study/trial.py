@@ -688,10 +688,6 @@ class Fold(Trial):
         """Warn in the words of a program that holds a fold."""
         super().warn(re.sub(r"\btrial\.(?!folds)(?=\w)", "fold.", text), about, once)
 
-    def begins_loop(self, model: Any = None) -> bool:
-        self._trained_in_full = False  # a second loop trains nothing, and the next fold follows
-        return super().begins_loop(model)
-
     def _saved_start(self, loads: bool) -> float:
         return max(0.0, self._own(super()._saved_start(loads)))
 

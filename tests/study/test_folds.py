@@ -683,6 +683,17 @@ def test_the_epochs_of_the_trial_are_refused_within_a_fold() -> None:
         break
 
 
+def test_a_second_loop_over_the_epochs_of_a_fold_is_refused() -> None:
+    with (
+        pytest.raises(NotSupported, match="has trained to epoch 4, a full training, and this second loop"),
+        asked() as t,
+    ):
+        for fold in t.folds(2):
+            for _model in range(2):
+                for _ in fold.epochs():
+                    fold.report(0.5)
+
+
 def test_folds_that_are_listed_before_they_train_are_explained() -> None:
     with pytest.raises(
         InvalidInput, match=r"Train it before the next one, .* which list\(trial\.folds\(k\)\) does not"
