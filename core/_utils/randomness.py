@@ -24,11 +24,8 @@ from haltune.errors import InvalidInput
 
 def capture() -> dict[str, Any]:
     """Return the state of all global generators in use: names -> JSON-able values."""
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
-    state: dict[str, Any] = {
-        "python": random.getstate(),
-        "numpy": [str(kind), _text(np.asarray(keys).tobytes()), int(position), int(has_gauss), float(cached)],
-    }
+    numpy = _lists(np.random.get_state(legacy=False))  # noqa: NPY002 (users' code draws from it)
+    state: dict[str, Any] = {"python": random.getstate(), "numpy": numpy}
     if (torch := sys.modules.get("torch")) is not None:
         state["torch"] = of_tensor(torch.random.get_rng_state())
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -66,9 +63,7 @@ def restore(state: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
     try:
         random.setstate(tupled(state["python"]))
-        kind, keys, position, has_gauss, cached = state["numpy"]
-        words = np.frombuffer(base64.b64decode(keys), dtype=np.uint32)
-        np.random.set_state((kind, words, position, has_gauss, cached))  # noqa: NPY002
+        np.random.set_state(_arrays(state["numpy"]))  # noqa: NPY002
         if torch is not None and "torch" in state:
             torch.random.set_rng_state(tensor_of(state["torch"]))
             devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -86,7 +81,11 @@ def put(path: Path, state: dict[str, Any] | None = None) -> None:
 def put_back(path: Path) -> None:
     """Restore the state of a file, if there is one. Raises InvalidInput if it is damaged."""
     if path.is_file():
-        restore(state_from_json(path.read_bytes()))
+        try:
+            restore(state_from_json(path.read_bytes()))
+        except InvalidInput as error:
+            error.add_note(f"It is in {path}.")
+            raise
 
 
 # generators that a program holds itself

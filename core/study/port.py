@@ -843,6 +843,7 @@ class Port(Attempt):
     def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
         """Append the end, unless this process is a fork that does not train the trial, such as one that loads data."""
         if self._held_here:
+            self._states.ends_epoch()  # a variable may hold the iterator, which is then closed later or never
             self._session.end(self, status, failure)
 
     def mark_lost(self, reason: str) -> None:

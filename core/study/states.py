@@ -110,7 +110,11 @@ class States:
         with checkpoints.undecided(temporary):
             with self.ours(attempt, temporary):
                 if self._draws and state.keep is False:
-                    put(_random(temporary))
+                    try:
+                        put(_random(temporary))
+                    except OSError:
+                        discard(temporary)  # a full disk has no room for a part
+                        raise
                 state.path, state.seconds = str(checkpoints.publish(temporary)), seconds
             if not state.early:
                 if not self._record(attempt, state):
@@ -202,15 +206,20 @@ class States:
 
     def draws_on(self, checkpoint: str | None) -> None:
         """State that a plain loop begins, and restore the random state of its checkpoint."""
-        self._draws = True
+        self._draws, self._drawn = True, None  # a state from before the loop has its place
         if checkpoint is not None:
             put_back(_random(checkpoint))
 
     def ends_epoch(self) -> None:
         """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""
+        self._renew_drawn()
+        self._drawn = None
+
+    def _renew_drawn(self) -> None:
         if self._drawn is not None:
             path, then = self._drawn
-            self._drawn, now, draft = None, capture(), path.with_name(f"{path.name}~")
+            now, draft = capture(), path.with_name(f"{path.name}~")
+            self._drawn = path, now
             if now != then and path.exists():
                 with suppress(OSError):
                     put(draft, now)
@@ -255,6 +264,9 @@ class States:
         if self._trains_first is None:
             self._trains_first = self.trained
         self._made_before = self._made
+        if self.waiting is None:  # the state saved last is of an earlier report, within this epoch
+            self._drawn = None
+        self._renew_drawn()  # an evaluation may have drawn; the program may be killed before the end of the epoch
         self._log_waiting(attempt)
 
     def ends(self, attempt: Attempt) -> None:

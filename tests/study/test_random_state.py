@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,12 +69,64 @@ def over_folds(trial: Trial) -> list[float]:
     return drawn
 
 
+def saves_at_halves(trial: Trial) -> list[float]:
+    drawn = load(trial)
+    for epoch in trial.epochs():
+        if trial.epoch < epoch - 0.5:
+            drawn += draws()
+            trial.report(drawn[-1], epoch - 0.5)
+            trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+        drawn += draws()
+        trial.report(drawn[-1], epoch)
+    return drawn
+
+
+HELD: list[Iterator[int]] = []
+
+
+def holds_its_iterator(trial: Trial) -> list[float]:
+    draws()  # the weights of a new model
+    drawn = load(trial)
+    HELD[:] = [trial.epochs()]  # closes that of the trial before; a progress bar does the same
+    for _ in HELD[0]:
+        drawn += draws()
+        trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+        if trial.report(draws()[0]).stops:
+            break
+    return drawn
+
+
+def saves_between_loops(trial: Trial) -> list[float]:
+    drawn = load(trial)
+    if trial.epoch < 3:
+        for epoch in trial.epochs():
+            drawn += draws()
+            if trial.report(drawn[-1]).stops or epoch == 3:
+                break
+        trial.save(lambda path: path.write_text(json.dumps(drawn)))
+    for _ in trial.epochs():
+        drawn += draws()
+        trial.report(drawn[-1])
+    return drawn
+
+
 def load(trial: Trial) -> list[float]:
     return json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else []
 
 
+PROGRAMS = [
+    saves_after,
+    saves_before,
+    saves_at_once,
+    saves_at_halves,
+    saves_between_loops,
+    holds_its_iterator,
+    over_folds,
+]
+
+
 @pytest.mark.parametrize("reopened", [True, False])
-@pytest.mark.parametrize("program", [saves_after, saves_before, saves_at_once, over_folds])
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_plain_loop_that_resumes_draws_as_without_a_pause(
     program: Callable[[Trial], list[float]], reopened: bool, tmp_path: Path
 ) -> None:
@@ -88,3 +143,59 @@ def test_a_plain_loop_that_resumes_draws_as_without_a_pause(
             assert {t.attempt for t in study.trials} == {3}
     assert len(ends[True]) == 2
     assert ends[True] == ends[False]
+
+
+def test_a_plain_loop_resumes_with_another_bit_generator_of_numpy(tmp_path: Path) -> None:
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(1))
+    try:
+        test_a_plain_loop_that_resumes_draws_as_without_a_pause(saves_after, True, tmp_path)
+    finally:
+        np.random.set_bit_generator(before)
+
+
+def test_a_full_disk_keeps_no_part_of_a_state_without_its_random_state(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    trial = pausing_study(folder=tmp_path, verbose=0).ask()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for _ in trial.epochs():
+        trial.report(0.5)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                trial.save(lambda path: path.write_text("state"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        break
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+KILLED = """
+import json, os, random, sys
+from haltune.policies import RandomSearch
+from haltune import Study, Float
+study = Study({"x": Float(0.0, 1.0)}, "loss", "killed.db", max_epochs=4, policy=RandomSearch(trials=1), verbose=0)
+for trial in study:
+    with trial:
+        random.seed(0 if trial.attempt == 1 else None)
+        drawn = json.loads(open(trial.checkpoint).read()) if trial.checkpoint else []
+        for epoch in trial.epochs():
+            drawn.append(random.random())
+            trial.save(lambda path: path.write_text(json.dumps(drawn)))
+            trial.report(random.random())  # an evaluation
+            if sys.argv[1] == f"{trial.attempt} {epoch}":
+                os.kill(os.getpid(), 9)
+        print(trial.attempt, *drawn)
+"""
+
+
+def test_a_plain_loop_killed_after_its_report_resumes_exactly(tmp_path: Path) -> None:
+    def ends(name: str, *kills: str) -> list[list[str]]:
+        (tmp_path / name).mkdir()
+        run = partial(subprocess.run, cwd=tmp_path / name, capture_output=True, text=True, timeout=60)
+        return [run([sys.executable, "-c", KILLED, at]).stdout.split() for at in (*kills, "never")]
+
+    [[attempt, *whole]] = ends("whole")
+    [_, [again, *resumed]] = ends("killed", "1 2")
+    assert (attempt, again, len(whole)) == ("1", "2", 4)
+    assert resumed == whole
