@@ -189,8 +189,8 @@ class _CheckedTraining:
         with warnings.catch_warnings(record=True) as caught, trial:
             warnings.simplefilter("always", HaltuneWarning)
             trained = make_run(trial)
+            self.randomness = capture()
         self.warnings = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
-        self.randomness = capture()
         self.drew = {name for name, state in self.randomness.items() if state != before.get(name)}
         self.state = _training_state(trained)
         self.kind = None if trained is None else type(trained).__name__

@@ -845,6 +845,7 @@ class Port(Attempt):
         if self._held_here:
             self._states.ends_epoch()  # a variable may hold the iterator, which is then closed later or never
             self._session.end(self, status, failure)
+            self._states.draws_as_before()
 
     def mark_lost(self, reason: str) -> None:
         """Append that the process which trained it is gone. It is offered again, up to `max_retries` times."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import discard, force
-from haltune._utils.randomness import capture, put, put_back
+from haltune._utils.randomness import capture, put, put_back, restore
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.errors import LeaseLost, StoreError
@@ -63,6 +63,7 @@ class States:
     _made_before = 0  # steps of torch's optimizers until the last report
     _draws = False  # its loop is a plain one, so that its states have the process's random state
     _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
+    _before: dict[str, Any] | None = None  # the state of the process before that of a checkpoint was restored
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -207,8 +208,15 @@ class States:
     def draws_on(self, checkpoint: str | None) -> None:
         """State that a plain loop begins, and restore the random state of its checkpoint."""
         self._draws, self._drawn = True, None  # a state from before the loop has its place
-        if checkpoint is not None:
+        if checkpoint is not None and self._before is None:
+            self._before = capture()
             put_back(_random(checkpoint))
+
+    def draws_as_before(self) -> None:
+        """State that a trial has ended: a new one is not to draw as the one that began where this one had paused."""
+        before, self._before = self._before, None
+        if before is not None:
+            restore(before)
 
     def ends_epoch(self) -> None:
         """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""

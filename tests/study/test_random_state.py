@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from paused_studies import pausing_study
 
-from haltune import Study, Trial
+from haltune import Float, Study, Trial
 
 SEEDS = itertools.count()
 
@@ -199,3 +199,14 @@ def test_a_plain_loop_killed_after_its_report_resumes_exactly(tmp_path: Path) ->
     [_, [again, *resumed]] = ends("killed", "1 2")
     assert (attempt, again, len(whole)) == ("1", "2", 4)
     assert resumed == whole
+
+
+def test_no_new_trial_begins_with_the_random_state_of_another_one(tmp_path: Path) -> None:
+    study, begun = Study({"x": Float(0.0, 1.0)}, "val_loss", max_epochs=9, seed=0, budget="40 trials", verbose=0), []
+    random.seed(0)
+    for trial in study:
+        with trial:
+            if trial.attempt == 1:
+                begun.append(random.getstate())
+            saves_after(trial)
+    assert len(set(begun)) == len(begun) == 40
