@@ -216,6 +216,7 @@ class TrainingLoop:
                 "with max_tokens=. Give tokens= there, and leave it out elsewhere."
             )
         self._position = self._epoch if tokens is None else tokens
+        self.trial.looks_at_weights()
         return self._reporter.report(value, self._position, metrics)
 
     @property

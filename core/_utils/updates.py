@@ -7,6 +7,7 @@ first step on, and their marks: digests by which weights that another trial has 
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -129,6 +130,9 @@ class Training:
 
     def starts(self) -> None:
         """State that a loop of the trial begins, or that its training starts again: no report came before."""
+        if not self._counts:  # a test of learning rates is over, and a state is loaded perhaps
+            self._of.clear()
+            self._all.clear()
         self._counts, self.reported = True, False
 
     def steps(self, optimizer: Any) -> None:
@@ -169,6 +173,10 @@ class Training:
         """
         saved, later = self._of_saved, [of for of in self._all if of.last > self._saved_at]
         return any(of in saved for of in later) or (bool(later) and all(of.frozen for of in saved))
+
+    def kinds(self) -> frozenset[Kind]:
+        """Return the kinds of the optimizers that have made steps since the last report."""
+        return frozenset(kind_of(one.param_groups, one.state) for one in self._of)
 
     def looks_again(self) -> None:
         """Look at all optimizers once more after a report: a program may thaw weights, or add some."""
@@ -224,15 +232,17 @@ def _weights_of(optimizer: Any) -> list[Any]:
 def has_moments(optimizer: Any) -> bool:
     """Return whether an optimizer holds anything but zeros of steps that it has made, next to their number."""
     held = (v for of in _mappings(optimizer.state) for name, v in of.items() if name != "step" and v is not None)
-    return any(bool((v != 0).any()) if hasattr(v, "any") else bool(v) for v in held)
+    here = (v.to_local() if hasattr(v, "to_local") else v for v in held)  # the parts of other ranks need them all
+    return any(bool((v != 0).any()) if hasattr(v, "any") else bool(v) for v in here)
 
 
-Kind = tuple[int, frozenset[str]]  # of how many weights an optimizer has a state, and what it has of them
+Kind = tuple[int, frozenset[tuple[str, Any]]]  # how many weights an optimizer has, names and shapes of its state
 
 
-def kind_of(state: Mapping[Any, Any]) -> Kind:
-    """Return the kind of an optimizer by its state."""
-    return len(state), frozenset(name for of in _mappings(state) for name in of)
+def kind_of(groups: Iterable[Mapping[str, Any]], state: Mapping[Any, Any]) -> Kind:
+    """Return the kind of an optimizer."""
+    held = frozenset((name, getattr(v, "shape", None)) for of in _mappings(state) for name, v in of.items())
+    return sum(len(group["params"]) for group in groups), held
 
 
 def _mappings(state: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
@@ -240,17 +250,17 @@ def _mappings(state: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
     return [of for of in state.values() if isinstance(of, Mapping)]
 
 
-def optimizers_in(path: str) -> set[Kind]:
+def optimizers_in(path: str) -> frozenset[Kind]:
     """Return the kinds of optimizers of which a file of torch has a state."""
-    return {kind_of(state) for state in _states(_read(path))}
+    return frozenset(kind_of(saved["param_groups"], saved["state"]) for saved in _states(_read(path)))
 
 
-def _states(saved: Any) -> Iterator[Mapping[Any, Any]]:
-    """Yield the states of optimizers in a saved object: what each has of each weight."""
+def _states(saved: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the states of optimizers in a saved object."""
     if isinstance(saved, Mapping):
         if "param_groups" in saved and isinstance(state := saved.get("state"), Mapping):
             if state:
-                yield state
+                yield saved
         else:
             saved = [*saved.values()]
     for part in saved if isinstance(saved, list | tuple) else ():
@@ -258,7 +268,9 @@ def _states(saved: Any) -> Iterator[Mapping[Any, Any]]:
 
 
 def _read(path: str) -> Any:
-    """Return what a file of torch has; None if it is of another kind."""
+    """Return what a file of torch has, or those in a folder; None if it is of another kind."""
+    if os.path.isdir(path):
+        return [_read(entry.path) for entry in os.scandir(path)]
     with suppress(Exception):
         return sys.modules["torch"].load(path, map_location="cpu", weights_only=True, mmap=True)
     return None

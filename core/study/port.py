@@ -258,6 +258,13 @@ class Port(Attempt):
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
 
+    def looks_at_weights(self) -> None:
+        """State that a loop of the user's own is about to report: its weights are then looked at, as in Trial.report.
+
+        Raises:
+            NotSupported: The refusal of what an optimizer was about to train, if the program has handled it.
+        """
+
     def leaves_loop(self) -> None:
         """State that a loop over the epochs is left, in the generator that yields them, when it is closed.
 

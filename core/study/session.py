@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from haltune._utils.checks import number
 from haltune._utils.interruption import heard_in_wait
+from haltune._utils.updates import Kind
 from haltune.display import numeral, one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
@@ -102,6 +103,8 @@ class Seen:
     # mark of a model -> trials and their folds, which have trained it, and the last attempt that did; none: of the
     # weights with which trials start
     signed: dict[Hashable, dict[tuple[int, int], int]] = field(default_factory=dict)
+    # trial and its fold -> kinds of optimizers that have trained it, or of which the file that it resumed has a state
+    optimizers: dict[tuple[int, int], frozenset[Kind]] = field(default_factory=dict)
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
 
 

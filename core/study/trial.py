@@ -212,6 +212,10 @@ class Trial(Port, KnowsAttributes):
         self._weights.reported()
         return self.record(Report(value, position, took, validated, paid, metrics), judge)
 
+    def looks_at_weights(self) -> None:
+        if self._model is None:  # otherwise the loop states what it trains
+            self._weights.reported()
+
     def _position(self, position: float | None, given: dict[str, float | None]) -> float:
         """Return the position given as epoch=, step= or tokens=. Raises InvalidInput if the study has another unit."""
         (unit, found), *more = [(unit, value) for unit, value in given.items() if value is not None]

@@ -11,6 +11,7 @@ A loop of a framework states what it trains; see `Port.starts`. `haltune._utils.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,6 +34,15 @@ class _Model:
     former: _Model | None  # trained before
 
 
+@dataclass
+class _Without:
+    """What is known of an optimizer without momentum or averages, before its first step after a trial resumed."""
+
+    position: float
+    state: Mapping[Any, Any]  # the object: torch replaces it where a state is loaded
+    kinds: frozenset[updates.Kind]  # of the optimizers before the pause; none: not known
+
+
 class OwnWeights:
     """What is known of the weights that a trial trains, from the steps of torch's optimizers.
 
@@ -48,8 +58,8 @@ class OwnWeights:
         self._begun = False  # one of them has begun since the training started or started again
         # position and first optimizer of a resumed trial, in words, if none began with weights of it
         self._doubted: str | None = None
-        # optimizers that began without a state in a trial that resumes -> kinds of those of which its file has one
-        self._without: WeakKeyDictionary[Any, set[updates.Kind]] = WeakKeyDictionary()
+        # optimizers that began without momentum or averages in a trial that resumes
+        self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,24 +132,33 @@ class OwnWeights:
     def _need_state(self, optimizer: Any) -> None:
         """Warn once if a trial has resumed with an optimizer that lacks its momentum or averages.
 
-        One that makes steps after the next report, too, had them before the pause, unless the training changes to it
-        where it resumes: then the file has the state of another one.
+        One that makes steps in the next epoch, too, had them before the pause, unless the training changes to it where
+        it resumes: then those before it were of other kinds.
         """
         trial = self.trains
         if trial._resumes and trial.resumes_from is not None and trial._model is None and not follows():
-            if not optimizer.state:
-                self._without[optimizer] = updates.optimizers_in(trial.resumes_from)
-        elif (saved := self._without.pop(optimizer, None)) is not None:
-            kind = updates.kind_of(optimizer.state)
-            if updates.has_moments(optimizer) and kind in (saved or {kind}):
+            if not updates.has_moments(optimizer):
+                self._without[optimizer] = _Without(trial.epoch, optimizer.state, self._kinds(trial.resumes_from))
+        elif (began := self._without.get(optimizer)) is not None and trial.epoch >= began.position + 1:
+            del self._without[optimizer]
+            kind = updates.kind_of(optimizer.param_groups, optimizer.state)
+            same = optimizer.state is began.state and kind in (began.kinds or {kind})
+            if same and updates.has_moments(optimizer):
                 trial.warn(
-                    f"Trial {trial.id} has resumed after {trial._at(trial._begins)}, but its "
+                    f"Trial {trial.id} has resumed after {trial._at(began.position)}, but its "
                     f"{type(optimizer).__name__} began without the momentum or averages that it had there, so it does "
-                    "not train as it would have without the pause. Save the state_dict() of the optimizer, and of a "
-                    "schedule, with the weights, and load them all.",
+                    "not train as it would have without the pause. Save the state_dict() of each optimizer and "
+                    "schedule with the weights, and load them all.",
                     "optimizer",
                     once=True,
                 )
+
+    def _kinds(self, path: str) -> frozenset[updates.Kind]:
+        """Return the kinds of optimizers before a pause: those of its file, if another process has trained."""
+        seen, trial = self._trial._session.seen.optimizers, self.trains
+        if (trial.id, trial._index) not in seen:
+            seen[trial.id, trial._index] = updates.optimizers_in(path)
+        return seen[trial.id, trial._index]
 
     def _begins_with_others(self, trial: Port, optimizer: Any, marks: set[int]) -> bool:
         """Return whether a trial that resumes begins with other weights than it had, as far as that is known."""
@@ -154,8 +173,14 @@ class OwnWeights:
         return others
 
     def _began_without(self, trial: Port, optimizer: Any, marks: set[int]) -> str | None:
-        """Return `_doubted` if an optimizer has weights of a trial that resumes, and others that it did not have."""
+        """Return `_doubted` if an optimizer has weights of a trial that resumes, and others that it did not have.
+
+        One with another number of weights than before may add some, where the training changes to it.
+        """
         if not trial._resumes or trial.resumes_from is None or not this().alone:
+            return None
+        count, _ = updates.kind_of(optimizer.param_groups, {})
+        if (kinds := self._kinds(trial.resumes_from)) and count not in {counted for counted, _ in kinds}:
             return None
         unknown = {mark for mark in marks if trial.signer(mark) is None}
         return _began(trial, optimizer) if unknown & updates.lacks(trial.resumes_from, optimizer) else None
@@ -209,6 +234,8 @@ class OwnWeights:
         if (training := self._trial._states.training) is not None:
             training.counts()
             self._doubt(training)
+            key, seen = (self.trains.id, self.trains._index), self._trial._session.seen.optimizers
+            seen[key] = seen.get(key, frozenset()) | training.kinds()
             training.looks_again()
 
     def _doubt(self, training: Training) -> None:
@@ -221,8 +248,9 @@ class OwnWeights:
         resumed = self._doubted is not None and trial._loads
         if resumed and seen.keeps_weights and this().alone:  # ranks may share weights otherwise
             trial.warn(
-                f"Trial {trial.id} has resumed {self._doubted} began with weights that it did not have there. Load "
-                "them all, as they were saved, from trial.checkpoint into the model that the optimizer is made for.",
+                f"Trial {trial.id} has resumed {self._doubted} began with weights that it did not have there. Save "
+                "all that it trains, without rounding, and load it from trial.checkpoint into the model that the "
+                "optimizer is made for.",
                 "weights",
                 once=True,
             )

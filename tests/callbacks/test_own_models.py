@@ -637,6 +637,89 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
     assert all("resumed after epoch 2, but its SGD began without the momentum" in text for text in found)
 
 
+@pytest.mark.parametrize("same_process", [True, False])
+@pytest.mark.parametrize(
+    ("program", "warns"),
+    [
+        ("the optimizer of a TrainingLoop", True),
+        ("an optimizer with a state from its start", True),
+        ("one of two optimizers", None),  # in another process it is perhaps one that the training adds there
+        ("an optimizer for each epoch, and two reports of each", False),
+        ("nothing, after a test of learning rates", False),
+        ("nothing, and thaws a pretrained body after epoch 2", False),
+        ("nothing, and adds a critic after epoch 2", False),
+        ("nothing, and trains by SGD after epoch 2, in a folder", False),
+    ],
+)
+def test_a_resumed_trial_warns_only_of_a_momentum_that_it_had_before_the_pause(program, warns, same_process, tmp_path):
+    def train(trial):
+        torch.manual_seed(1)
+        body = torch.nn.Linear(3, 4).requires_grad_("thaws" not in program or trial.epoch >= 3)
+        torch.manual_seed(10 * trial.id + trial.attempt)
+        net, critic = torch.nn.Sequential(body, torch.nn.Linear(4, 1)), torch.nn.Linear(3, 1)
+
+        def optimizer(epoch):
+            if "state from" in program:
+                return torch.optim.Adagrad(net.parameters(), 0.1)
+            if "by SGD" in program and epoch >= 2:
+                return torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+            return torch.optim.Adam([w for w in net.parameters() if w.requires_grad], 0.1)
+
+        adam, other = optimizer(trial.epoch), torch.optim.Adam(critic.parameters(), 0.1)
+        if "a test" in program:
+            starts = copy.deepcopy([net.state_dict(), adam.state_dict()])
+            step(net, adam)
+            net.load_state_dict(starts[0])
+            adam.load_state_dict(starts[1])
+
+        def state():
+            trained = {name: w.detach() for name, w in net.named_parameters() if w.requires_grad}
+            parts = {"net": trained, "critic": critic.state_dict(), "other": other.state_dict()}
+            return parts | ({"adam": adam.state_dict()} if "nothing" in program else {})
+
+        def save(path):
+            if "folder" in program:
+                path.mkdir()
+            torch.save(state(), path / "state.pt" if "folder" in program else path)
+
+        if trial.checkpoint is not None:
+            saved = torch.load(f"{trial.checkpoint}/state.pt" if "folder" in program else trial.checkpoint)
+            net.load_state_dict(saved["net"], strict=False)
+            critic.load_state_dict(saved["critic"])
+            other.load_state_dict(saved["other"])
+            if "nothing" in program:
+                adam.load_state_dict(saved["adam"])
+        if "TrainingLoop" in program:
+            for _ in (loop := TrainingLoop(trial, save=save)):
+                loop.report(step(net, adam))
+            return
+        for epoch in trial.epochs():
+            if "each epoch" in program or (epoch == 3 and ("thaws" in program or "by SGD" in program)):
+                body.requires_grad_(True)
+                adam = optimizer(epoch - 1)
+            if "one of two" in program or ("critic" in program and epoch >= 3):
+                step(critic, other)
+            value = step(net, adam)
+            if "two reports" in program:
+                trial.report(value, epoch=epoch - 0.5)
+                value = step(net, adam)
+            trial.report(value)
+            trial.save(save)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(1 if same_process else 2):
+            for trial in (study := pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=5, verbose=0)):
+                with trial:
+                    train(trial)
+                if not same_process:
+                    break
+    assert [t.status for t in study.trials] == ["completed"]
+    found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
+    assert len(found) == (same_process if warns is None else warns), found
+    assert all("Trial 0 has resumed after epoch 2, but its Ada" in text for text in found)
+
+
 @pytest.mark.parametrize("makes", ["a probe for the metric", "a net each epoch"])
 def test_an_optimizer_of_something_else_than_the_loaded_weights_is_no_reason_to_warn(makes, tmp_path):
     study = pausing_study(f"{tmp_path}/s.db", at=(2, 3), epochs=4, trials=2, verbose=0)

@@ -57,6 +57,9 @@ class FakeTrial(Port):
     def begins_epoch(self, epoch):
         pass
 
+    def looks_at_weights(self):
+        pass
+
     def leaves_loop(self):
         pass
 
