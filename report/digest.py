@@ -210,8 +210,8 @@ def _kept(source: StudyView) -> KeptCheckpoints | None:
     files = [(run.checkpoint, source.history.trial(run.trial).checkpoint) for run in leads if run is not None]
     paths += [path for kept in files for path in kept if path is not None]
     there = [Path(path) for path in dict.fromkeys(paths) if not source.checkpoints.missing(path)]
-    sizes = [disk.size(path) for path in there]
-    return KeptCheckpoints(len(sizes), sum(sizes), str(source.checkpoints.folder), some) if sizes else None
+    size = sum(disk.size(file) for path in there for file in (path, *disk.siblings(path)))
+    return KeptCheckpoints(len(there), size, str(source.checkpoints.folder), some) if there else None
 
 
 def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], lost: Set[int]) -> Row:

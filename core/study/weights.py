@@ -62,9 +62,9 @@ class OwnWeights:
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """A process that is started to train knows none of them."""
-        return vars(OwnWeights(self._trial)) | {"trains": self.trains}
+        return OwnWeights, (self._trial,), {"trains": self.trains}
 
     # before the first step of an optimizer
 
