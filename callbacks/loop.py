@@ -33,6 +33,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import follows, this, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import check_write, check_written
+from haltune.study.states import RANDOM, random_of
 
 from .behind import Behind, copied
 from .reporter import Reporter, ordinary_errors
@@ -341,7 +342,7 @@ class TrainingLoop:
     def _restore(self) -> None:
         if (checkpoint := self.trial.resumes_from) is None:
             return
-        if self._together and (wrote := len([*Path(checkpoint).glob(f"*{_RANDOM}")])) != torch_ranks().size:
+        if self._together and (wrote := len([*Path(checkpoint).glob(f"*{RANDOM}")])) != torch_ranks().size:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
         put_back(self._random(checkpoint))
 
@@ -349,7 +350,7 @@ class TrainingLoop:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""
         if self._together:
             return Path(checkpoint, torch_ranks().own(self._own_file))
-        return Path(this().own(f"{checkpoint}{_RANDOM}"))
+        return random_of(checkpoint)
 
 
 def _to_disk(write: Callable[[], object], path: Path) -> None:
@@ -426,6 +427,3 @@ def together(work: Callable[[], object]) -> None:
     for found in torch_ranks().gather(failure):
         if found is not None:
             raise OSError(found)
-
-
-_RANDOM = ".random"  # suffix of the random state, next to a checkpoint

@@ -35,6 +35,8 @@ from haltune.store.checkpoints import keepers
 from .attempt import Attempt
 from .session import Session, saved_epoch
 
+RANDOM = ".random"  # suffix of the random state, next to a checkpoint
+
 
 @dataclass
 class State:
@@ -112,7 +114,7 @@ class States:
             with self.ours(attempt, temporary):
                 if self._draws and state.keep is False:
                     try:
-                        put(_random(temporary))
+                        put(random_of(temporary))
                     except OSError:
                         discard(temporary)  # a full disk has no room for a part
                         raise
@@ -139,7 +141,7 @@ class States:
         if state.keep is False:  # otherwise it is another file than the one to resume from
             self._drawn = None
             if self._draws and path is not None:
-                self._drawn = _random(path), capture()
+                self._drawn = random_of(path), capture()
                 if follows():
                     with suppress(OSError):  # rank 0 may have removed the folder already
                         put(*self._drawn)
@@ -210,7 +212,7 @@ class States:
         self._draws, self._drawn = True, None  # a state from before the loop has its place
         if checkpoint is not None and self._before is None:
             self._before = capture()
-            put_back(_random(checkpoint))
+            put_back(random_of(checkpoint))
 
     def draws_as_before(self) -> None:
         """State that a trial has ended: a new one is not to draw as the one that began where this one had paused."""
@@ -296,9 +298,9 @@ class States:
         self._made_before, self._trains_first = self._made, None
 
 
-def _random(checkpoint: str | Path) -> Path:
-    """Return the file of the process's random state next to a state."""
-    return Path(this().own(f"{checkpoint}.random"))
+def random_of(checkpoint: str | Path) -> Path:
+    """Return the file of this rank's random state next to a state."""
+    return Path(this().own(f"{checkpoint}{RANDOM}"))
 
 
 def _lost(attempt: Attempt) -> LeaseLost:

@@ -4,7 +4,7 @@ import asyncio
 import copy
 import pickle
 import warnings
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,16 @@ def step(net, sgd):
     loss.backward()
     sgd.step()
     return loss.item()
+
+
+@contextmanager
+def warned():
+    """Yield a list that has the texts of haltune's warnings in the block after it."""
+    found = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield found
+    found += [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
 
 
 def plain(trial, net):
@@ -527,8 +537,7 @@ def test_a_trial_that_resumes_in_another_process_warns_if_its_optimizer_starts_w
 @pytest.mark.parametrize("load", ["in full", "names that do not match", "into a model that is not trained"])
 def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(load, tmp_path):
     study = pausing_study(f"{tmp_path}/s.db", at=(2, 3), epochs=4, trials=2, verbose=0)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warned() as found:
         for trial in study:
             with trial:
                 net = Net()
@@ -542,7 +551,6 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(l
                 for _ in trial.epochs():
                     trial.report(step(net, sgd))
                     trial.save(lambda path, net=net: torch.save(net.state_dict(), path))
-    found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
     assert len(found) == (load != "in full")
     assert all("resumed after epoch 2, but its SGD began with weights that it did not have" in text for text in found)
 
@@ -550,8 +558,7 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(l
 @pytest.mark.parametrize("saves", ["the net", "the net and the loss", "the net, and the loss in another file"])
 def test_a_resumed_trial_warns_once_if_its_optimizer_has_weights_that_were_not_saved(saves, tmp_path):
     study = pausing_study(f"{tmp_path}/s.db", at=(2, 3), epochs=4, trials=2, verbose=0)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warned() as found:
         for trial in study:
             with trial:
                 net, loss = torch.nn.Linear(8, 4), torch.nn.Linear(4, 4)
@@ -570,7 +577,6 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_has_weights_that_were_not_s
                     trial.save(lambda path, state=state: torch.save(state, path))
                     if "another file" in saves:
                         torch.save({"loss": loss.state_dict()}, trial.folder / "loss.pt")
-    found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
     assert len(found) == (saves == "the net"), found
     assert all("resumed after epoch 2, but its SGD began with weights that it did not have" in text for text in found)
 
@@ -622,8 +628,7 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
             trial.report(0.5)
             trial.save(lambda path: write(path, net, sgd))  # noqa: B023
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warned() as found:
         if same_process:
             study().optimize(train)
         else:
@@ -632,7 +637,6 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
                     with trial:
                         train(trial)
                     break
-    found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
     assert len(found) == warns * (1 if same_process else 2), found
     assert all("resumed after epoch 2, but its SGD began without the momentum" in text for text in found)
 
@@ -706,8 +710,7 @@ def test_a_resumed_trial_warns_only_of_a_momentum_that_it_had_before_the_pause(p
             trial.report(value)
             trial.save(save)
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warned() as found:
         for _ in range(1 if same_process else 2):
             for trial in (study := pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=5, verbose=0)):
                 with trial:
@@ -715,7 +718,6 @@ def test_a_resumed_trial_warns_only_of_a_momentum_that_it_had_before_the_pause(p
                 if not same_process:
                     break
     assert [t.status for t in study.trials] == ["completed"]
-    found = [str(one.message) for one in caught if issubclass(one.category, HaltuneWarning)]
     assert len(found) == (same_process if warns is None else warns), found
     assert all("Trial 0 has resumed after epoch 2, but its Ada" in text for text in found)
 
