@@ -440,16 +440,16 @@ def _first_under_way(state: LadderState, history: History, besides: int | None =
 
 
 def _leads_first(state: LadderState, history: History, trial: TrialRecord, verdict: Verdict) -> bool:
-    """Return whether a trial that would pause leads those that `first_in_full` could resume, and equals none."""
+    """Return whether a trial that would pause leads those that `first_in_full` could resume."""
     ladder, spent = state.ladder, history.spent.epochs + trial.epoch - history.trial(trial.id).epoch
     if ladder.one_in_full or spent < state.horizon or _first_under_way(state, history, besides=trial.id):
         return False
     remaining = Remaining(history, state.horizon, trial)
     if remaining.share(trial) > 1.0:
         return False
-    own = (-verdict.evidence["rung"], -ladder.score(trial, history))
+    own = (-verdict.evidence["rung"], -ladder.score(trial, history), trial.id)
     paused = in_time(ladder, remaining, history)
-    return all(own < (-ladder.trials[id].rung, ladder.trials[id].key(id)[0]) for id in paused)
+    return all(own < (-ladder.trials[id].rung, *ladder.trials[id].key(id)) for id in paused)
 
 
 # -- a search that stands still

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import many
-from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
+from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.errors import StudyMismatch
 from haltune.log.decisions import Action
 from haltune.log.events import Ended, Reported, Resumed, Started, Status
@@ -352,3 +352,18 @@ def test_the_first_trial_that_trains_in_full_does_not_pause_where_it_would_resum
                    for a, b in pairwise(log))  # fmt: skip
     assert study.trials[first[0].trial].epoch == 9
     assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
+
+
+def test_a_trial_that_equals_the_paused_ones_does_not_pause_where_it_would_resume_at_once() -> None:
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 6)
+    study = Study(problem, seed=0, budget=Budget(epochs=60), verbose=0)
+    slow = study.ask()
+    assert isinstance(slow, Trial)
+    for trial in (study.ask() for _ in range(5)):  # with the epoch of the slow one they spend a full training
+        assert isinstance(trial, Trial)
+        with trial:
+            assert trial.report(0.5, 1, seconds=1.0).action is Action.PAUSE
+            trial.checkpointed(f"{trial.id} at 1")
+    verdict = slow.report(0.5, 1, seconds=1.0)
+    assert verdict.action is Action.CONTINUE
+    assert verdict.evidence[FIRST]
