@@ -125,7 +125,10 @@ class Training:
         watch()
 
     def counts(self) -> None:
-        """State that the training of the trial has begun."""
+        """State that the training of the trial has begun, at the latest with the weights that were updated last."""
+        if not self._counts:
+            for of in self._all:
+                of.own |= of.last == self.made > 0
         self._counts = True
 
     def starts(self) -> None:

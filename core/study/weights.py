@@ -230,9 +230,9 @@ class OwnWeights:
         """Sign the present weights, and look at each optimizer again. Raises a refusal that the program handled."""
         if self._refusal is not None:
             raise self._refusal
-        self.sign(each=False)  # the program may save them now, and load them in another trial
         if (training := self._trial._states.training) is not None:
             training.counts()
+            self.sign(each=False)  # the program may save them now, and load them in another trial
             self._doubt(training)
             key, seen = (self.trains.id, self.trains._index), self._trial._session.seen.optimizers
             seen[key] = seen.get(key, frozenset()) | training.kinds()

@@ -534,8 +534,9 @@ def test_a_trial_that_resumes_in_another_process_warns_if_its_optimizer_starts_w
     assert len(seen) == (program == "loads nothing")
 
 
+@pytest.mark.parametrize("loop", ["epochs", "range"])
 @pytest.mark.parametrize("load", ["in full", "names that do not match", "into a model that is not trained"])
-def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(load, tmp_path):
+def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(load, loop, tmp_path):
     study = pausing_study(f"{tmp_path}/s.db", at=(2, 3), epochs=4, trials=2, verbose=0)
     with warned() as found:
         for trial in study:
@@ -548,9 +549,11 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(l
                         state = {f"module.{name}": weight for name, weight in state.items()}
                     other = Net() if load == "into a model that is not trained" else net
                     other.load_state_dict(state, strict=False)
-                for _ in trial.epochs():
-                    trial.report(step(net, sgd))
+                for epoch in trial.epochs() if loop == "epochs" else range(int(trial.epoch) + 1, 5):
+                    stops = trial.report(step(net, sgd), epoch).stops
                     trial.save(lambda path, net=net: torch.save(net.state_dict(), path))
+                    if stops:
+                        break
     assert len(found) == (load != "in full")
     assert all("resumed after epoch 2, but its SGD began with weights that it did not have" in text for text in found)
 
