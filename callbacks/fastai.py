@@ -420,6 +420,7 @@ class HaltuneCallback(Reporting):
                 loader.rng = random.Random()
                 loader.rng.setstate(tupled(generator))
         smooth.count, smooth.val = progress["smooth"][0], torch.tensor(progress["smooth"][1])
+        self.trial.restores_randomness()
         restore(progress["random"])
 
 

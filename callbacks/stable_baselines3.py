@@ -304,6 +304,7 @@ class HaltuneCallback(Reporting):
             setattr(owner, name, value)
         for name in written.keys() - {"environments", "callbacks"}:
             setattr(self.model, name, written[name])
+        self.trial.restores_randomness()
         restore(state["random"])
 
 

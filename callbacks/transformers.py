@@ -192,6 +192,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if retries and position is not None:
             torch_ranks().once(lambda: self.trial.restart(position, _RETRY))
         torch_ranks().once(lambda: self._reporter.begin(planned, model, position, of))
+        if loaded:
+            self.trial.restores_randomness()  # the Trainer does, when its first epoch starts
         if trainer is not None:
             if loaded and self._sharding:
                 fsdp.load_rest(trainer, Path(str(path)))

@@ -234,6 +234,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _continue(self, path: str) -> None:
         """Restore the state of the fit from a pause's file, whose model is loaded already."""
         model, reporter = self.model, self._reporter
+        saving.restores_randomness(self.trial)
         try:
             if (more := saving.more_of(path)) is not None:
                 self._step.numbers = more["compiled"]

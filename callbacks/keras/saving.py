@@ -97,6 +97,8 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
     Example:
         model = trial.load_model() or build(trial.config)
     """
+    if trial.checkpoint is not None:
+        restores_randomness(trial)
     if make_model is None:
         _CHOSEN[trial] = Loading(options=dict(options))
         return None if trial.checkpoint is None else _load(trial.checkpoint, "trial", options)
@@ -545,8 +547,6 @@ def _no_draws(model: Any) -> Iterator[None]:
         yield
     finally:
         set_randomness(model, state)
-        if "keras" not in state:
-            _keras_globals().set_global_attribute(_GENERATOR, None)
 
 
 def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
@@ -566,7 +566,16 @@ def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
 
 def capture_randomness(model: Any) -> dict[str, Any]:
     """Return the state of all generators that a fit of `model` uses, as JSON-able values."""
-    state = randomness.capture() | {"layers": [_numbers(v) for v in _seeds(model)]}
+    return randomness.capture() | {"layers": [_numbers(v) for v in _seeds(model)]} | _capture_global()
+
+
+def restores_randomness(trial: Trial) -> None:
+    """State that the random state of a trial's checkpoint is about to be restored."""
+    trial.restores_randomness(partial(_set_global, _capture_global()))
+
+
+def _capture_global() -> dict[str, Any]:
+    state: dict[str, Any] = {}
     if (generator := _keras_globals().get_global_attribute(_GENERATOR)) is not None:
         state["keras"] = _numbers(generator.state)
     if (context := _tensorflow_context()) is not None and context._seed is not None:
@@ -585,17 +594,22 @@ def set_randomness(model: Any, state: dict[str, Any]) -> None:
             f"The saved model had {len(state['layers'])} random generators in its layers, this one has "
             f"{len(variables)}. So its dropout differs from an uninterrupted training."
         )
+    _set_global(state)
+    randomness.restore(state)  # last, because making a Keras generator draws from Python's
+
+
+def _set_global(state: Mapping[str, Any]) -> None:
+    generator = None
     if "keras" in state:
         from keras import random as keras_random
 
         generator = _keras_globals().get_global_attribute(_GENERATOR) or keras_random.SeedGenerator()
         generator.state.assign(state["keras"])
-        _keras_globals().set_global_attribute(_GENERATOR, generator)
+    _keras_globals().set_global_attribute(_GENERATOR, generator)
     if "tensorflow" in state and (context := _tensorflow_context()) is not None:
         seed, (version, words, gauss) = state["tensorflow"]
         sys.modules["tensorflow"].random.set_seed(seed)
         context._rng.setstate((version, tuple(words), gauss))
-    randomness.restore(state)  # last, because making a Keras generator draws from Python's
 
 
 def restore_randomness(model: Any, path: str) -> None:

@@ -509,6 +509,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             warn_of_ranks(self.trial, len(states), trainer.world_size)
         if trainer.global_rank < len(states):
             state = states[trainer.global_rank]
+            self.trial.restores_randomness()
             if "start" in state:
                 self._epoch_start = state["start"]
                 checkpoint.reach(trainer, self._epoch_start)

@@ -63,13 +63,16 @@ def restore(state: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
     try:
         random.setstate(tupled(state["python"]))
+        kind = state["numpy"]["bit_generator"]
+        if kind != np.random.get_state(legacy=False)["bit_generator"]:  # noqa: NPY002
+            np.random.set_bit_generator(getattr(np.random, kind)())  # type: ignore[attr-defined]
         np.random.set_state(_arrays(state["numpy"]))  # noqa: NPY002
         if torch is not None and "torch" in state:
             torch.random.set_rng_state(tensor_of(state["torch"]))
             devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
             for device, text in enumerate(state.get("cuda", ())[:devices]):
                 torch.cuda.set_rng_state(tensor_of(text), device)
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise damaged(error) from error
 
 

@@ -56,8 +56,9 @@ class Port(Attempt):
     `goal` and `measures`, the metrics that a report needs; `history`, the log; `metrics`, reported before.
 
     To state: `starts`, what a fit trains and from where; `record`, a report; `begin_save` and `commit_save`, a state;
-    `decline_pause`, a state that cannot be saved; `planned`, where a fit ends by its own plan; `finish`, `fail`,
-    `interrupt`, the end. In a distributed training every rank makes the same calls and gets the same answers.
+    `restores_randomness`, before it does; `decline_pause`, a state that cannot be saved; `planned`, where a fit ends by
+    its own plan; `finish`, `fail`, `interrupt`, the end. In a distributed training every rank makes the same calls and
+    gets the same answers.
 
     Args:
         session: The session of the process that holds the trial.
@@ -251,6 +252,17 @@ class Port(Attempt):
         self._unread = not (loads or self._asks)
         loads = not self._unread or record.checkpoint_epoch == self._begins
         return record.checkpoint_epoch if record.checkpoint and loads else 0.0
+
+    def restores_randomness(self, put_back: Callable[[], object] | None = None) -> None:
+        """State that this loop is about to restore the random state of the process that `checkpoint` has.
+
+        The end of the trial, or of its `with trial:` block, restores that of before. Otherwise the next trial would
+        draw as the one that began where this one had paused.
+
+        Args:
+            put_back: Puts the present states of the framework's own generators back, too. Default: None.
+        """
+        self._states.restores(put_back)
 
     def begins_epoch(self, epoch: float | None) -> None:
         """State that a loop is within an epoch, until it is reported; None: it is not, and asks for the next."""
@@ -851,8 +863,11 @@ class Port(Attempt):
         """Append the end, unless this process is a fork that does not train the trial, such as one that loads data."""
         if self._held_here:
             self._states.ends_epoch()  # a variable may hold the iterator, which is then closed later or never
-            self._session.end(self, status, failure)
-            self._states.draws_as_before()
+            try:
+                self._session.end(self, status, failure)
+            finally:
+                if self._block != os.getpid():  # otherwise the program may draw until the end of the block
+                    self._states.draws_as_before()
 
     def mark_lost(self, reason: str) -> None:
         """Append that the process which trained it is gone. It is offered again, up to `max_retries` times."""

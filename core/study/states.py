@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -65,10 +66,13 @@ class States:
     _made_before = 0  # steps of torch's optimizers until the last report
     _draws = False  # its loop is a plain one, so that its states have the process's random state
     _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
-    _before: dict[str, Any] | None = None  # the state of the process before that of a checkpoint was restored
+    _placed = 0  # the attempt in which a plain loop has begun
+    _restores = False  # a loop has restored that of a checkpoint
+    _put_back: Callable[[], object] | None = None  # a framework's own generators, as they were before
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._before: dict[str, Any] = {}  # the random state of the process, before a loop restores another
 
     @property
     def trained(self) -> bool:
@@ -207,18 +211,30 @@ class States:
 
     # the random state of the process, which a state of a plain loop has next to it
 
-    def draws_on(self, checkpoint: str | None) -> None:
-        """State that a plain loop begins, and restore the random state of its checkpoint."""
-        self._draws, self._drawn = True, None  # a state from before the loop has its place
-        if checkpoint is not None and self._before is None:
-            self._before = capture()
-            put_back(random_of(checkpoint))
+    def resumes(self) -> None:
+        """State that the block of a resumed trial is entered."""
+        self._before = capture()
+
+    def restores(self, put_back: Callable[[], object] | None = None) -> None:
+        """State that a loop is about to restore a random state. put_back: see `Port.restores_randomness`."""
+        self._before, self._restores = capture() | self._before, True  # torch may be imported within the block
+        self._put_back = self._put_back or put_back
 
     def draws_as_before(self) -> None:
         """State that a trial has ended: a new one is not to draw as the one that began where this one had paused."""
-        before, self._before = self._before, None
-        if before is not None:
-            restore(before)
+        if self._restores and threading.current_thread() is threading.main_thread():  # trials of others draw, too
+            if self._put_back is not None:
+                self._put_back()
+            restore(self._before)
+        self._before, self._restores, self._put_back = {}, False, None
+
+    def draws_on(self, attempt: int, checkpoint: str | None) -> None:
+        """State that a plain loop begins. The first one of an attempt restores the random state of its checkpoint."""
+        first, self._placed = self._placed != attempt, attempt
+        self._draws, self._drawn = True, None  # a state from before the loop has its place
+        if checkpoint is not None and first:
+            self.restores()
+            put_back(random_of(checkpoint))
 
     def ends_epoch(self) -> None:
         """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""

@@ -272,7 +272,8 @@ class Trial(Port, KnowsAttributes):
         """
         if self._over_folds:
             raise trains_over_folds(self.id)
-        self._states.draws_on(self.resumes_from if self.begins_loop() else None)
+        begins = self.begins_loop()
+        self._states.draws_on(self.attempt, self.resumes_from if begins else None)
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
@@ -340,6 +341,7 @@ class Trial(Port, KnowsAttributes):
             last._continues()
             return last
         if place is not None:
+            self.restores_randomness()
             put_back(_of_this_rank(place))
         return last._following()
 
@@ -408,6 +410,8 @@ class Trial(Port, KnowsAttributes):
         self._session.enter(self)
         self._block = os.getpid()
         self._states.training = Training(self._weights.begins)
+        if self.resumes_from is not None:
+            self._states.resumes()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
@@ -421,6 +425,7 @@ class Trial(Port, KnowsAttributes):
         try:
             forgiven = self._end(error)
         finally:
+            self._states.draws_as_before()
             self._signals.counts = False
             if error is None or forgiven or isinstance(error, Exception):
                 self._signals.leave()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from callback_fakes import OUTAGE, PAUSE, STOP, FakeTrial
 from callback_studies import study
-from fits import FITS, LOOPS, Loop
+from fits import FITS, LOOPS, Loop, drawn, seed
+from paused_studies import pausing_study
 
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
@@ -87,6 +88,30 @@ def test_a_resumed_training_equals_an_uninterrupted_one_digit_for_digit(lib, cas
     assert (once, attempts) == (1, len(case.at) + 1)
     assert (straight["status"], straight["epochs"][-1]) == ("completed", case.last or case.length)
     assert differences(straight, paused, lib.lost(case)) == []
+
+
+ONE_OF_EACH = [  # the others are slow
+    pytest.param(*one.values, id=one.id, marks=(*one.marks, *[pytest.mark.slow] * (case != LOOPS[name].usual)))
+    for one in RESUMED
+    for name, case in [one.values]
+]
+
+
+@pytest.mark.parametrize(("lib", "case"), ONE_OF_EACH, indirect=["lib"])
+def test_a_new_trial_after_a_resumed_one_draws_as_if_nothing_had_been_resumed(lib, case, tmp_path):
+    lib.folder = tmp_path / "training"
+    metric = case.metric or lib.monitor
+    s = pausing_study(f"{tmp_path}/s.db", at=case.at, epochs=case.length, unit=case.unit, metric=metric, verbose=0)
+    for trial in s:
+        if trial.attempt > 1:
+            seed(trial.attempt)
+        with trial:
+            lib.attempt(trial, *lib.callbacks(trial), **case.options)
+        if trial.attempt > 1:
+            after = drawn()
+            seed(trial.attempt)
+            assert differences(drawn(), after) == []
+    assert trial.attempt == len(case.at) + 1
 
 
 TRAINED_ALONE = [  # one of each library is quick, in addition to the test without a study above

@@ -12,6 +12,7 @@ from documents import blocks
 from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Study, Trial
+from haltune._utils.randomness import capture
 from haltune.callbacks.stable_baselines3 import HaltuneCallback
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 from haltune.policies import RandomSearch
@@ -124,8 +125,10 @@ def test_a_resumed_training_equals_one_that_never_paused(kind: str, tmp_path: Pa
             tmp_path / f"{at}.db", at=at, epochs=256, metric=Maximize("mean_reward"), unit="step", verbose=0
         )
         for trial in s:
+            before = capture()
             with trial:
                 model, tests = normalized(kind, trial, seed=1 if trial.attempt == 1 else 90 + trial.attempt)
+            assert trial.attempt == 1 or capture() == before
         (record,) = s.trials
         found.append((record, model, tests))
     (one, straight, tests), (other, resumed, continued) = found

@@ -8,6 +8,8 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 from paused_studies import pausing_study
 
 from haltune import Float, Study, Trial
+from haltune._utils.randomness import capture
 
 SEEDS = itertools.count()
 
@@ -199,6 +202,119 @@ def test_a_plain_loop_killed_after_its_report_resumes_exactly(tmp_path: Path) ->
     [_, [again, *resumed]] = ends("killed", "1 2")
     assert (attempt, again, len(whole)) == ("1", "2", 4)
     assert resumed == whole
+
+
+def leaves_its_block(trial: Trial) -> None:
+    with trial:
+        saves_after(trial)
+        trial.finish()
+        draws()  # of the training
+
+
+def raises(trial: Trial) -> None:
+    with suppress(ValueError), trial:
+        load(trial)
+        next(iter(trial.epochs()))
+        if trial.attempt > 1:
+            raise ValueError("a bug")
+        trial.report(draws()[0])
+        trial.save(lambda path: path.write_text("[]"))
+
+
+def is_within_the_block_of_another(trial: Trial) -> None:
+    with pausing_study(verbose=0).ask() as other:
+        leaves_its_block(trial)
+        other.report(0.5)
+
+
+def has_no_block(trial: Trial) -> None:
+    saves_after(trial)
+    trial.finish()
+
+
+def restores_its_own_state(trial: Trial) -> None:
+    with trial:
+        if trial.checkpoint is not None:
+            random.setstate(random.Random(5).getstate())
+            np.random.seed(5)  # noqa: NPY002
+        saves_after(trial)
+
+
+def changes_the_kind_of_generator(trial: Trial) -> None:
+    with trial:
+        if trial.checkpoint is not None:
+            np.random.set_bit_generator(np.random.PCG64(1))
+        saves_after(trial)
+
+
+def trains_over_folds(trial: Trial) -> None:
+    with trial:
+        over_folds(trial)
+
+
+@pytest.mark.filterwarnings("ignore:2 of 2 trials failed:haltune.errors.HaltuneWarning")
+@pytest.mark.parametrize(
+    "program",
+    [
+        leaves_its_block,
+        raises,
+        is_within_the_block_of_another,
+        has_no_block,
+        restores_its_own_state,
+        changes_the_kind_of_generator,
+        trains_over_folds,
+    ],
+)
+def test_a_plain_loop_that_resumes_leaves_the_random_state_of_the_process(
+    program: Callable[[Trial], None], tmp_path: Path
+) -> None:
+    study = study_of(tmp_path, (1, 2, 2.5))
+    while isinstance(trial := study.ask(), Trial):
+        before = capture()
+        program(trial)
+        assert trial.attempt == 1 or capture() == before
+    assert {t.attempt > 1 for t in study.trials} == {True}
+
+
+def test_a_trial_of_a_thread_does_not_let_those_of_other_threads_draw_their_numbers_again(tmp_path: Path) -> None:
+    study = study_of(tmp_path, (1,))
+    has_no_block(study.ask())
+    trial, before = study.ask(), capture()
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(has_no_block, trial).result()
+    assert (trial.ended, trial.attempt) == ("completed", 2)
+    assert capture() != before
+
+
+def begins_again(trial: Trial) -> list[float]:
+    """A fourth epoch that fails, and is trained again from the state after the second one."""
+    drawn, failed = load(trial), False
+    while True:
+        try:
+            for epoch in trial.epochs():
+                drawn += draws()
+                if epoch == 4 and not failed:
+                    raise MemoryError
+                trial.report(drawn[-1])
+                if epoch == 2:
+                    trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+            return drawn
+        except MemoryError:
+            failed, drawn = True, load(trial)
+
+
+@pytest.mark.filterwarnings("ignore:.*now trains again after epoch 2:haltune.errors.HaltuneWarning")
+def test_a_training_that_begins_again_draws_the_same_after_a_pause(tmp_path: Path) -> None:
+    found = []
+    for at in ((), (2,)):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        drawn = {}
+        for trial in study_of(tmp_path, at):
+            with trial:
+                drawn[trial.id] = begins_again(trial)
+        found.append(drawn[0])
+    assert found[0] == found[1]
 
 
 def test_no_new_trial_begins_with_the_random_state_of_another_one(tmp_path: Path) -> None:

@@ -54,6 +54,9 @@ class FakeTrial(Port):
     def begins_loop(self, model=None):
         return True
 
+    def restores_randomness(self, put_back=None):
+        pass
+
     def begins_epoch(self, epoch):
         pass
 

@@ -131,13 +131,14 @@ class Fit:
         """haltune's, for the goal of the study."""
         return [self.callback(trial)]
 
-    def search(self, s, *others, **options):
-        """Train every trial of a study, each attempt from random states of its own; return the last model."""
+    def search(self, s, *others, then=lambda model: model, **options):
+        """Train every trial of a study, each attempt from random states of its own; return then(the last model)."""
         for trial in s:
             with trial:
                 seed(trial.attempt - 1)
                 model, _ = self.attempt(trial, *others, *self.callbacks(trial), **options)
-        return model
+                found = then(model)
+        return found
 
     def state(self, model):
         """All that a training has changed."""
@@ -148,7 +149,7 @@ class Fit:
         return set()
 
     def over_folds(self, s, count, **options):
-        """Train every trial of a study over folds, as `search`; return the last fold's model and where fits started."""
+        """Train every trial of a study over folds, as `search`; return the state and where fits started."""
         starts = []
         for trial in s:
             with trial:
@@ -156,18 +157,15 @@ class Fit:
                 for fold in trial.folds(count):
                     starts.append((fold.index, fold.epoch))
                     model, _ = self.attempt(fold, *self.callbacks(fold), **options)
-        return model, starts
+                state = self.state(model)
+        return state | {"starts": sorted(start for start in starts if start[1] == 0)}
 
     def trained(self, case, at, folder, folds=None):
         """The number of attempts and all that a study and its training come to with pauses at these positions."""
         self.folder = folder
         metric = case.metric or self.monitor
         s = pausing_study(f"{folder}.db", at=at, epochs=case.length, unit=case.unit, metric=metric, verbose=0)
-        if folds is not None:
-            model, starts = self.over_folds(s, folds, **case.options)
-            state = self.state(model) | {"starts": sorted(start for start in starts if start[1] == 0)}
-        else:
-            state = self.state(self.search(s, **case.options))
+        state = self.over_folds(s, folds, **case.options) if folds else self.search(s, then=self.state, **case.options)
         (record,) = s.trials
         metrics = {name: column for name, column in record.metrics.items() if not TIMES.search(name)}
         told = {"status": record.status.value, "epochs": record.epochs.tolist(), "values": record.values.tolist()}

@@ -70,13 +70,17 @@ class Batches(keras.utils.PyDataset):
 def state(model):
     """Everything that the next epoch depends on."""
     variables = [*model.variables, *model.optimizer.variables]
-    numbers = [keras.ops.convert_to_numpy(v).astype("float64") for v in variables]
-    drawn = [random.random(), *np.random.random(2), *keras.ops.convert_to_numpy(keras.random.normal((2,)))]  # noqa: NPY002
+    return [*(keras.ops.convert_to_numpy(v).astype("float64") for v in variables), np.array(drawn())]
+
+
+def drawn():
+    """The next numbers of all global generators."""
+    found = [random.random(), *np.random.random(2), *keras.ops.convert_to_numpy(keras.random.normal((2,)))]  # noqa: NPY002
     if BACKEND == "torch":
         import torch
 
-        drawn += torch.rand(2).tolist()
-    return [*numbers, np.array(drawn)]
+        found += torch.rand(2).tolist()
+    return found
 
 
 def cosine(lr):
@@ -151,6 +155,24 @@ CASES = slowly(
     "a learning rate changed by hand",
     "built by a function, for its loss",
 )
+
+
+def test_a_resumed_trial_leaves_the_global_generators_as_they_were(tmp_path):
+    for trial in pausing_study(f"{tmp_path}/s.db", at=(1,), epochs=2, verbose=0):
+
+        def start(seed):
+            seed_everything(seed)
+            keras.random.normal((2,))  # makes Keras' own generator
+
+        start(trial.attempt)
+        with trial:
+            model = trial.load_model() or net(momentum(0.01))
+            plan = {"epochs": 2, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}
+            model.fit(X, Y, verbose=0, validation_data=(X, Y), **plan)
+            keras.random.normal((2,))
+        found = drawn()
+        start(trial.attempt)
+        assert (found == drawn()) == (trial.attempt == 2)
 
 
 def fit(trial):
