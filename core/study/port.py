@@ -735,7 +735,7 @@ class Port(Attempt):
             why: Why no state of this trial can be saved, so that `room_for` raises from now on. Default: None.
         """
         if self.verdict is not None and self.verdict.action is Action.PAUSE:
-            self.verdict = None
+            self.verdict = continue_("its pause was declined")
         if why is not None:
             self._session.checkpoints.refused[self.id] = why
 
@@ -852,7 +852,8 @@ class Port(Attempt):
         if self._held_here:
             self._states.ends_epoch()  # a variable may hold the iterator, which is then closed later or never
             self._session.end(self, status, failure)
-            self._states.draws_as_before()
+            if self._block is None:  # otherwise at the end of the block
+                self._states.draws_as_before()
 
     def mark_lost(self, reason: str) -> None:
         """Append that the process which trained it is gone. It is offered again, up to `max_retries` times."""

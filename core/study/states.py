@@ -36,6 +36,7 @@ from .attempt import Attempt
 from .session import Session, saved_epoch
 
 RANDOM = ".random"  # suffix of the random state, next to a checkpoint
+_START, _START_OF_FOLD = ".start", ".start-of-fold"  # the same, of that with which the trial, or its fold, started
 
 
 @dataclass
@@ -65,10 +66,13 @@ class States:
     _made_before = 0  # steps of torch's optimizers until the last report
     _draws = False  # its loop is a plain one, so that its states have the process's random state
     _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
-    _before: dict[str, Any] | None = None  # the state of the process before that of a checkpoint was restored
+    _restored = False  # the random state of its checkpoint was
+    _before: dict[str, Any] | None = None  # the state of the process before one of a checkpoint was restored
+    _started_in: int | None = None  # the process in which the trial has started
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._starts: dict[str, Any] = {}  # suffix -> random state with which the trial, or its present fold, started
 
     @property
     def trained(self) -> bool:
@@ -112,9 +116,12 @@ class States:
         checkpoints = self._session.checkpoints
         with checkpoints.undecided(temporary):
             with self.ours(attempt, temporary):
-                if self._draws and state.keep is False:
+                if state.keep is False:
                     try:
-                        put(random_of(temporary))
+                        if self._draws:
+                            put(random_of(temporary))
+                        for suffix, start in self._starts.items():
+                            put(Path(f"{temporary}{suffix}"), start)
                     except OSError:
                         discard(temporary)  # a full disk has no room for a part
                         raise
@@ -210,9 +217,27 @@ class States:
     def draws_on(self, checkpoint: str | None) -> None:
         """State that a plain loop begins, and restore the random state of its checkpoint."""
         self._draws, self._drawn = True, None  # a state from before the loop has its place
-        if checkpoint is not None and self._before is None:
-            self._before = capture()
+        if checkpoint is not None and not self._restored:
+            self._restored, self._before = True, self._before or capture()
             put_back(random_of(checkpoint))
+
+    def starts(self, checkpoint: str | None, fold: bool = False) -> None:
+        """State that a trial starts in this process, or its next fold, and restore the random state of its first start.
+
+        Before it trains, a program may split its data at random, or make features of a random net. Otherwise a resumed
+        trial would train on rows that it held out before.
+
+        checkpoint: from which it resumes; None: it does not.
+        """
+        if not fold:
+            if self._started_in == os.getpid():  # a loop over the study has stated it before the block
+                return
+            self._started_in = os.getpid()
+        suffix = _START_OF_FOLD if fold else _START
+        if checkpoint is not None:
+            self._before = self._before or capture()
+            put_back(Path(f"{checkpoint}{suffix}"))
+        self._starts[suffix] = capture()
 
     def draws_as_before(self) -> None:
         """State that a trial has ended: a new one is not to draw as the one that began where this one had paused."""

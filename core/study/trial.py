@@ -348,6 +348,7 @@ class Trial(Port, KnowsAttributes):
             while fold is not None and self.ended is None and not self._stops:
                 self._fold = self._weights.trains = fold
                 self._over_folds = True
+                self._states.starts(fold.resumes_from, fold=True)
                 yield fold
                 self._weights.sign()
                 self._weights.ends_fold()
@@ -407,6 +408,7 @@ class Trial(Port, KnowsAttributes):
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
+        self._states.starts(self.resumes_from)
         self._states.training = Training(self._weights.begins)
         return self
 
@@ -421,6 +423,7 @@ class Trial(Port, KnowsAttributes):
         try:
             forgiven = self._end(error)
         finally:
+            self._states.draws_as_before()
             self._signals.counts = False
             if error is None or forgiven or isinstance(error, Exception):
                 self._signals.leave()
