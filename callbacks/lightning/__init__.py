@@ -639,8 +639,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._need_a_value(trainer, logged, f"in {epochs}", _EPOCHS_WITHOUT_VALUE)
             if reporter.pausing and self._ends_early:
                 reporter.decline(
-                    "its fit ends where it would pause, before the trial's last epoch, and a resumed fit would continue where "
-                    "the program starts another one, perhaps with a new optimizer",
+                    "its fit ends where it would pause, before the trial's last epoch, and a resumed fit would "
+                    "continue where the program starts another one, perhaps with a new optimizer",
                     always=True,
                 )
             if reporter.pausing and why_not() is not None:
