@@ -120,8 +120,9 @@ class States:
                     try:
                         if self._draws:
                             put(random_of(temporary))
-                        for suffix, start in self._starts.items():
-                            put(Path(f"{temporary}{suffix}"), start)
+                        if attempt.epoch != self._session.log.problem.max_epochs:  # it may resume
+                            for suffix, start in self._starts.items():
+                                put(Path(f"{temporary}{suffix}"), start)
                     except OSError:
                         discard(temporary)  # a full disk has no room for a part
                         raise
