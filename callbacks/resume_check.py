@@ -242,11 +242,14 @@ def _compare(
                 f"{part}: {_gap(by_chance, *parts[part])}, but also between two trainings without a pause. Seed every "
                 "generator of the training, and use deterministic algorithms"
             )
+    if broken.study.history.trial(0).attempt > _ATTEMPTS:  # with the same random numbers
+        found.append("the resumed run trained from its start again")
     if found:
         found += broken.warnings
     return ResumeCheck(epochs, middle, tuple(parts), tuple(found), tuple(sorted(left)))
 
 
+_ATTEMPTS = 2  # of a trial that paused once
 _METRICS = "metrics"  # the part with the reported metrics
 
 

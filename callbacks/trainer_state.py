@@ -13,7 +13,7 @@ import functools
 import inspect
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import Value
 from pathlib import Path
@@ -39,15 +39,22 @@ class Unsaved(Portable):
     """Callback behind all others that keeps and restores what the Trainer's checkpoint lacks.
 
     trainer: the Trainer. who: see `carried`. of: what its checkpoints say of their trial. loaded: the file of the
-    checkpoint that the training loaded, or None.
+    checkpoint that the training loaded, or None. after: called when all callbacks have seen a log or an evaluation.
     """
 
     _homes = ("transformers.trainer_callback",)
     _base = "TrainerCallback"
     _install = 'pip install "transformers[torch]"'
 
-    def __init__(self, trainer: Any, who: str, of: Mapping[str, Any], loaded: Mapping[str, Any] | None) -> None:
-        self.trainer, self._who, self._of = trainer, who, of
+    def __init__(
+        self,
+        trainer: Any,
+        who: str,
+        of: Mapping[str, Any],
+        loaded: Mapping[str, Any] | None,
+        after: Callable[[Any, Any], object],
+    ) -> None:
+        self.trainer, self._who, self._of, self._after = trainer, who, of, after
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
         self._attributes = Attributes(of["id"])
@@ -105,7 +112,13 @@ class Unsaved(Portable):
         if not self._draws and self._before:
             self._print = self._drawing()
 
-    on_log = on_evaluate = on_save = on_step_end
+    on_save = on_step_end
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self.on_step_end(args, state, control)
+        self._after(state, control)
+
+    on_log = on_evaluate
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._print = None

@@ -148,6 +148,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._seen: set[str] = set()  # names of all evaluations
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
         self._unsaved: Unsaved | None = None
+        self._cannot_save: str | None = None  # why not, if a pause is to be declined after the other callbacks
         self._weights_at, self._weights = -1, ""  # fingerprint of the weights that were evaluated last, and its step
         self._swaps = self._averages = False  # they are not those of the model, now or at an earlier evaluation
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
@@ -407,12 +408,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         none_written = self._no_checkpoint(args)
         self._saves = self._reporter.saves
         if self._saves and (lost := none_written or self._lost(args, state)) is not None:
-            self._reporter.decline(lost, always=True)
-            self._saves = False
+            self._saves, self._cannot_save = False, lost
+            if self._unsaved is None:
+                self._decline(ends)
         if none_written is None and (self._saves or self._keeps_epoch or self._final):
             return SAVE, True
         takes = self._keeps_epoch and args.save_strategy == "best"  # if the Trainer saves its best, too
-        return END if self._reporter.over else GO_ON, takes
+        return END if self._reporter.over and self._cannot_save is None else GO_ON, takes
+
+    def _decline(self, ends: bool) -> None:
+        """Decline a pause that cannot be saved. ends: another callback ends the training in this step."""
+        lost, self._cannot_save = self._cannot_save, None
+        if lost is not None and ends:
+            self._reporter.ends_by_itself()
+        elif lost is not None:
+            self._reporter.decline(lost, always=True)
 
     def _take(self, args: Any, state: Any, ends: bool) -> bool:
         """Move the checkpoint that the Trainer has just written to the trial; return whether the training ends now."""
@@ -486,7 +496,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Add a callback behind all others that keeps what the Trainer's checkpoint lacks."""
         for other in [c for c in trainer.callback_handler.callbacks if isinstance(c, Unsaved)]:
             trainer.remove_callback(other)  # of a training that failed
-        self._unsaved = Unsaved(trainer, carried.who(self.trial), self._own, loaded)
+        after = lambda state, control: self._decline(self._ends(state, control))  # noqa: E731
+        self._unsaved = Unsaved(trainer, carried.who(self.trial), self._own, loaded, after)
         trainer.add_callback(self._unsaved)
         if self._sharding is None and self._unsaved.outside:
             self._reporter.hint_at_lack("model")

@@ -534,7 +534,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._foresee(trainer)
         if (sentence := checks.keeps_best_itself(trainer, trial, self.monitor)) is not None:
             trial.hint(sentence, "best")
-        for sentence in (checks.advice(trainer, trial), checks.requeues(trainer)):
+        running_best = checks.running_best(trainer, trial, self.monitor)
+        for sentence in (checks.advice(trainer, trial), checks.requeues(trainer), running_best):
             if sentence is not None:
                 reporter.advise(sentence)
         if trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
@@ -637,6 +638,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if not within and (self._validations or not trainer.enable_validation):
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
                 self._need_a_value(trainer, logged, f"in {epochs}", _EPOCHS_WITHOUT_VALUE)
+            if reporter.pausing and self._ends_early:
+                reporter.decline(
+                    "its fit ends where it would pause, before the trial's last epoch, and a resumed fit would "
+                    "continue where the program starts another one, perhaps with a new optimizer",
+                    always=True,
+                )
             if reporter.pausing and why_not() is not None:
                 reporter.advise(
                     f"This fit cannot resume exactly from here: {why_not()}. Trials pause at the next possible point, "
@@ -663,6 +670,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._behind.commit()
             behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
             checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)
+
+    @property
+    def _ends_early(self) -> bool:
+        """True if this fit ends here by its own plan, and another one may follow in the trial."""
+        planned, horizon = self.trial.planned, self.trial.horizon
+        return planned is not None and planned <= self.trial.epoch < (math.inf if horizon is None else horizon)
 
     def _sign(self, trainer: Any) -> None:
         """State whose the weights are, which the program may keep: as an object, or in a file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
@@ -323,6 +324,18 @@ def keeps_best_itself(trainer: Any, trial: Trial, monitor: str) -> str | None:
     return (
         f"ModelCheckpoint(monitor={monitor!r}) keeps the model of the best epoch, and the study counts the last "
         f"value of each trial. If you use the best epoch's model, write {kind}({goal.metric!r}, of='best')."
+    )
+
+
+def running_best(trainer: Any, trial: Trial, monitor: str) -> str | None:
+    """Return a warning if the metric is the best value so far, which the kept model of the last epoch may not have."""
+    kinds = {type(module).__name__ for module in trainer.lightning_module.modules()}
+    if trial.goal.of != "last" or "best" not in monitor.lower() or not kinds & {"MaxMetric", "MinMetric"}:
+        return None
+    return (
+        f"{monitor!r} seems to be the best value of a training so far, and the kept model is that of its last epoch. "
+        f"Judge the metric itself by its best epoch, {type(trial.goal).__name__}({re.sub('_?best_?', '', monitor)!r}, "
+        "of='best')."
     )
 
 

@@ -28,7 +28,7 @@ def capture() -> dict[str, Any]:
     state: dict[str, Any] = {"python": random.getstate(), "numpy": numpy}
     if (torch := sys.modules.get("torch")) is not None:
         state["torch"] = of_tensor(torch.random.get_rng_state())
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # to ask for devices would break a later fork
             state["cuda"] = [of_tensor(s) for s in torch.cuda.get_rng_state_all()]
     return state
 
@@ -69,9 +69,9 @@ def restore(state: dict[str, Any]) -> None:
         np.random.set_state(_arrays(state["numpy"]))  # noqa: NPY002
         if torch is not None and "torch" in state:
             torch.random.set_rng_state(tensor_of(state["torch"]))
-            devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            for device, text in enumerate(state.get("cuda", ())[:devices]):
-                torch.cuda.set_rng_state(tensor_of(text), device)
+            if cuda := state.get("cuda", ()):
+                for device, text in enumerate(cuda[: torch.cuda.device_count()]):
+                    torch.cuda.set_rng_state(tensor_of(text), device)
     except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise damaged(error) from error
 

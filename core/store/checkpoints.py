@@ -10,9 +10,9 @@ The identity is random and part of the study's first event, so studies never sha
 in the log are relative to the study's folder, so you can move both.
 
 A checkpoint is written under a temporary name in its trial's folder, flushed to the disk and renamed. It is valid once
-the log contains its name. Files with an ending after its name (NAME.random) belong to it. NAME.parts lists the files of
-a folder with their sizes: a trial whose checkpoint has lost one starts from scratch. "best-" is the state after the
-best epoch, if the goal counts that epoch and it was saved in addition to the state to resume from.
+the log contains its name. Files with an ending after its name (NAME.random, NAME.start) belong to it. NAME.parts lists
+the files of a folder with their sizes: a trial whose checkpoint has lost one starts from scratch. "best-" is the state
+after the best epoch, if the goal counts that epoch and it was saved in addition to the state to resume from.
 
 No name is used twice. A superseded checkpoint can therefore be deleted by its name at any later time, and an attempt
 never deletes a later attempt's checkpoints. Other files in the folder are not counted, followed or deleted.

@@ -747,7 +747,7 @@ class Port(Attempt):
             why: Why no state of this trial can be saved, so that `room_for` raises from now on. Default: None.
         """
         if self.verdict is not None and self.verdict.action is Action.PAUSE:
-            self.verdict = None
+            self.verdict = continue_("its pause was declined")
         if why is not None:
             self._session.checkpoints.refused[self.id] = why
 

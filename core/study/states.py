@@ -37,6 +37,7 @@ from .attempt import Attempt
 from .session import Session, saved_epoch
 
 RANDOM = ".random"  # suffix of the random state, next to a checkpoint
+_START, _START_OF_FOLD = ".start", ".start-of-fold"  # the same, of that with which the trial, or its fold, started
 
 
 @dataclass
@@ -67,12 +68,14 @@ class States:
     _draws = False  # its loop is a plain one, so that its states have the process's random state
     _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
     _placed = 0  # the attempt in which a plain loop has begun
-    _restores = False  # a loop has restored that of a checkpoint
+    _started_in: int | None = None  # the process in which the trial has started
+    _restores = False  # the random state of a checkpoint was restored
     _put_back: Callable[[], object] | None = None  # a framework's own generators, as they were before
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._before: dict[str, Any] = {}  # the random state of the process, before a loop restores another
+        self._starts: dict[str, Any] = {}  # suffix -> random state with which the trial, or its present fold, started
+        self._before: dict[str, Any] = {}  # that of the process, before another one is restored
 
     @property
     def trained(self) -> bool:
@@ -116,9 +119,13 @@ class States:
         checkpoints = self._session.checkpoints
         with checkpoints.undecided(temporary):
             with self.ours(attempt, temporary):
-                if self._draws and state.keep is False:
+                if state.keep is False:
                     try:
-                        put(random_of(temporary))
+                        if self._draws:
+                            put(random_of(temporary))
+                        if attempt.epoch != self._session.log.problem.max_epochs:  # it may resume
+                            for suffix, start in self._starts.items():
+                                put(Path(f"{temporary}{suffix}"), start)
                     except OSError:
                         discard(temporary)  # a full disk has no room for a part
                         raise
@@ -211,9 +218,24 @@ class States:
 
     # the random state of the process, which a state of a plain loop has next to it
 
-    def resumes(self) -> None:
-        """State that the block of a resumed trial is entered."""
-        self._before = capture()
+    def starts(self, checkpoint: str | None, fold: bool = False) -> None:
+        """State that a trial starts in this process, or its next fold, and restore the random state of its first start.
+
+        Before it trains, a program may split its data at random, or make features of a random net. Otherwise a resumed
+        trial would train on rows that it held out before.
+
+        checkpoint: from which it resumes; None: it does not.
+        """
+        suffix = _START_OF_FOLD if fold else _START
+        if not fold:
+            if self._started_in == os.getpid():  # a loop over the study has stated it before the block
+                return
+            self._started_in = os.getpid()
+            self._before = {} if checkpoint is None else capture()
+        if checkpoint is not None and _draws_alone() and (start := Path(f"{checkpoint}{suffix}")).is_file():
+            self.restores()
+            put_back(start)
+        self._starts[suffix] = capture()
 
     def restores(self, put_back: Callable[[], object] | None = None) -> None:
         """State that a loop is about to restore a random state. put_back: see `Port.restores_randomness`."""
@@ -222,7 +244,7 @@ class States:
 
     def draws_as_before(self) -> None:
         """State that a trial has ended: a new one is not to draw as the one that began where this one had paused."""
-        if self._restores and threading.current_thread() is threading.main_thread():  # trials of others draw, too
+        if self._restores and _draws_alone():
             if self._put_back is not None:
                 self._put_back()
             restore(self._before)
@@ -312,6 +334,11 @@ class States:
     def restarts(self) -> None:
         """State that the training starts again, so that no report came before."""
         self._made_before, self._trains_first = self._made, None
+
+
+def _draws_alone() -> bool:
+    """Return whether no trials of other threads draw from the generators of this process, too, as far as is known."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def random_of(checkpoint: str | Path) -> Path:

@@ -203,6 +203,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             self.session.enter(answer, loop=True)
             if this().alone:  # ranks would leave at different epochs
                 answer._signals.note()
+            answer._states.starts(answer.resumes_from)
             try:
                 yield answer
             except GeneratorExit:  # the loop was left, by break or by an exception

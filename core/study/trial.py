@@ -350,6 +350,7 @@ class Trial(Port, KnowsAttributes):
             while fold is not None and self.ended is None and not self._stops:
                 self._fold = self._weights.trains = fold
                 self._over_folds = True
+                self._states.starts(fold.resumes_from, fold=True)
                 yield fold
                 self._weights.sign()
                 self._weights.ends_fold()
@@ -409,9 +410,8 @@ class Trial(Port, KnowsAttributes):
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
+        self._states.starts(self.resumes_from)
         self._states.training = Training(self._weights.begins)
-        if self.resumes_from is not None:
-            self._states.resumes()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:

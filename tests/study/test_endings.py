@@ -176,6 +176,14 @@ def test_a_report_after_the_end_is_stored_out_of_the_curve(world: World) -> None
     assert world.study.spent.epochs == 1
 
 
+def test_a_trial_whose_pause_was_declined_answers_the_program_that_it_was_not_cut(world: World) -> None:
+    with world.ask() as trial:
+        trial.report(PAUSE)
+        trial.decline_pause()
+        assert not trial.verdict.stops  # what a program asks after its fit, as in howto/own_callbacks
+    assert world.study.trials[0].status is Status.COMPLETED
+
+
 def test_a_pause_lets_the_policy_resume(world: World) -> None:
     with world.ask() as trial:
         trial.report(0.1)

@@ -1,4 +1,4 @@
-"""The random state of a plain loop: a training that resumes draws as one that never paused."""
+"""The random state of a plain loop, and of what comes before it: a trial that resumes draws as without a pause."""
 
 from __future__ import annotations
 
@@ -113,6 +113,28 @@ def saves_between_loops(trial: Trial) -> list[float]:
     return drawn
 
 
+def splits_at_random(trial: Trial) -> list[float]:
+    held_out = draws()  # before it reads its state, as a split of the data, or features of a random net
+    drawn = load(trial)
+    for _ in trial.epochs():
+        drawn += draws()
+        trial.report(drawn[-1])
+        trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return held_out + drawn
+
+
+def splits_for_its_folds(trial: Trial) -> list[float]:
+    ends = draws()
+    for fold in trial.folds(2):
+        held_out, drawn = draws(), load(fold)
+        for _ in fold.epochs():
+            drawn += held_out + draws()
+            fold.report(drawn[-1])
+            fold.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+        ends = ends[:2] + held_out + drawn
+    return ends
+
+
 def load(trial: Trial) -> list[float]:
     return json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else []
 
@@ -125,6 +147,8 @@ PROGRAMS = [
     saves_between_loops,
     holds_its_iterator,
     over_folds,
+    splits_at_random,
+    splits_for_its_folds,
 ]
 
 
@@ -315,6 +339,31 @@ def test_a_training_that_begins_again_draws_the_same_after_a_pause(tmp_path: Pat
                 drawn[trial.id] = begins_again(trial)
         found.append(drawn[0])
     assert found[0] == found[1]
+
+
+OF_A_FRAMEWORK = """
+import os, random, sys
+from haltune.policies import RandomSearch
+from haltune import Study, Float
+study = Study({"x": Float(0.0, 1.0)}, "loss", "killed.db", max_epochs=4, policy=RandomSearch(trials=1), verbose=0)
+for trial in study:
+    held_out = random.random()
+    trial.checkpoint  # whose state it loads
+    for epoch in range(trial.epoch + 1, 5):
+        trial.report(0.5, epoch)
+        trial.save(lambda path: path.write_text(str(epoch)))
+        if sys.argv[1] == f"{trial.attempt} {epoch}":
+            print(held_out, flush=True)
+            os.kill(os.getpid(), 9)
+    print(held_out)
+"""
+
+
+def test_a_killed_program_without_a_block_splits_its_data_as_before(tmp_path: Path) -> None:
+    run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    splits = [run([sys.executable, "-c", OF_A_FRAMEWORK, at]).stdout for at in ("1 2", "2 3", "never")]
+    assert splits[0]
+    assert len({*splits}) == 1, splits
 
 
 def test_no_new_trial_begins_with_the_random_state_of_another_one(tmp_path: Path) -> None:

@@ -67,6 +67,26 @@ def test_an_early_stopping_that_can_end_a_trial_before_its_first_rung_is_warned_
     assert [named in sentence for sentence in found] == [True] * (named is not None)
 
 
+@pytest.mark.parametrize(("metric", "warned"), [("val_loss_best", True), ("val_loss", False)])
+def test_a_goal_that_is_the_best_value_so_far_is_warned_about_as_the_last_model_is_kept(metric, warned):
+    from torchmetrics import MinMetric
+
+    class Tracks(Net):
+        def __init__(self):
+            super().__init__()
+            self.lowest = MinMetric()
+
+        def on_validation_epoch_end(self):
+            self.lowest(self.trainer.callback_metrics["val_loss"])
+            self.log("val_loss_best", self.lowest.compute())
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        fit(FakeTrial(metric, max_epochs=1), net=Tracks())
+    advice = "by its best epoch, Minimize('val_loss', of='best')"
+    assert any(advice in str(w.message) for w in caught) == warned
+
+
 def test_fabric_says_which_loop_to_use():
     from lightning.fabric import Fabric
 

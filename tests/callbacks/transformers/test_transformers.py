@@ -315,8 +315,9 @@ def test_a_trainer_that_saves_nothing_to_continue_with_is_not_paused(why, option
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+@pytest.mark.parametrize("options", [{}, *UNSAVED.values()], ids=["saved", *UNSAVED])
 @pytest.mark.parametrize("behind", [False, True])
-def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_stands(behind, tmp_path):
+def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_stands(behind, options, tmp_path):
     class Stops(TrainerCallback):
         def on_evaluate(self, args, state, control, **others):
             control.should_training_stop |= state.epoch >= 2
@@ -324,9 +325,11 @@ def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_
     s = pausing_study(at=(2,), epochs=4, metric="eval_loss")
     with s.ask() as trial:
         company = [Stops(), HaltuneCallback(trial)]
-        trainer(tmp_path, *(company[::-1] if behind else company), epochs=4).train()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", HaltuneWarning)  # nothing says that it keeps training
+            trainer(tmp_path, *(company[::-1] if behind else company), epochs=4, **options).train()
     assert [(t.status.value, t.epochs.tolist()) for t in s.trials] == [("completed", [1, 2])]
-    assert not list(tmp_path.glob("checkpoint-*"))
+    assert not list(tmp_path.glob("checkpoint-*")) or options
 
 
 @pytest.mark.parametrize("of", [lambda t: t, lambda t: t.model], ids=["trainer", "model"])
