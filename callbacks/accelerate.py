@@ -191,7 +191,8 @@ class AcceleratedLoop(TrainingLoop):
         return None
 
     def _write(self, path: Path) -> None:
-        self._accelerator.save_state(path)
+        with fsdp.ends_together(self._accelerator._models if self._sharding == "DEEPSPEED" else []):
+            self._accelerator.save_state(path)
         ranks = torch_ranks()
         if self._sharding in ("FSDP", "DEEPSPEED"):
             fsdp.write_buffers(path, self._models)

@@ -49,6 +49,7 @@ DIFFER = "haltune_differ"  # key in a checkpoint of Lightning: each rank's buffe
 OF_LIGHTNING = "meta.pt"  # what a folder of Lightning's has
 _OF_ACCELERATE, _WHOLE_OF_ACCELERATE = "pytorch_model_fsdp_0", "pytorch_model_fsdp.bin"  # and one of Accelerate's
 _OF_DEEPSPEED = "latest"
+_OF_LIGHTNING_ZERO = "checkpoint/*_model_states.pt"  # in a folder of DeepSpeed's that Lightning wrote
 
 
 class ShardedLoop(TrainingLoop):
@@ -296,6 +297,10 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
         from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
         found = dict(get_fp32_state_dict_from_zero_checkpoint(str(folder)))
+        for file in sorted(folder.glob(_OF_LIGHTNING_ZERO))[:1]:
+            rest = torch.load(file, map_location="cpu", weights_only=False)
+            others = {n: v for n, v in rest.items() if n not in ("module", "frozen_param_fragments", DIFFER)}
+            found = others | {"state_dict": found}
     else:
         found = _read_part(folder, _MODEL)
         for name in read_mark(folder)["parts"] if (folder / _MARK).is_file() else ():

@@ -42,8 +42,8 @@ class Start:
 
     def never(self, trainer: Any) -> str | None:
         """Return why no state of this fit resumes exactly; None if there is no reason."""
-        if (error := cannot_save(trainer)) is not None:
-            return str(error)
+        if (why := cannot_save(trainer)) is not None:
+            return why
         if self._shards and not trainer.lightning_module.automatic_optimization:
             return "its gradients are sharded, and with manual optimization a later step may use them"
         if self._shards and _frozen(trainer) != self._frozen:
