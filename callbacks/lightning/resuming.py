@@ -44,6 +44,11 @@ class Start:
         """Return why no state of this fit resumes exactly; None if there is no reason."""
         if (why := cannot_save(trainer)) is not None:
             return why
+        if at_boundary(trainer) and accumulates(trainer):
+            return (
+                "gradients are accumulated over the end of this epoch, and a checkpoint lacks them (let "
+                "accumulate_grad_batches divide the number of batches)"
+            )
         if self._shards and not trainer.lightning_module.automatic_optimization:
             return "its gradients are sharded, and with manual optimization a later step may use them"
         if self._shards and _frozen(trainer) != self._frozen:

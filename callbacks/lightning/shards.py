@@ -44,14 +44,9 @@ def cannot_save(trainer: Any, resumes: bool = True) -> str | None:
         return None
     strategy, weights = trainer.strategy, trainer.lightning_module.parameters()
     if getattr(strategy, "exclude_frozen_parameters", False) and not all(w.requires_grad for w in weights):
-        return "exclude_frozen_parameters=True leaves the frozen weights out of its checkpoints: leave it out"
+        return "exclude_frozen_parameters=True leaves the frozen weights out of its checkpoints (delete this argument)"
     if resumes and strategy.load_full_weights and strategy.zero_stage_3:
-        return "with load_full_weights=True a fit loads one file, not the folder that a pause writes: leave it out"
-    if resumes and trainer.num_training_batches % trainer.accumulate_grad_batches:
-        return (
-            "DeepSpeed accumulates gradients over the end of an epoch, and a checkpoint lacks them: let "
-            "accumulate_grad_batches divide the number of batches"
-        )
+        return "with load_full_weights=True a fit loads one file, not the folder of a pause (delete this argument)"
     return fsdp.zero_lacks(strategy.config)
 
 

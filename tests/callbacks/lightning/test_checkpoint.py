@@ -3,6 +3,7 @@
 import json
 import threading
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from callback_fakes import PAUSE, STOP, FakeTrial
@@ -184,24 +185,24 @@ def deepspeed_strategy(**settings):
             super().__init__("cpu")
             offload = {"device": "cpu", "nvme_path": "/local_nvme"}  # the path is Lightning's default
             self.config = {"zero_optimization": {"stage": 3, "offload_param": offload}}
+            self.deepspeed_engine = SimpleNamespace(micro_steps=3)
             vars(self).update(settings)
 
     return DeepSpeedStrategy()
 
 
 @pytest.mark.parametrize(
-    ("settings", "batches", "why"),
+    ("settings", "why"),
     [
-        ({"config": {"zero_optimization": {}}}, 1, "ZeRO 1, 2 and 3 only"),
-        ({"config": {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}}, 1, "none on NVMe"),
-        ({"load_full_weights": True}, 1, "loads one file, not the folder"),
-        ({}, 2, "accumulates gradients over the end of an epoch"),  # of 3 batches
+        ({"config": {"zero_optimization": {}}}, "ZeRO 1, 2 and 3 only"),
+        ({"config": {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}}, "none on NVMe"),
+        ({"load_full_weights": True}, "loads one file, not the folder"),
     ],
-    ids=["no ZeRO", "NVMe", "full weights", "accumulation"],
+    ids=["no ZeRO", "NVMe", "full weights"],
 )
-def test_a_trial_whose_state_deepspeed_does_not_save_whole_can_stop_and_does_not_pause(settings, batches, why):
+def test_a_trial_whose_state_deepspeed_does_not_save_whole_can_stop_and_does_not_pause(settings, why):
     def train(trial):
-        fit(trial, strategy=deepspeed_strategy(**settings), accumulate_grad_batches=batches)
+        fit(trial, strategy=deepspeed_strategy(**settings))
 
     trial = FakeTrial(max_epochs=4)
     trial.pause_at = 2
@@ -214,6 +215,15 @@ def test_a_trial_whose_state_deepspeed_does_not_save_whole_can_stop_and_does_not
     with pytest.warns(HaltuneWarning, match=f"cannot be paused, because.*{why}.*keeps training"):
         train(paused)
     assert paused.epochs == [1, 2, 3, 4]
+
+
+def test_a_trial_does_not_pause_while_deepspeed_accumulates_gradients_over_the_end_of_an_epoch():
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
+    with pytest.warns(
+        HaltuneWarning, match=r"over the end of this epoch.*divide the number of batches.*keeps training"
+    ):
+        fit(trial, strategy=deepspeed_strategy(), accumulate_grad_batches=2)
+    assert trial.epochs == [1, 2, 3, 4]
 
 
 def test_a_folder_of_deepspeed_from_other_ranks_is_refused_before_it_is_loaded(tmp_path):
