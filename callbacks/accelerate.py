@@ -178,6 +178,11 @@ class AcceleratedLoop(TrainingLoop):
                 return f"{name} changes in training, and accelerator.save_state leaves it out (prepare it, too)"
         if not resumes:
             return None
+        if not self._accelerator.sync_gradients:
+            return (
+                "gradients of accumulated batches wait for the next step, and accelerator.save_state leaves them out "
+                "(report when accelerator.sync_gradients is True)"
+            )
         if (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
         places = [getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders]
