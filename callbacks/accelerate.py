@@ -31,7 +31,7 @@ from haltune.study import Trial
 
 from . import fsdp
 from .changes import Attributes, Print, differences, extras, fingerprint, known_of, own_parts, parts_of, set_extras
-from .loop import TrainingLoop, other_ranks
+from .loop import TrainingLoop, other_ranks, together
 from .objects import of_library, of_program
 from .reporter import ordinary_errors
 
@@ -197,7 +197,7 @@ class AcceleratedLoop(TrainingLoop):
 
     def _write(self, path: Path) -> None:
         with fsdp.ends_together(self._accelerator._models if self._sharding == "DEEPSPEED" else []):
-            self._accelerator.save_state(path)
+            together(lambda: self._accelerator.save_state(path))  # before the ranks compare their buffers
         ranks = torch_ranks()
         if self._sharding in ("FSDP", "DEEPSPEED"):
             fsdp.write_buffers(path, self._models)

@@ -16,6 +16,7 @@ pytest.importorskip("accelerate", reason="Accelerate is not installed")
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import GradientState
 from accelerate.utils import DistributedType, GradientAccumulationPlugin, ProjectConfiguration
 from accelerated import searched, train
 from safetensors.torch import load_file
@@ -82,6 +83,7 @@ def test_a_training_is_not_paused_while_gradients_of_accumulated_batches_wait():
                     sgd.step()
                     sgd.zero_grad()
             loop.report(1 / epoch)
+    GradientState._reset_state()  # of the process, not of the Accelerator
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
