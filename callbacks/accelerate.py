@@ -31,7 +31,7 @@ from haltune.study import Trial
 
 from . import fsdp
 from .changes import Attributes, Print, differences, extras, fingerprint, known_of, own_parts, parts_of, set_extras
-from .loop import TrainingLoop, other_ranks
+from .loop import TrainingLoop, other_ranks, together
 from .objects import of_library, of_program
 from .reporter import ordinary_errors
 
@@ -178,6 +178,11 @@ class AcceleratedLoop(TrainingLoop):
                 return f"{name} changes in training, and accelerator.save_state leaves it out (prepare it, too)"
         if not resumes:
             return None
+        if not self._accelerator.sync_gradients:
+            return (
+                "gradients of accumulated batches wait for the next step, and accelerator.save_state leaves them out "
+                "(report when accelerator.sync_gradients is True)"
+            )
         if (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
         places = [getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders]
@@ -191,7 +196,8 @@ class AcceleratedLoop(TrainingLoop):
         return None
 
     def _write(self, path: Path) -> None:
-        self._accelerator.save_state(path)
+        with fsdp.ends_together(self._accelerator._models if self._sharding == "DEEPSPEED" else []):
+            together(lambda: self._accelerator.save_state(path))  # before the ranks compare their buffers
         ranks = torch_ranks()
         if self._sharding in ("FSDP", "DEEPSPEED"):
             fsdp.write_buffers(path, self._models)

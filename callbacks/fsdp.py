@@ -9,7 +9,9 @@ optimizer that has made no step: see `load_optimizers`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,38 @@ def plugin(accelerator: Any) -> Any:
 
 
 def deepspeed_lacks(accelerator: Any) -> str | None:
-    """Return why checkpoints under DeepSpeed may lack a part of the state; None for ZeRO in memory."""
+    """Return why checkpoints of Accelerate under DeepSpeed may lack a part of the state; None for ZeRO in memory."""
     plugin = None if accelerator is None else accelerator.state.deepspeed_plugin
-    if plugin is None or not plugin.zero_stage or "nvme" in json.dumps(plugin.deepspeed_config, default=str):
+    return zero_lacks(None if plugin is None else plugin.deepspeed_config)
+
+
+def zero_lacks(config: Mapping[str, Any] | None) -> str | None:
+    """Return why checkpoints of DeepSpeed with this configuration may lack state; None for ZeRO in memory."""
+    if not (config or {}).get("zero_optimization", {}).get("stage") or '"nvme"' in json.dumps(config, default=str):
         return "under DeepSpeed haltune knows the whole state of ZeRO 1, 2 and 3 only (and none on NVMe)"
     return None
+
+
+@contextmanager
+def ends_together(engines: Collection[Any]) -> Iterator[None]:
+    """Let a rank whose save by an engine of DeepSpeed fails come to the barrier at its end, where the others wait."""
+    for engine in engines:
+        engine.save_checkpoint = partial(_arrive, engine.save_checkpoint)
+    try:
+        yield
+    finally:
+        for engine in engines:
+            del engine.save_checkpoint
+
+
+def _arrive(save: Callable[..., object], *args: Any, **named: Any) -> None:
+    import torch.distributed as dist
+
+    try:
+        save(*args, **named)
+    except Exception:
+        dist.barrier()
+        raise
 
 
 def write_buffers(folder: Path, models: Iterable[Any]) -> None:

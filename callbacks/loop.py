@@ -394,8 +394,9 @@ def write_later(state: Any, path: Path) -> Callable[[], object]:
 def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
     """Return the error for a checkpoint from another number of ranks."""
     return InvalidInput(
-        f"Trial {trial} paused on {plural(wrote, 'rank')} and cannot resume on {ranks}. Start {wrote}, torchrun "
-        f"--nproc_per_node {wrote}, or fail the trial, trial.fail(error)."
+        f"Trial {trial} paused on {plural(wrote, 'rank')} and cannot resume on {ranks}. Start {wrote}, such as by "
+        f"torchrun --nproc_per_node {wrote} or Lightning's Trainer(devices={wrote}), or fail the trial, "
+        "trial.fail(error)."
     )
 
 

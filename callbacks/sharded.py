@@ -38,6 +38,7 @@ from haltune.study import Trial
 from .behind import copied
 from .changes import fingerprint
 from .loop import TrainingLoop, together, warn_of_ranks
+from .objects import local
 from .reporter import ordinary_errors
 
 __all__ = ["ShardedLoop", "consolidate"]
@@ -49,6 +50,7 @@ DIFFER = "haltune_differ"  # key in a checkpoint of Lightning: each rank's buffe
 OF_LIGHTNING = "meta.pt"  # what a folder of Lightning's has
 _OF_ACCELERATE, _WHOLE_OF_ACCELERATE = "pytorch_model_fsdp_0", "pytorch_model_fsdp.bin"  # and one of Accelerate's
 _OF_DEEPSPEED = "latest"
+_OF_LIGHTNING_ZERO = "checkpoint/*_model_states.pt"  # in a folder of DeepSpeed's that Lightning wrote
 
 
 class ShardedLoop(TrainingLoop):
@@ -146,20 +148,27 @@ class ShardedLoop(TrainingLoop):
 
     def _write_state(self, folder: Path) -> None:
         together(lambda: folder.mkdir(exist_ok=True))  # before the ranks wait for each other in DCP
-        self._writes(folder, self._state(optimizers=not self._light))()
+        grads = {} if self._light else {name: local(p.grad) for name, p in self._trained() if p.grad is not None}
+        self._writes(folder, self._state(optimizers=not self._light), grads=grads)()
 
     def _copied_state(self, folder: Path) -> Callable[[], None]:
         """Copy the modules, and return what writes the copies: in a thread, so over a group of its own."""
         return self._writes(folder, _cloned(self._state(optimizers=False)), _group_of_threads())
 
-    def _writes(self, folder: Path, state: dict[str, Any], group: Any = None) -> Callable[[], None]:
-        """Return the function that writes this rank's part of a state. group: of the ranks; default: torch's."""
+    def _writes(
+        self, folder: Path, state: dict[str, Any], group: Any = None, grads: Mapping[str, Any] | None = None
+    ) -> Callable[[], None]:
+        """Return the function that writes this rank's part of a state.
+
+        group: of the ranks; default: torch's. grads: of this rank, which may wait for more batches before a step.
+        """
         import torch
         import torch.distributed.checkpoint as dcp
 
         ranks = torch_ranks()
         mark, file = self._mark(ranks), folder / ranks.own(PARTS)
         own = {"differ": differing(state, ranks), "also": {n: part.state_dict() for n, part in self._others.items()}}
+        own["grads"] = dict(grads or {})
         if own["differ"]:
             self._reporter.advise(
                 f"The ranks have different values of {next(iter(own['differ']))}, which is not sharded. A resumed "
@@ -176,6 +185,11 @@ class ShardedLoop(TrainingLoop):
             load_parts(file)  # a state that cannot be loaded again must not cost the pause
 
         return write
+
+    def _trained(self) -> Iterator[tuple[str, Any]]:
+        """Yield (name, parameter) of all modules."""
+        for part, module in self._modules.items():
+            yield from module.named_parameters(part)
 
     def _mark(self, ranks: Group) -> dict[str, Any]:
         trial = self.trial
@@ -202,6 +216,8 @@ class ShardedLoop(TrainingLoop):
     # loading
 
     def _restore(self) -> None:
+        import torch
+
         if (checkpoint := self.trial.checkpoint) is None:
             return
         folder, ranks = Path(checkpoint), torch_ranks()
@@ -215,6 +231,10 @@ class ShardedLoop(TrainingLoop):
             part.load_state_dict(own["also"][name])
         if not same:
             warn_of_ranks(self.trial, mark["ranks"], ranks.size)
+        for name, parameter in self._trained() if same else ():
+            if name in own["grads"]:
+                parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+                local(parameter.grad).copy_(own["grads"][name])
         put_back(self._random(folder))
 
     def _check(self, folder: Path, mark: dict[str, Any]) -> None:
@@ -296,6 +316,10 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
         from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
         found = dict(get_fp32_state_dict_from_zero_checkpoint(str(folder)))
+        for file in sorted(folder.glob(_OF_LIGHTNING_ZERO))[:1]:
+            rest = torch.load(file, map_location="cpu", weights_only=False)
+            others = {n: v for n, v in rest.items() if n not in ("module", "frozen_param_fragments", DIFFER)}
+            found = others | {"state_dict": found}
     else:
         found = _read_part(folder, _MODEL)
         for name in read_mark(folder)["parts"] if (folder / _MARK).is_file() else ():

@@ -137,7 +137,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, or if the study counts
             tokens and `tokens` is not set.
         NotSupported: If you use Fabric, if max_steps or max_time ends the fit before the trial's max_epochs, or if a
-            trial under DeepSpeedStrategy is to pause.
+            trial under DeepSpeedStrategy without ZeRO, or with offloading to NVMe, is to pause.
 
     Example:
         ::
@@ -258,6 +258,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not silent(trainer):
             self._epoch_start = [checkpoint.capture(trainer)]  # Lightning starts the first loader before the epoch
             checks.check_trainer(trainer, self.trial)
+            shards.need_ranks(trainer, self.trial)
             self._beginning = resuming.Start(trainer)
             self._numbers = attributes.numbers(trainer)
 

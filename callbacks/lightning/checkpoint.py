@@ -60,8 +60,8 @@ def save(
         found: list[Path] = []
 
         def begin() -> None:
-            if (unsaved := shards.cannot_save(trainer)) is not None:
-                raise unsaved
+            if (why := shards.cannot_save(trainer, resumes=not keeps)) is not None:
+                raise NotSupported(why)
             if check is not None and not keeps:
                 check()
             found.append(reporter.trial.begin_save(keep=best_epoch))
@@ -94,7 +94,7 @@ def save(
         def commit() -> None:
             if error is not None:
                 raise error
-            shards.check(path)
+            shards.check(trainer, path)
             reporter.trial.commit_save(path, time.monotonic() - began, best_epoch, other)
 
         try:

@@ -120,10 +120,11 @@ def still_to_fall(held: Callable[[], Any]) -> str | None:
 
 def accumulates(trainer: Any) -> bool:
     """Return whether the gradients of the last batch wait for those of the next one."""
+    if hasattr(trainer.strategy, "deepspeed_engine"):  # it counts over the ends of epochs
+        return bool(trainer.strategy.deepspeed_engine.micro_steps % trainer.accumulate_grad_batches)
     progress = trainer.fit_loop.epoch_loop.batch_progress
     last = progress.is_last_batch or progress.current.ready == trainer.num_training_batches
-    steps = last and not trainer.strategy.handles_gradient_accumulation
-    return not steps and progress.current.ready % trainer.accumulate_grad_batches != 0
+    return not last and progress.current.ready % trainer.accumulate_grad_batches != 0
 
 
 def schedules_accumulation(trainer: Any) -> bool:
@@ -162,8 +163,10 @@ def check_start(trainer: Any, trial: Trial) -> None:
     horizon = trial.horizon
     if horizon is None:
         return
-    if trial.pause_at is not None and trial.pause_at < horizon and (error := cannot_save(trainer)) is not None:
-        raise error
+    if trial.pause_at is not None and trial.pause_at < horizon and (why := cannot_save(trainer)) is not None:
+        raise NotSupported(
+            f"A trial of this fit cannot be paused, because {why}; or use a policy that only stops trials."
+        )
     batches = trainer.num_training_batches
     if trial.unit != "epoch" or not math.isfinite(batches):
         return

@@ -42,8 +42,13 @@ class Start:
 
     def never(self, trainer: Any) -> str | None:
         """Return why no state of this fit resumes exactly; None if there is no reason."""
-        if (error := cannot_save(trainer)) is not None:
-            return str(error)
+        if (why := cannot_save(trainer)) is not None:
+            return why
+        if at_boundary(trainer) and accumulates(trainer):
+            return (
+                "gradients are accumulated over the end of this epoch, and a checkpoint lacks them (let "
+                "accumulate_grad_batches divide the number of batches)"
+            )
         if self._shards and not trainer.lightning_module.automatic_optimization:
             return "its gradients are sharded, and with manual optimization a later step may use them"
         if self._shards and _frozen(trainer) != self._frozen:

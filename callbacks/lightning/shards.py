@@ -1,7 +1,8 @@
-"""Saving under strategies that spread a model over the processes: ModelParallelStrategy (FSDP2), FSDPStrategy.
+"""Saving under strategies that spread a model over the processes.
 
-The strategy writes the folder itself, every process its part, and loads it with `ckpt_path=`. No process has the whole
-state, so what `checkpoint` and `resuming` compare is this process's part.
+Those are ModelParallelStrategy (FSDP2 and tensor parallelism), FSDPStrategy and DeepSpeedStrategy. The strategy writes
+the folder itself, every process its part, and loads it with `ckpt_path=`. No process has the whole state, so what
+`checkpoint` and `resuming` compare is this process's part.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import force
-from haltune.errors import NotSupported
+from haltune.display import plural
 from haltune.ranks import Group
+from haltune.study import Trial
 
+from .. import fsdp
+from ..loop import other_ranks
 from ..objects import local
 from ..reporter import ordinary_errors
 from ..sharded import DIFFER, OF_LIGHTNING, check_parts, differing
@@ -26,14 +30,37 @@ def sharded(trainer: Any) -> bool:
     return not _STRATEGIES.isdisjoint([kind.__name__ for kind in type(trainer.strategy).__mro__])
 
 
-def cannot_save(trainer: Any) -> NotSupported | None:
-    """Return the error for a pause under this strategy; None if it can be saved."""
-    if all(kind.__name__ != "DeepSpeedStrategy" for kind in type(trainer.strategy).__mro__):
+def _zero(trainer: Any) -> bool:
+    """Return whether DeepSpeed spreads the state."""
+    return any(kind.__name__ == "DeepSpeedStrategy" for kind in type(trainer.strategy).__mro__)
+
+
+def cannot_save(trainer: Any, resumes: bool = True) -> str | None:
+    """Return why this strategy does not save the whole state; None if it does.
+
+    resumes: the trial is to resume from it; otherwise only weights count.
+    """
+    if not _zero(trainer):
         return None
-    return NotSupported(
-        f"A trial under {type(trainer.strategy).__name__} cannot be paused, because haltune cannot check that its "
-        "state is complete. Use ModelParallelStrategy() or FSDPStrategy(), or a policy that only stops trials."
-    )
+    strategy, weights = trainer.strategy, trainer.lightning_module.parameters()
+    if getattr(strategy, "exclude_frozen_parameters", False) and not all(w.requires_grad for w in weights):
+        return "exclude_frozen_parameters=True leaves the frozen weights out of its checkpoints (delete this argument)"
+    if resumes and strategy.load_full_weights and strategy.zero_stage_3:
+        return "with load_full_weights=True a fit loads one file, not the folder of a pause (delete this argument)"
+    return fsdp.zero_lacks(strategy.config)
+
+
+def need_ranks(trainer: Any, trial: Trial) -> None:
+    """Raise InvalidInput if DeepSpeed could not load the checkpoint, because another number of ranks has written it."""
+    if _zero(trainer) and trial.checkpoint is not None:
+        wrote = _parts(Path(trial.checkpoint))
+        if wrote not in (0, trainer.world_size):
+            raise other_ranks(trial.id, wrote, trainer.world_size)
+
+
+def _parts(folder: Path) -> int:
+    """Return the number of ranks whose part of DeepSpeed's state is in a folder."""
+    return len([*folder.glob("*/*_optim_states.pt")])
 
 
 def loads_late(trainer: Any) -> bool:
@@ -43,11 +70,18 @@ def loads_late(trainer: Any) -> bool:
 
 def bytes_needed(trainer: Any, ranks: Group) -> int:
     """Return the approximate bytes of a checkpoint, from the parts of this process."""
-    module = trainer.lightning_module
-    parts = [*module.parameters(), *module.buffers()]
+    module, zero = trainer.lightning_module, _zero(trainer)
+    one = each = 0  # bytes that one process writes, and that each does
+    for tensor in (*module.parameters(), *module.buffers()):
+        if zero and not hasattr(tensor, "ds_tensor"):
+            one += tensor.nbytes
+        else:
+            each += local(tensor).nbytes
     for optimizer in trainer.optimizers:
-        parts += [v for state in optimizer.state.values() for v in state.values() if hasattr(v, "untyped_storage")]
-    return int(1.1 * ranks.size * sum(local(part).nbytes for part in parts)) + 2**20
+        for weights, state in optimizer.state.items():  # those of ZeRO are copies in single precision
+            parts = [*state.values(), *([weights] if zero else [])]
+            each += sum(local(v).nbytes for v in parts if hasattr(v, "untyped_storage"))
+    return int(1.1 * (one + ranks.size * each)) + 2**20
 
 
 def write(trainer: Any, path: Path, ranks: Group, without: Container[str]) -> Exception | None:
@@ -65,7 +99,7 @@ def write(trainer: Any, path: Path, ranks: Group, without: Container[str]) -> Ex
             buffers = dict(trainer.lightning_module.named_buffers())  # such as the running means of BatchNorm
             if any(own := ranks.gather(differing(buffers, ranks))):
                 kept[DIFFER] = own
-            with ordinary_errors():
+            with ordinary_errors(), fsdp.ends_together([strategy.deepspeed_engine] if _zero(trainer) else []):
                 before(kept, filepath, storage_options=storage_options)
             force(path)  # a part may not have left the memory of this machine
         except Exception as error:
@@ -91,9 +125,12 @@ def put_back(trainer: Any, checkpoint: dict[str, Any]) -> None:
                 value.copy_(own[trainer.global_rank][name])
 
 
-def check(path: Path) -> None:
+def check(trainer: Any, path: Path) -> None:
     """Raise an error if a part of a folder is missing."""
-    if path.is_dir():
+    if _zero(trainer):
+        if missing := trainer.world_size - _parts(path):
+            raise OSError(f"{plural(missing, 'part')} missing: all ranks must write to one shared folder")
+    elif path.is_dir():
         check_parts(path)
 
 

@@ -16,7 +16,8 @@ pytest.importorskip("accelerate", reason="Accelerate is not installed")
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, ProjectConfiguration
+from accelerate.state import GradientState
+from accelerate.utils import DistributedType, GradientAccumulationPlugin, ProjectConfiguration
 from accelerated import searched, train
 from safetensors.torch import load_file
 
@@ -63,6 +64,26 @@ def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
     with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as pickles.*keeps training"):
         train(trial, before=lambda accelerator: accelerator.register_for_checkpointing(Own()))
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
+def test_a_training_is_not_paused_while_gradients_of_accumulated_batches_wait():
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+
+    accelerator = Accelerator(
+        cpu=True, gradient_accumulation_plugin=GradientAccumulationPlugin(4, sync_with_dataloader=False)
+    )
+    net, loader = torch.nn.Linear(1, 1), torch.utils.data.DataLoader(torch.rand(3, 1))
+    net, sgd, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1), loader)
+    with pytest.warns(HaltuneWarning, match=r"accumulated batches wait.*sync_gradients is True.*keeps training"):
+        for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+            for x in loader:
+                with accelerator.accumulate(net):
+                    accelerator.backward(net(x).pow(2).mean())
+                    sgd.step()
+                    sgd.zero_grad()
+            loop.report(1 / epoch)
+    GradientState._reset_state()  # of the process, not of the Accelerator
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 

@@ -9,28 +9,44 @@ import json
 import logging
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
+from parts_of_ranks import held
 from paused_studies import pausing_study
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from haltune import Minimize
 from haltune.callbacks.lightning import HaltuneCallback
-from haltune.callbacks.objects import local
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.simplefilter("ignore")
 X = torch.linspace(-1, 1, 96).reshape(32, 3)
+ACCELERATOR = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+
+
+class ZeroOnCpu(DeepSpeedStrategy):
+    """DeepSpeed on the CPU. Lightning lets it run on CUDA devices only, whose numbers are the ranks."""
+
+    def setup_environment(self):
+        self.parallel_devices = [torch.device("cpu", rank) for rank in range(2)]
+        DDPStrategy.setup_environment(self)
+
+
+def zero(stage):
+    return (ZeroOnCpu if ACCELERATOR == "cpu" else DeepSpeedStrategy)(stage=stage)
+
+
 STRATEGIES = {
     "fsdp2": lambda: ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
     "tensors": lambda: ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2),
     "whole": lambda: ModelParallelStrategy(2, 1, save_distributed_checkpoint=False),
     "fsdp1": lambda: FSDPStrategy(state_dict_type="sharded", use_orig_params=True),
-}
+} | {f"zero{stage}": partial(zero, stage) for stage in (1, 2, 3)}
 
 
 class Net(pl.LightningModule):
@@ -87,13 +103,14 @@ def search(folder, name, at, **options):
             data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X), 8, shuffle=True)
             checks = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X), 8)
             trainer = pl.Trainer(
-                accelerator=sys.argv[3] if len(sys.argv) > 3 else "cpu", devices=2, strategy=STRATEGIES[sys.argv[1]](),
+                accelerator=ACCELERATOR, devices=2, strategy=STRATEGIES[sys.argv[1]](),
                 max_epochs=trial.max_epochs, callbacks=[Seeds(10 * trial.attempt), HaltuneCallback(trial)],
                 logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
             )  # fmt: skip
             net = Net(trial.config["lr"])
             trainer.fit(net, data, checks, ckpt_path=trial.checkpoint)
-            weights = [value for part in net.state_dict().values() for value in local(part).flatten().tolist()]
+            parts = [*net.parameters(), *net.buffers()] if "zero" in sys.argv[1] else net.state_dict().values()
+            weights = [value for part in parts for value in held(part)]
     (record,) = study.trials
     return {
         "rank": trainer.global_rank, "attempts": record.attempt, "values": record.values.tolist(), "weights": weights,

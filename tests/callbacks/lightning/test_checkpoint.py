@@ -3,6 +3,7 @@
 import json
 import threading
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from callback_fakes import PAUSE, STOP, FakeTrial
@@ -17,7 +18,7 @@ from lightning_nets import Net, Slow, make_trainer, search, seed, shuffled  # no
 
 from haltune import Budget, Minimize  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -172,20 +173,64 @@ def test_a_fit_continues_while_the_model_of_its_best_epoch_is_written():
     assert all(now == min(epoch + 1, 3) for epoch, now in gated.written)
 
 
-def test_deepspeed_says_that_a_trial_to_be_paused_is_not_supported(monkeypatch):
+def deepspeed_strategy(**settings):
+    """Return a strategy of one process with what haltune asks DeepSpeed's, which runs on a GPU."""
     from lightning.pytorch.strategies import SingleDeviceStrategy
 
     class DeepSpeedStrategy(SingleDeviceStrategy):
-        pass
+        restore_checkpoint_after_setup = zero_stage_3 = True
+        load_full_weights = False
+
+        def __init__(self):
+            super().__init__("cpu")
+            offload = {"device": "cpu", "nvme_path": "/local_nvme"}  # the path is Lightning's default
+            self.config = {"zero_optimization": {"stage": 3, "offload_param": offload}}
+            self.deepspeed_engine = SimpleNamespace(micro_steps=3)
+            vars(self).update(settings)
+
+    return DeepSpeedStrategy()
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"config": {"zero_optimization": {}}}, "ZeRO 1, 2 and 3 only"),
+        ({"config": {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}}, "none on NVMe"),
+        ({"load_full_weights": True}, "loads one file, not the folder"),
+    ],
+    ids=["no ZeRO", "NVMe", "full weights"],
+)
+def test_a_trial_whose_state_deepspeed_does_not_save_whole_can_stop_and_does_not_pause(settings, why):
+    def train(trial):
+        fit(trial, strategy=deepspeed_strategy(**settings))
 
     trial = FakeTrial(max_epochs=4)
     trial.pause_at = 2
-    with pytest.raises(NotSupported, match=r"DeepSpeedStrategy cannot be paused.*Use ModelParallelStrategy\(\)"):
-        fit(trial, strategy=DeepSpeedStrategy("cpu"))
-    stopped = FakeTrial(max_epochs=4, verdicts={2.0: STOP})  # stopping is
-    fit(stopped, strategy=DeepSpeedStrategy("cpu"))
+    with pytest.raises(NotSupported, match=f"cannot be paused, because.*{why}.*only stops"):
+        train(trial)
+    stopped = FakeTrial(max_epochs=4, verdicts={2.0: STOP})
+    train(stopped)
     assert stopped.epochs == [1, 2]
     paused = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match=r"cannot be paused.*keeps training"):
-        fit(paused, strategy=DeepSpeedStrategy("cpu"))
+    with pytest.warns(HaltuneWarning, match=f"cannot be paused, because.*{why}.*keeps training"):
+        train(paused)
     assert paused.epochs == [1, 2, 3, 4]
+
+
+def test_a_trial_does_not_pause_while_deepspeed_accumulates_gradients_over_the_end_of_an_epoch():
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
+    with pytest.warns(
+        HaltuneWarning, match=r"over the end of this epoch.*divide the number of batches.*keeps training"
+    ):
+        fit(trial, strategy=deepspeed_strategy(), accumulate_grad_batches=2)
+    assert trial.epochs == [1, 2, 3, 4]
+
+
+def test_a_folder_of_deepspeed_from_other_ranks_is_refused_before_it_is_loaded(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    for rank in range(2):
+        (tmp_path / "checkpoint" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+    trial = FakeTrial(max_epochs=4)
+    trial.checkpoint = str(tmp_path)
+    with pytest.raises(InvalidInput, match=r"paused on 2 ranks and cannot resume on 1.*Trainer\(devices=2\)"):
+        fit(trial, strategy=deepspeed_strategy(), checkpoint=tmp_path)

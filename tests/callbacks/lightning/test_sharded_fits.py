@@ -17,9 +17,10 @@ from haltune.callbacks.sharded import consolidate  # noqa: E402
 SCRIPT = Path(__file__).with_name("sharded_fits.py")
 SUPPORT = Path(__file__).parents[2] / "support"
 GPUS = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two CUDA devices")]
+ZERO = ("zero1", "zero2", "zero3")  # of DeepSpeed
 FITS = [
-    ("fsdp2", "cpu"), ("tensors", "cpu"), ("whole", "cpu"),
-    *(pytest.param((strategy, "gpu"), marks=GPUS) for strategy in ("fsdp2", "tensors", "whole", "fsdp1")),
+    *((strategy, "cpu") for strategy in ("fsdp2", "tensors", "whole", *ZERO)),
+    *(pytest.param((strategy, "gpu"), marks=GPUS) for strategy in ("fsdp2", "tensors", "whole", "fsdp1", *ZERO)),
 ]  # fmt: skip
 
 
@@ -27,6 +28,8 @@ FITS = [
 def fits(request, tmp_path_factory):
     """What each process saw."""
     strategy, accelerator = request.param
+    if strategy in ZERO:
+        pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
     folder = tmp_path_factory.mktemp(strategy)
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path]), "OMP_NUM_THREADS": "1",
