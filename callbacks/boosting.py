@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from haltune._utils.interruption import caller
-from haltune.errors import InvalidInput
+from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.trial import Fold
 
+from . import objects
 from .reporter import Reporter, missing, two_callbacks
 
 CANNOT_FOLD = "takes no boosters to continue from"
@@ -23,6 +28,7 @@ FORGETS = (
 RECOUNTS = (
     "{} would count the rounds of {} from 0 again (a callback of your own can set the parameter by {}, which continues)"
 )
+_OWN = ".callbacks"  # the suffix of the file next to a booster
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 
 
@@ -116,3 +122,55 @@ def recorded(reporter: Reporter, name: str, rounds: int) -> dict[str, list[float
         return {}
     columns = {**record.metrics, name: record.values}
     return {name: [*map(float, column[:rounds])] for name, column in columns.items()}
+
+
+# the program's own callbacks, which libraries do not save
+
+
+class Own:
+    """What the program's own callbacks of a training remember: plain data in their attributes and variables.
+
+    callbacks: all of the training. trial: its number.
+    """
+
+    def __init__(self, callbacks: Iterable[Any], trial: int) -> None:
+        self._callbacks, self._trial = [*callbacks], trial
+        self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
+        for path, value, _ in self._places():
+            if objects.is_data(self._marks[path]):
+                objects.note(value, trial, self._marks[path])
+
+    def write(self, path: Path, rate: str | None = None) -> None:
+        """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.
+
+        rate: the learning rate that a callback has set. Default: None, none has.
+        """
+        values = {name: value for name, value, _ in self._places()}
+        states, lost, others = objects.changes(values, self._marks)
+        for name in (*lost, *others):
+            raise NotSupported(objects.unsaved(name.partition("/")[2], values[name]))
+        if states or rate is not None:
+            found = {"states": states, "rate": rate}
+            Path(f"{path}{_OWN}").write_text(json.dumps(found), encoding="utf-8")
+
+    def put_back(self, path: str) -> str | None:
+        """Set what `write` saved next to a booster, and return the learning rate."""
+        beside = Path(f"{path}{_OWN}")
+        found = json.loads(beside.read_bytes()) if beside.exists() else {"states": {}, "rate": None}
+        states = found["states"]
+        for name, value, put in self._places():
+            if name in states and not objects.is_shared(value, states[name], self._trial):
+                with suppress(NotSupported):  # built otherwise in this attempt
+                    put(objects.put_back(states[name], value))
+        return found["rate"]  # type: ignore[no-any-return]
+
+    def _places(self) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
+        for i, one in enumerate(self._callbacks):
+            function = isinstance(one, types.FunctionType)
+            if objects.of_library(one.__module__ if function else type(one).__module__):
+                continue
+            name = f"{i}/{one.__qualname__ if function else type(one).__qualname__}"
+            for key, (value, put) in objects.variables_of(one).items():
+                yield f"{name}.{key}", value, put
+            for key, value in () if function else [*getattr(one, "__dict__", {}).items()]:
+                yield f"{name}.{key}", value, partial(setattr, one, key)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -33,6 +34,7 @@ from .boosting import (
     CANNOT_FOLD,
     FORGETS,
     RECOUNTS,
+    Own,
     advise_best,
     begin,
     full_name,
@@ -92,11 +94,11 @@ class HaltuneCallback(Reporting):
     """
 
     _hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
-    before_iteration = False
     _before = 0  # rounds of this trial trained before this training
     _given = 0  # rounds that the trial started with
     _name = ""  # the full name of the metric
     _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
+    _own: Own | None = None  # the program's own callbacks
     _recounts = False  # whether a parameter is set by the round of this training
 
     def __init__(
@@ -108,6 +110,16 @@ class HaltuneCallback(Reporting):
         # after LightGBM's log and record, before its early stopping, which raises an exception; read from __dict__
         self.order = 25
         self.every = every
+
+    @property
+    def before_iteration(self) -> bool:
+        """False. LightGBM asks for it when it sorts the callbacks of a training, before it calls the first."""
+        frame = caller("train", "lightgbm.")
+        if frame is not None and "callbacks_set" in frame.f_locals:
+            self._own = Own(sorted(frame.f_locals["callbacks_set"], key=attrgetter("order")), self.trial.id)
+            if self.trial.epoch and self.trial.checkpoint is not None and frame.f_locals.get("init_model") is not None:
+                self._own.put_back(self.trial.checkpoint)
+        return False
 
     def __call__(self, env: Any) -> None:
         """Report a round. It is LightGBM's only hook."""
@@ -131,7 +143,7 @@ class HaltuneCallback(Reporting):
         if self._reporter.saves and (why := self._cannot_pause(env, epoch)):
             self._reporter.decline(why, always=True)
         elif self._reporter.saves:
-            self._reporter.save(partial(_write, env.model), ".txt")
+            self._reporter.save(partial(self._write_pause, env.model), ".txt")
         over = self._reporter.over
         if over or last:
             self._end(env)
@@ -195,6 +207,11 @@ class HaltuneCallback(Reporting):
         """End the fit after a callback that ended the training, because LightGBM calls no other; not after an error."""
         if env.model.best_iteration > 0:
             self._end(env)
+
+    def _write_pause(self, model: Any, path: Path) -> None:
+        _write(model, path)
+        if self._own is not None:
+            self._own.write(path)
 
     def _cannot_pause(self, env: Any, epoch: int) -> str | None:
         """Return why a resumed training would differ, or None."""

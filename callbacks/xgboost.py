@@ -21,7 +21,6 @@ import json
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ from .boosting import (
     FORGETS,
     RECOUNTS,
     STARTED,
+    Own,
     advise_best,
     begin,
     full_name,
@@ -101,15 +101,20 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
     _given = 0  # rounds that the trial started with
+    _recounts = False  # whether a LearningRateScheduler sets the rate
     _stops_early = False  # by XGBoost's EarlyStopping
+    _puts_back = False  # whether the program's own callbacks wait for what they remembered
     _forgets = False  # whether an EarlyStopping waits for the earlier rounds
     _booster: Any = None  # a weak reference to what trains
+    _own: Own | None = None  # the program's own callbacks
+    _rate: str | None = None  # the learning rate at the start
+    _hidden: tuple[list[Any], list[Any]] | None = None  # the list of callbacks, and those taken from it for a round
 
     # the hooks, in XGBoost's order
 
     def before_training(self, model: Any) -> Any:
         from xgboost import collective
-        from xgboost.callback import EarlyStopping
+        from xgboost.callback import EarlyStopping, LearningRateScheduler
 
         if (workers := collective.get_world_size()) > 1:
             raise NotSupported(
@@ -135,6 +140,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             callbacks.remove(self)
             callbacks.insert(0, self)
         carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
+        self._own = Own(callbacks, self.trial.id)
+        self._recounts = any(isinstance(c, LearningRateScheduler) for c in callbacks)
+        self._puts_back, self._rate = self._before > 0, None if is_cv(model) else _rate(model)
         stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
         self._stops_early = bool(stoppers)
         self._forgets = self._stops_early and self._before > 0
@@ -144,6 +152,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        self._show_others()
+        path, self._puts_back = self.trial.checkpoint if self._puts_back else None, False
+        rate = None if path is None or self._own is None else self._own.put_back(path)
+        if rate is not None:
+            model.set_param("learning_rate", rate)
         return self._reporter.verdict is not None  # the verdict came in an earlier training
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -157,23 +170,26 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._reporter.heed(self._before + epoch + 1)
         if self._reporter.keeps_epoch and not is_cv(model) and _booster(model) in ("dart", "gblinear"):
             self._reporter.keep(lambda path: _write(model, path), ".ubj")  # its rounds cannot be cut
-        if self._reporter.saves and self._ends_early(model, epoch, evals_log):
+        ended = called = self._reporter.saves
+        if called:  # the state of the others after this round is a part of what is saved
+            ended = self._call_others(model, epoch, evals_log)
+        if ended:
             self._reporter.ends_by_itself()
         if self._reporter.saves and (why := self._cannot_pause(model, metrics, name)):
             self._reporter.decline(why, always=True)
         elif self._reporter.saves:
-            self._reporter.save(lambda path: _write(model, path, owned=True), ".ubj")
+            self._reporter.save(lambda path: self._write_pause(model, path), ".ubj")
         if not self._reporter.over or _is_last(model, epoch):
-            return False
-        for other in _callbacks("after_iteration"):
-            if other is not self:
-                other.after_iteration(model, epoch, evals_log)
+            return ended
+        if not called:
+            self._call_others(model, epoch, evals_log)
         if is_cv(model) and model.attr("best_iteration") is None:
             # at a stop, xgb.cv cuts its results after best_iteration, and crashes without one
             model.set_attr(best_iteration=str(epoch), best_score=str(metrics[name]))
         return True
 
     def after_training(self, model: Any) -> Any:
+        self._show_others()
         booster = model if self._booster is None else self._booster() or model  # EarlyStopping(save_best) cuts it
         self._booster = None
         STARTED.discard(booster)
@@ -198,11 +214,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def _cannot_pause(self, model: Any, metrics: dict[str, float], name: str) -> str | None:
         """Return why a resumed training would differ, or None."""
-        from xgboost.callback import LearningRateScheduler
-
         if is_cv(model):
             return _CV
-        if any(isinstance(c, LearningRateScheduler) for c in _callbacks("after_iteration")):
+        if self._recounts:
             return _RECOUNTS
         if drawing := _drawing(model):
             return f"XGBoost does not save the random numbers of {drawing}, so a resumed training would differ"
@@ -211,12 +225,24 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return FORGETS
         return None
 
-    def _ends_early(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Return whether an EarlyStopping that XGBoost calls after this callback ends the training in this round."""
-        from xgboost.callback import EarlyStopping
+    def _call_others(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Call the other callbacks of the round, instead of XGBoost; return whether one ends the training."""
+        callbacks = _callbacks("after_iteration")
+        self._hidden = callbacks, [other for other in callbacks if other is not self]
+        callbacks[:] = [self]
+        return any(other.after_iteration(model, epoch, evals_log) for other in self._hidden[1])
 
-        stoppers = [deepcopy(c) for c in _callbacks("after_iteration") if isinstance(c, EarlyStopping)]
-        return any(stopper.after_iteration(model, epoch, evals_log) for stopper in stoppers)
+    def _show_others(self) -> None:
+        if self._hidden is not None:
+            callbacks, others = self._hidden
+            callbacks += others
+            self._hidden = None
+
+    def _write_pause(self, model: Any, path: Path) -> None:
+        _write(model, path, owned=True)
+        if self._own is not None:
+            rate = _rate(model)
+            self._own.write(path, None if rate == self._rate else rate)
 
     def _remind(self, model: Any, name: str, evals_log: Any) -> None:
         """Show the rounds before this training to XGBoost's EarlyStopping."""
@@ -276,6 +302,20 @@ def _write(model: Any, path: Path, owned: bool = False) -> None:
         model.save_model(path)
 
 
+def _values(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters in a configuration."""
+    for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, (dict, list)):
+            yield from _values(value)
+        else:
+            yield str(name), value
+
+
+def _rate(model: Any) -> str | None:
+    """Return the learning rate of a booster, which a callback may set."""
+    return next((value for name, value in _values(json.loads(model.save_config())) if name == "learning_rate"), None)
+
+
 def _booster(model: Any) -> str:
     """Return the kind of booster: gbtree, dart or gblinear."""
     return str(json.loads(model.save_config())["learner"]["gradient_booster"]["name"])
@@ -284,18 +324,11 @@ def _booster(model: Any) -> str:
 def _drawing(model: Any) -> str:
     """Return the parameters by which a training draws random numbers, or an empty text."""
 
-    def values(node: Any) -> Iterator[tuple[str, Any]]:
-        for name, value in node.items() if isinstance(node, dict) else enumerate(node):
-            if isinstance(value, (dict, list)):
-                yield from values(value)
-            else:
-                yield str(name), value
-
     # the configuration lacks parameters that are not used yet; without them, a booster that draws rows would pause
     frame = caller("train", "xgboost.")
     given = {} if frame is None else {name: v for name, v in dict(frame.f_locals["params"]).items() if v is not None}
     found = set()
-    for name, value in (*values(json.loads(model.save_config())), *given.items()):
+    for name, value in (*_values(json.loads(model.save_config())), *given.items()):
         if name == "subsample" or name.startswith("colsample_by"):
             draws = float(value) < 1
         elif name in ("rate_drop", "one_drop"):

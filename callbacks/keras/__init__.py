@@ -145,7 +145,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        tied = {"on_train_batch_end", "_watch", "_data", "_step", "_training", "_called"}
+        tied = {"on_train_batch_end", "_watch", "_before", "_data", "_step", "_training", "_called"}
         return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -166,14 +166,24 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
         self._evaluated: tuple[str, bool] | None = None
         self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation began
+        self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
         self._updates: int | None = None  # of the model's optimizers, when the fit started
+        self._before = companions.Before({})  # the other callbacks
+        self._loaded = ""  # a mark of the model that the trial resumes with
 
     # Keras gives every callback its model. The reference is weak, because after an exception no hook can drop it.
 
     @of_instance
     def set_model(self, model: Any) -> None:
         self._model_ref = weakref.ref(model)
+        # before the hooks of a fit's start, which set numbers and the model as if it started
+        self._before = companions.Before(self._others(surroundings.calling_list(self)))
+        if self._resumed is not None:
+            self._loaded = _mark_all(model)
+
+    def _others(self, listed: list[Any]) -> dict[str, Any]:
+        return companions.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
 
     @property
     def model(self) -> Any:
@@ -216,10 +226,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self.trial.epoch == 0:
             for sentence in surroundings.advice(self.trial, self.monitor, listed):
                 reporter.advise(sentence)
-        owners = companions.owners_in(model, listed, lambda c: c is self or surroundings.is_listener(c))
+        callbacks = self._others(listed)
         self._watch = companions.Watch(
-            self.trial.id, owners, ("model/", "layer ", "loss "), self.__dict__.get("_watch")
-        )
+            self.trial.id, companions.owners_in(model, callbacks), ("model/", "layer ", "loss "),
+            self.__dict__.get("_watch"), self._before.changed(callbacks),
+        )  # fmt: skip
         self._data, self._step = companions.Data(self.trial.id), companions.Compiled.of(model)
         if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
             self._continue(self._resumed)
@@ -237,6 +248,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         saving.restores_randomness(self.trial)
         try:
             if (more := saving.more_of(path)) is not None:
+                if more["within"] and self._loaded != _mark_all(model):
+                    saving.load_again(model, path)
                 self._step.numbers = more["compiled"]
                 self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
                 self._watch.put_back(more["attributes"], companions.of_keras)
@@ -302,6 +315,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validated()
         self._validated = self._in_epoch
+        self._tested = {f"val_{name}" for name in logs or {}}
 
     def _batch_ends(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Hook on_train_batch_end, used with every=."""
@@ -433,6 +447,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     "kept",
                 )
                 return
+            by_callback = self.monitor.startswith("val_") and self.monitor not in self._tested
+            if by_callback and (other := self._watch.other_model()) is not None:
+                self._reporter.advise(
+                    f"A callback logs {self.monitor!r}, and {other}, a model apart from that of the fit, changes in "
+                    "training. So no model is kept: it would not have the value of its trial. Make it an attribute of "
+                    "the model that is fitted.",
+                    "kept",
+                )
+                return
             try:
                 changed = self._watch.changes()[0]
                 before = changed if self._changed is None else self._changed
@@ -462,8 +485,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             changed, unread = self._watch.changes()
             if unread:
                 raise NotSupported(unread[0])
+            within = self._epoch + 1 < (self.params or {}).get("epochs", math.inf)
             more = {
-                "attributes": changed,
+                "attributes": (self._watch.set_by_hooks() if within else {}) | changed,
+                "within": within,  # a fit, whose hooks of the start have been called
                 "data": self._data.state(),
                 "metrics": companions.values_of(companions.of_metrics(model)),
                 "carried": companions.values_of(companions.carried(model)),
@@ -526,6 +551,12 @@ def _mark(model: Any, weights: list[Any] | None = None) -> str:
     optimizers.sync(model)
     weights = model.trainable_weights if weights is None else weights
     return digest([ops.convert_to_numpy(ops.reshape(w, (-1,))[:_MARKED]) for w in weights])
+
+
+def _mark_all(model: Any) -> str:
+    """Return a mark of all weights and of the optimizers."""
+    of_optimizers = [v for one in optimizers.optimizers_of(model).values() for v in one.variables]
+    return _mark(model, [*model.weights, *of_optimizers])
 
 
 def _no_end() -> int:

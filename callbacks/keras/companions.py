@@ -15,8 +15,9 @@ import ast
 import inspect
 import re
 import textwrap
+import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -83,11 +84,17 @@ class Watch:
     """The attributes of objects, marked when it is made.
 
     trial: of the fit. owners: name -> object. silent: starts of paths whose unreadable changes are not reported.
-    earlier: the watch of the fit before, whose marks stay for the same objects.
+    earlier: the watch of the fit before, whose marks stay for the same objects. set_by_hooks: paths of what callbacks
+    have set as the fit began: see `Before`.
     """
 
     def __init__(
-        self, trial: int, owners: Mapping[str, Any], silent: tuple[str, ...] = (), earlier: Watch | None = None
+        self,
+        trial: int,
+        owners: Mapping[str, Any],
+        silent: tuple[str, ...] = (),
+        earlier: Watch | None = None,
+        set_by_hooks: Collection[str] = (),
     ) -> None:
         self._trial = trial
         self._references = {name: weak(owner) for name, owner in owners.items()}  # after an error no hook can drop it
@@ -97,10 +104,11 @@ class Watch:
         same = {n for n, i in self._ids.items() if earlier is not None and earlier._ids.get(n) == i}
         self._marks: dict[str, str] = {path: mark for path, mark in known.items() if path.partition("/")[0] in same}
         fresh = {name: owner for name, owner in owners.items() if name not in same}
-        for path, value, _ in _places(fresh):
+        for path, value, put in _places(fresh):
             self._marks[path] = objects.mark(value, _parts_of_keras())
-            if objects.is_data(self._marks[path]):
+            if objects.is_data(self._marks[path]) and not isinstance(put, _SetWeights):
                 objects.note(value, trial, self._marks[path])
+        self._set = set(set_by_hooks)
 
     @property
     def _owners(self) -> dict[str, Any]:
@@ -113,10 +121,28 @@ class Watch:
 
     def changes(self) -> tuple[dict[str, Any], list[str]]:
         """Return what changed: path -> state; and why other changes cannot be saved."""
-        values = {path: value for path, value, _ in _places(self._owners)}
+        places = _places(self._owners)
+        values = {path: value for path, value, _ in places}
         states, lost, others = objects.changes(values, self._marks, constant=_parts_of_keras())
         unread = [*lost, *(path for path in others if not path.startswith(self._silent))]
+        # a model that was made or built since: a resumed fit has none whose weights could be set
+        unread += [path for path, _, put in places if isinstance(put, _SetWeights) and path not in self._marks]
         return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
+
+    def set_by_hooks(self) -> dict[str, Any]:
+        """Return what the callbacks have set as the fit began, such as the learning rate that they have read.
+
+        A resumed fit calls these hooks again, when the model has other weights and another learning rate.
+        """
+        values = {path: value for path, value, _ in _places(self._owners) if path in self._set}
+        return objects.changes(values, {}, constant=_parts_of_keras())[0]
+
+    def other_model(self) -> str | None:
+        """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""
+        for path, value, put in _places(self._owners):
+            if isinstance(put, _SetWeights) and objects.mark(value) != self._marks.get(path):
+                return self.called(path)
+        return None
 
     def put_back(self, changed: Mapping[str, Any], always: Callable[[str], bool]) -> None:
         """Set what changed.
@@ -134,6 +160,36 @@ class Watch:
                         put(objects.put_back(state, value))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None))
+
+
+class Before:
+    """The attributes of a fit's callbacks before Keras calls the hooks of its start."""
+
+    def __init__(self, callbacks: Mapping[str, Any]) -> None:
+        self._marks = self._marked(callbacks)
+        self._clocks = _clocks()
+
+    @staticmethod
+    def _marked(callbacks: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+        slots = (slot for name, one in callbacks.items() for slot in _slots(name, one, {id(one)}))
+        return {path: (objects.mark(value, _parts_of_keras()), value) for path, value, _ in slots}
+
+    def changed(self, callbacks: Mapping[str, Any]) -> set[str]:
+        """Return the paths of the data that hooks have set since, without times, which a resumed fit takes again."""
+        found = {}
+        for path, (marked, value) in self._marked(callbacks).items():
+            if objects.is_data(marked) and marked != self._marks.get(path, ("", None))[0]:
+                found[path] = value
+        clocks = [*zip(self._clocks, _clocks(), strict=True)]
+        return {
+            path
+            for path, value in found.items()
+            if type(value) not in (int, float) or not any(start <= value <= end for start, end in clocks)
+        }
+
+
+def _clocks() -> tuple[float, float, float]:
+    return time.time(), time.monotonic(), time.perf_counter()
 
 
 class Compiled:
@@ -190,7 +246,7 @@ _COMPILED: WeakKeyDictionary[Any, tuple[Callable[[], Any] | None, Compiled]] = W
 def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
     """Return the numbers of a model and its layers that their code may read: by path, the value and what sets it."""
     found: dict[str, tuple[Any, Callable[[Any], object]]] = {}
-    for name, one in () if model is None else owners_in(model, [], bool).items():
+    for name, one in () if model is None else owners_in(model, {}).items():
         own = None if objects.of_library(type(one).__module__) else _mentioned(type(one))
         for path, value, put in _slots(name, one, {id(one)}):
             if type(value) in (bool, int, float) and (own is None or path.partition("/")[2] in own):
@@ -215,22 +271,46 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
     found: list[Place] = []
     for name, owner in owners.items():
         found += _slots(name, owner, {id(owner)})
-    if not any(_variables_in(value) for _, value, _ in found):
+    of_model = {name for name, owner in owners.items() if _is_layer(owner)}
+    held = {path: () if path.partition("/")[0] in of_model else _models_in(value) for path, value, _ in found}
+    if not any(held[path] or _variables_in(value) for path, value, _ in found):
         return found
     from keras import backend, ops
 
-    if backend.backend() == "jax":  # whose compiled step has it as a constant, from its first call in each process
-        return found
     model = owners.get("model")
     of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
     saved = {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
     places: list[Place] = []
     for path, value, put in found:
-        inner = _variables_in(value)
+        # JAX's compiled step has a variable as a constant, from its first call in each process
+        inner = [] if backend.backend() == "jax" else _variables_in(value)
         places += [(f"{path}{at}", ops.convert_to_numpy(v), v.assign) for at, v in inner if id(v) not in saved]
-        if not inner:
+        for at, one in held[path]:
+            variables = [v for v in one.variables if id(v) not in saved]
+            weights = [ops.convert_to_numpy(v) for v in variables]
+            places += [(f"{path}{at}", weights, _SetWeights(variables))] if variables else []
+        if not inner and not held[path]:
             places.append((path, value, put))
     return places
+
+
+class _SetWeights:
+    """What sets the weights of a model that a callback holds, such as the teacher of the fit's model."""
+
+    def __init__(self, variables: list[Any]) -> None:
+        self._variables = variables
+
+    def __call__(self, values: list[Any]) -> None:
+        for variable, value in zip(self._variables, values, strict=True):
+            variable.assign(value)
+
+
+def _models_in(value: Any) -> list[tuple[str, Any]]:
+    """Return the models or layers that an attribute is or contains, with their places in it."""
+    if _is_layer(value):
+        return [("", value)]
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [(f"/{key}", one) for key, one in items if _is_layer(one)]
 
 
 def _variables_in(value: Any) -> list[tuple[str, Any]]:
@@ -344,21 +424,26 @@ def _read(code: types.CodeType) -> set[str]:
     return {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n not in added}
 
 
-def owners_in(model: Any, listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:
+def callbacks_in(listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[str, Any]:
+    """Return the callbacks to watch, by their names."""
+    counts: dict[str, int] = {}
+    found = {}
+    for callback in listed:
+        if not is_listener(callback):
+            kind = type(callback).__qualname__
+            counts[kind] = counts.get(kind, 0) + 1
+            found[f"{kind} {counts[kind]}" if counts[kind] > 1 else kind] = callback
+    return found
+
+
+def owners_in(model: Any, callbacks: Mapping[str, Any]) -> dict[str, Any]:
     """Return the objects of a fit to watch, except its data: the model, its layers, its own losses, and callbacks."""
     from keras import tree
 
     owners = {"model": model} | {f"layer {i}": layer for i, layer in enumerate(layers_of(model))}
     losses = enumerate(tree.flatten(getattr(model, "loss", None)))
     own = {i: one for i, one in losses if hasattr(one, "__dict__") and not objects.of_library(type(one).__module__)}
-    owners |= {f"loss {i}": one for i, one in own.items()}
-    counts: dict[str, int] = {}
-    for callback in listed:
-        if not is_listener(callback):
-            kind = type(callback).__qualname__
-            counts[kind] = counts.get(kind, 0) + 1
-            owners[f"{kind} {counts[kind]}" if counts[kind] > 1 else kind] = callback
-    return owners
+    return owners | {f"loss {i}": one for i, one in own.items()} | {**callbacks}
 
 
 def numbered(part: Any) -> tuple[str, int] | None:

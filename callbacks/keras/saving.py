@@ -244,6 +244,13 @@ def _need(path: str) -> None:
         )
 
 
+def load_again(model: Any, path: str) -> None:
+    """Load the weights and the optimizers of a model's own file again."""
+    strategy = getattr(model, "distribute_strategy", None)
+    with nullcontext() if strategy is None else strategy.scope():
+        model.load_weights(path)
+
+
 def _beside(path: str) -> dict[str, Any]:
     """Return the contents of NAME.random next to a file of weights. Raises InvalidInput if it is damaged."""
     try:
@@ -413,7 +420,7 @@ def _unsaved(model: Any, twin: Any) -> dict[str, str]:
 
 def own_parts(model: Any) -> dict[str, Any]:
     """Return the parts of a model that have classes of the program, by their names."""
-    parts = companions.owners_in(model, [], bool)
+    parts = companions.owners_in(model, {})
     others = [*model.metrics, *optimizers_of(model).values()]
     parts |= {f"part {i}": one for i, one in enumerate(others)}
     return {
