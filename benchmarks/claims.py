@@ -197,8 +197,10 @@ def main(arguments: Sequence[str] | None = None, path: Path = CLAIMS, console: C
     shown = Table("claim", "number", "says", "found", "", title=f"{len(chosen)} of {len(claims)} claims")
     ends: list[str] = []
     with console.status(f"{len(chosen)} commands"), ThreadPoolExecutor(args.jobs) as pool:
-        for claim, rows in zip(chosen, pool.map(lambda claim: [*tried(claim)], chosen), strict=True):
-            for name, *cells, came in rows:
+        longest = sorted(chosen, key=lambda claim: -claim.seconds)  # first, so that no job is alone at the end for long
+        running = {claim.id: pool.submit(list, tried(claim)) for claim in longest}
+        for claim in chosen:
+            for name, *cells, came in running[claim.id].result():
                 shown.add_row(claim.id, name, *cells, came, style=None if came == "holds" else "bold")
                 ends.append(came)
     console.print(shown, markup=False)
