@@ -13,19 +13,19 @@ the table's best, as a share of the distance from the best to the median final l
 random search reaches the regret that a method has after 10 R, over 10 R. Ranks are those of figure 6: on each table and
 seed 1 for the least regret, ties shared, and their differences have two errors, over seeds and over tables.
 
---tpe, --smac: so many searches of a rival on each table, too, every training in full. A point that Optuna's TPE
-proposes becomes the nearest row that was not tried yet. SMAC is its rule (Hutter et al. 2011) over the rows: a forest
-of ten trees, the largest expected improvement by the mean and the deviation of the trees, every second row at random.
-The hyperparameters are those of ../search/recorded.py.
+--tpe, --smac: so many searches of a rival (rivals.py) over the rows of each table, too, every training in full. The
+hyperparameters are those of ../search/recorded.py.
 
 Then, of 27 drawn curves: z_SH of theorem 8 for an epsilon of 0.2, the budget of corollary 9 for its least epsilon
-(delta = 0.1), and the budget that was needed, as multiples of R. FOLDER, or HALTUNE_DATA, holds the files.
+(delta = 0.1), and the budget that was needed, as multiples of R. The same of 32 curves for an infinite horizon, by
+theorem 1 and corollary 3. FOLDER, or HALTUNE_DATA, holds the files.
 """
 
 import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import cycle
@@ -35,7 +35,7 @@ import numpy as np
 from command_line import command_line, data_file
 from numpy.typing import NDArray
 from paired import cell
-from scipy.stats import norm, rankdata
+from scipy.stats import rankdata
 
 sys.path.append(str(Path(__file__).parents[1] / "search"))
 from recorded import load_kinds
@@ -45,7 +45,7 @@ from haltune.policies.hyperband.theory import envelope, needed_budget, sampling_
 
 Array = NDArray[np.float64]
 MARKS = (2, 5, 10, 20, 40)  # full trainings
-ARMS, EPSILON, DELTA = 27, 0.2, 0.1
+ARMS, INFINITE, EPSILON, DELTA = 27, 32, 0.2, 0.1
 TEXT, OTHERS = "learning_curves.npz", "training_curves.npz"
 
 
@@ -111,48 +111,6 @@ def at(costs: Array, best: Array, mark: float) -> Array:
     return np.asarray(best[:, np.searchsorted(costs, mark * (1 + 1e-9), side="right") - 1])
 
 
-def tpe(losses: Array, points: Array, seed: int) -> list[float]:
-    """Return the final losses that Optuna's TPE finds, one after the other."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    free, seen = np.ones(len(points), dtype=bool), []
-    for _ in range(max(MARKS)):
-        trial = study.ask()
-        point = np.array([trial.suggest_float(f"u{i}", 0.0, 1.0) for i in range(points.shape[1])])
-        row = int(np.where(free, np.square(points - point).sum(axis=1), np.inf).argmin())
-        free[row] = False
-        seen.append(losses[row, -1])
-        study.tell(trial, losses[row, -1])
-    return seen
-
-
-def smac(losses: Array, points: Array, seed: int) -> list[float]:
-    """Return the final losses that SMAC's rule finds, one after the other."""
-    from sklearn.ensemble import RandomForestRegressor
-
-    rng = np.random.default_rng(seed)
-    free, tried, seen = np.ones(len(points), dtype=bool), list[int](), list[float]()
-    for step in range(max(MARKS)):
-        rows = np.flatnonzero(free)
-        row = int(rng.choice(rows))
-        if step >= 2 and step % 2 == 0:
-            forest = RandomForestRegressor(10, min_samples_split=3, max_features=5 / 6, random_state=step)
-            forest.fit(points[tried], seen)
-            each = np.array([tree.predict(points[rows]) for tree in forest.estimators_])
-            mean, deviation = each.mean(axis=0), np.maximum(each.std(axis=0), 1e-9)
-            z = (min(seen) - mean) / deviation
-            row = int(rows[(deviation * (z * norm.cdf(z) + norm.pdf(z))).argmax()])
-        free[row] = False
-        tried.append(row)
-        seen.append(losses[row, -1])
-    return seen
-
-
-RIVALS = {"TPE": tpe, "SMAC": smac}
-
-
 def ranks(found: dict[str, dict[str, tuple[Array, Array]]], mark: float) -> None:
     """Print the mean ranks of the methods of figure 6, and that of Hyperband minus each other."""
     names = ("Hyperband", "random", "random_2x")
@@ -180,8 +138,8 @@ def main() -> None:
     )
     for method in METHODS:
         each = np.array([[at(*own[method], m) for m in MARKS] for own in found.values()])  # tables, marks, seeds
-        error = np.sqrt(each.var(axis=2, ddof=1).sum(axis=0) / args.seeds) / len(each)
-        cells = [f"{mean:.4f}±{e:.4f}" for mean, e in zip(each.mean(axis=(0, 2)), error, strict=True)]
+        errors = error_of(each.mean(axis=0))
+        cells = [f"{mean:.4f}±{e:.4f}" for mean, e in zip(each.mean(axis=(0, 2)), errors, strict=True)]
         print(f"{method:60s}" + "".join(f"{cell:>15s}" for cell in cells), flush=True)
     for name, seeds in (("TPE", args.tpe), ("SMAC", args.smac)):
         if seeds:
@@ -195,27 +153,40 @@ def main() -> None:
     print("\nspeedup over random search, of the regret after 10 R")
     for name, own in found.items():
         print(f"{name:34s}" + "".join(f"{method:>18s} {speedup(own, method)}" for method in METHODS[:3]), flush=True)
-    print(f"\nbudgets of {ARMS} curves, in full trainings: theorem 8, corollary 9, needed")
-    for name, loss in tables(args.data).items():
-        print(f"{name:34s}" + "".join(f"{value:>12.1f}" for value in budgets(loss, min(args.seeds, 10))), flush=True)
+    for count, eta, theorems in ((ARMS, 3.0, "theorem 8, corollary 9"), (INFINITE, None, "theorem 1, corollary 3")):
+        print(f"\nbudgets of {count} curves, in full trainings: {theorems}, needed")
+        for name, loss in tables(args.data).items():
+            own = budgets(loss, min(args.seeds, 10), count, eta)
+            print(f"{name:34s}" + "".join(f"{value:>12.1f}" for value in own), flush=True)
+
+
+def error_of(means: Array) -> Array:
+    """Return the standard errors (marks,) of means over tables (marks, seeds).
+
+    Tables are averaged first: six have the same configurations, of which a seed draws the same ones.
+    """
+    return np.asarray(means.std(axis=1, ddof=1) / means.shape[1] ** 0.5)
 
 
 def show_rival(name: str, found: dict[str, dict[str, tuple[Array, Array]]], folder: Path | None, seeds: int) -> None:
     """Print the mean regrets of a rival, and what Hyperband has less, with both errors."""
+    from rivals import RIVALS
+
     points = {task.name: task.points for own in load_kinds(str(folder) if folder else None).values() for task in own}
     losses, marks = tables(folder), np.array(MARKS) - 1
     each = np.array(
         [
             [
-                np.minimum.accumulate(RIVALS[name](losses[t], points[t.split("/", 1)[-1]], seed))[marks]
+                np.minimum.accumulate(
+                    RIVALS[name](points[t.split("/", 1)[-1]], losses[t][:, -1].__getitem__, max(MARKS), seed)
+                )[marks]
                 for seed in range(seeds)
             ]
             for t in found
         ]
     )  # tables, seeds, marks
     band = np.array([[at(*own["Hyperband"], m) for m in MARKS] for own in found.values()])
-    error = np.sqrt(each.var(axis=1, ddof=1).sum(axis=0) / seeds) / len(each)
-    rest = np.sqrt(band.var(axis=2, ddof=1).sum(axis=0) / band.shape[2]) / len(each)
+    error, rest = error_of(each.mean(axis=0).T), error_of(band.mean(axis=0))
     mean = each.mean(axis=(0, 1))
     print(
         f"{f'{name}, {seeds} seeds':60s}"
@@ -233,13 +204,18 @@ def speedup(own: dict[str, tuple[Array, Array]], method: str) -> str:
     return f"{costs[reached[0]] / 10:6.1f}" if len(reached) else f">{costs[-1] / 10:5.1f}"
 
 
-def budgets(losses: Array, seeds: int) -> tuple[float, float, float]:
-    """Return mean z_SH, the budget of corollary 9, and the mean needed budget, in full trainings."""
+def budgets(losses: Array, seeds: int, count: int, eta: float | None) -> tuple[float, float, float]:
+    """Return mean z_SH, the sampling budget, and the mean needed budget of `count` drawn curves, in full trainings.
+
+    eta: None for an infinite horizon (theorem 1, corollary 3), else of the finite one (theorem 8, corollary 9).
+    """
     rng, R = np.random.default_rng(0), losses.shape[1]
-    drawn = [losses[rng.choice(len(losses), ARMS, replace=False)] for _ in range(seeds)]
-    enough = [sufficient_budget(own, EPSILON, eta=3) for own in drawn]
-    needed = [needed_budget(own, EPSILON, range(ARMS, ARMS * R + R, R), eta=3) or np.nan for own in drawn]
-    asked, _ = sampling_budget(losses[:, -1], envelope(losses), ARMS, DELTA, eta=3)
+    drawn = [losses[rng.choice(len(losses), count, replace=False)] for _ in range(seeds)]
+    enough = [sufficient_budget(own, EPSILON, eta=eta) for own in drawn]
+    rungs = 1 if eta is not None else math.ceil(math.log2(count))  # that each get the same share of a budget
+    tried = range(rungs * count, rungs * count * R + R, R)  # up to full trainings of all in the first rung
+    needed = [needed_budget(own, EPSILON, tried, eta=eta) or np.nan for own in drawn]
+    asked, _ = sampling_budget(losses[:, -1], envelope(losses), count, DELTA, eta=eta)
     return float(np.mean(enough)) / R, asked / R, float(np.mean(needed)) / R
 
 

@@ -90,7 +90,7 @@ def compare(search: Callable[[Task], Found], args: argparse.Namespace) -> Panels
                 print(f"  {policy:34s} {args.seeds:3d}  {row(curves)}   {first}", flush=True)
             at = {policy: curves[:, PLACES] for policy, curves in panels[problem].items()}
             for policy in at:
-                if policy.startswith("rollout"):
+                if policy != "EI":
                     differences(at, policy, ("a third", "two thirds", "all"))
     return panels
 
