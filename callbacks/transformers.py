@@ -416,6 +416,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         takes = self._keeps_epoch and args.save_strategy == "best"  # if the Trainer saves its best, too
         return END if self._reporter.over and self._cannot_save is None else GO_ON, takes
 
+    def _all_called(self, state: Any, control: Any) -> None:
+        self._decline(self._ends(state, control))
+
     def _decline(self, ends: bool) -> None:
         """Decline a pause that cannot be saved. ends: another callback ends the training in this step."""
         lost, self._cannot_save = self._cannot_save, None
@@ -496,8 +499,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Add a callback behind all others that keeps what the Trainer's checkpoint lacks."""
         for other in [c for c in trainer.callback_handler.callbacks if isinstance(c, Unsaved)]:
             trainer.remove_callback(other)  # of a training that failed
-        after = lambda state, control: self._decline(self._ends(state, control))  # noqa: E731
-        self._unsaved = Unsaved(trainer, carried.who(self.trial), self._own, loaded, after)
+        self._unsaved = Unsaved(trainer, carried.who(self.trial), self._own, loaded, self._all_called)
         trainer.add_callback(self._unsaved)
         if self._sharding is None and self._unsaved.outside:
             self._reporter.hint_at_lack("model")

@@ -102,16 +102,16 @@ def test_a_new_trial_after_a_resumed_one_draws_as_if_nothing_had_been_resumed(li
     lib.folder = tmp_path / "training"
     metric = case.metric or lib.monitor
     s = pausing_study(f"{tmp_path}/s.db", at=case.at, epochs=case.length, unit=case.unit, metric=metric, verbose=0)
-    for trial in s:
-        if trial.attempt > 1:
-            seed(trial.attempt)
-        with trial:
+    trials, attempts = iter(s), range(1, len(case.at) + 2)
+    for attempt in attempts:
+        seed(attempt)
+        with next(trials) as trial:
             lib.attempt(trial, *lib.callbacks(trial), **case.options)
-        if trial.attempt > 1:
+        if attempt > 1:
             after = drawn()
-            seed(trial.attempt)
+            seed(attempt)
             assert differences(drawn(), after) == []
-    assert trial.attempt == len(case.at) + 1
+    assert trial.attempt == attempts[-1]
 
 
 TRAINED_ALONE = [  # one of each library is quick, in addition to the test without a study above

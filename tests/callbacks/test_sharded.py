@@ -169,7 +169,7 @@ def test_a_part_that_does_not_reach_the_disk_leaves_the_earlier_checkpoint_and_n
         monkeypatch.setattr("haltune.callbacks.loop.force", full_disk)
         train(trial, watch=lambda epoch: seen.update({epoch: [trial.checkpoint, *os.listdir(first.parent)]}))
     assert {key: [found[0], *sorted(found[1:])] for key, found in seen.items()} == {
-        key: [str(first), first.name, f"{first.name}.parts"] for key in (3, 4)
+        key: [str(first), first.name, f"{first.name}.parts", f"{first.name}.start"] for key in (3, 4)
     }
 
 

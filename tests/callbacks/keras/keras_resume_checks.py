@@ -158,21 +158,22 @@ CASES = slowly(
 
 
 def test_a_resumed_trial_leaves_the_global_generators_as_they_were(tmp_path):
-    for trial in pausing_study(f"{tmp_path}/s.db", at=(1,), epochs=2, verbose=0):
+    study = pausing_study(f"{tmp_path}/s.db", at=(1,), epochs=2, verbose=0)
 
-        def start(seed):
-            seed_everything(seed)
-            keras.random.normal((2,))  # makes Keras' own generator
+    def start(seed):
+        seed_everything(seed)
+        keras.random.normal((2,))  # makes Keras' own generator
 
-        start(trial.attempt)
-        with trial:
+    for attempt in (1, 2):
+        start(attempt)
+        with study.ask() as trial:
             model = trial.load_model() or net(momentum(0.01))
             plan = {"epochs": 2, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}
             model.fit(X, Y, verbose=0, validation_data=(X, Y), **plan)
             keras.random.normal((2,))
         found = drawn()
-        start(trial.attempt)
-        assert (found == drawn()) == (trial.attempt == 2)
+        start(attempt)
+        assert (found == drawn()) == (attempt == 2)
 
 
 def fit(trial):
