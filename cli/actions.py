@@ -347,7 +347,7 @@ def track(
         if not trackers:
             raise InvalidInput("No tracker is named. Add --mlflow URI, --wandb PROJECT or --tensorboard FOLDER.")
         with tracking(study, *trackers, every=_REFRESH):
-            while not (once or (study.outcome.over and not study.outcome.held)):
+            while not (once or study.outcome.final):
                 time.sleep(_REFRESH)
                 study.sync()
         say(f"logged {plural(len(study.trials), 'trial')}: {study.outcome.reason}")

@@ -41,7 +41,7 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
     top = None if problem.further else study.best
     counts = {str(s): len(history.with_status(s)) for s in Status}
     audit = study.audit() if problem.plain else None
-    savings = Savings.of(history, outcome.over and not outcome.held)
+    savings = Savings.of(history, outcome.final)
     state = "stopped" if outcome.held else "over" if outcome.over else "idle" if study.idle else "continues"
     return {
         "study": name, "store": store.url, "state": state, "reason": outcome.reason,
@@ -199,7 +199,7 @@ class Listed:
 
     def __init__(self, study: RecordedStudy) -> None:
         self.history = study.history
-        self._over, self._lost = study.outcome.over and not study.outcome.held, study.lost
+        self._over, self._lost = study.outcome.final, study.lost
         self._comparisons = Comparisons(self.history, self._over)
 
     def row(self, t: TrialRecord) -> dict[str, Any]:

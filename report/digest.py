@@ -155,7 +155,7 @@ def digest(source: Source, most: int | None = None) -> Digest:
     else:
         raise InvalidInput(f"A report needs a Study or its history. You gave {source!r}.")
     problem, best, trials = history.problem, history.best(), history.trials
-    over = outcome.over and not outcome.held
+    over = outcome.final
     shown = range(len(trials)) if most is None else shown_trials(history, most)
     front = tuple(history.on_front(id) for id in history.front()) if problem.further else ()
     lead = {run.trial for run in front} if problem.further else {best.trial if best else None}

@@ -26,6 +26,11 @@ class Outcome(KnowsAttributes):
     reason: str
     held: bool = False  # temporarily: a user paused the search, and can continue it
 
+    @property
+    def final(self) -> bool:
+        """True if the search is over, and not only paused by a user."""
+        return self.over and not self.held
+
 
 @dataclass(frozen=True)
 class Spent:

@@ -62,7 +62,7 @@ class StudyView(ABC):
 
     def _repr_html_(self) -> str:
         history, outcome = self.history, self.outcome
-        problem, over = history.problem, outcome.over and not outcome.held
+        problem, over = history.problem, outcome.final
         rows = [
             (
                 t.id,
@@ -346,7 +346,7 @@ class StudyView(ABC):
         if isinstance(id, bool) or not isinstance(id, int):
             raise InvalidInput(f"explain(trial) takes a trial, its number or study.best, not {trial!r}.")
         with self._log.lock:
-            over = self.outcome.over and not self.outcome.held
+            over = self.outcome.final
             if not whole:
                 return short_explanation(Comparisons(self.history, over), id, self.lost)
             return explanation(self.history, id, self.events(), over, self.lost)
