@@ -149,11 +149,14 @@ class ShardedLoop(TrainingLoop):
     def _write_state(self, folder: Path) -> None:
         together(lambda: folder.mkdir(exist_ok=True))  # before the ranks wait for each other in DCP
         grads = {} if self._light else {name: local(p.grad) for name, p in self._trained() if p.grad is not None}
-        self._writes(folder, self._state(optimizers=not self._light), grads=grads)()
+        optimizers = [] if self._light else self._optimizers
+        with _unstepped(optimizers):
+            state = self._state(optimizers)
+        self._writes(folder, state, grads=grads)()
 
     def _copied_state(self, folder: Path) -> Callable[[], None]:
         """Copy the modules, and return what writes the copies: in a thread, so over a group of its own."""
-        return self._writes(folder, _cloned(self._state(optimizers=False)), _group_of_threads())
+        return self._writes(folder, _cloned(self._state([])), _group_of_threads())
 
     def _writes(
         self, folder: Path, state: dict[str, Any], group: Any = None, grads: Mapping[str, Any] | None = None
@@ -200,14 +203,13 @@ class ShardedLoop(TrainingLoop):
             "flags": {name: [p.requires_grad for p in module.parameters()] for name, module in self._modules.items()},
         }  # fmt: skip
 
-    def _state(self, optimizers: bool = True) -> dict[str, Any]:
+    def _state(self, optimizers: Iterable[Any]) -> dict[str, Any]:
         """Return the parts of this rank, by DCP's names. They share memory with the model."""
         from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
         found: dict[str, Any] = {name: get_model_state_dict(module) for name, module in self._modules.items()}
-        if optimizers and self._optimizers:
-            found[_OPTIMIZER] = get_optimizer_state_dict(self._model, self._optimizers)
-        return found
+        each = {str(i): get_optimizer_state_dict(self._model, optimizer) for i, optimizer in enumerate(optimizers)}
+        return found | ({_OPTIMIZER: each} if each else {})
 
     def _check_parts(self, folder: Path) -> None:
         super()._check_parts(folder)
@@ -259,8 +261,8 @@ class ShardedLoop(TrainingLoop):
 
         # DCP loads the state of a parameter's optimizer if the parameter is trainable at that moment. A parameter that
         # was frozen later has a state, and one that is not trained yet has none.
-        with _trainable(self._model, _with_state(folder) if self._optimizers else None):
-            state = self._state()
+        with _trainable(self._model, _with_state(folder)):
+            state = self._state(self._optimizers)
             with _unreadable_as(folder):
                 dcp.load(state, checkpoint_id=folder)
             for name, value in _plain_values(state):
@@ -268,8 +270,8 @@ class ShardedLoop(TrainingLoop):
                     value.copy_(own[name])
             for name, module in self._modules.items():
                 set_model_state_dict(module, state[name])
-            if self._optimizers:
-                set_optimizer_state_dict(self._model, self._optimizers, state[_OPTIMIZER])
+            for i, optimizer in enumerate(self._optimizers):
+                set_optimizer_state_dict(self._model, optimizer, state[_OPTIMIZER][str(i)])
         for name, module in self._modules.items():
             for parameter, requires in zip(module.parameters(), mark["flags"][name], strict=True):
                 if parameter.requires_grad != requires:
@@ -416,10 +418,31 @@ def _of_first_rank(folder: Path) -> dict[str, Any]:
     return load_parts(first)["differ"] if first.is_file() else {}
 
 
-def _with_state(folder: Path) -> set[str] | None:
-    """Return the parameters whose optimizer has a state in a folder; None if there is no state."""
+def _with_state(folder: Path) -> set[str]:
+    """Return the parameters whose optimizer has a state in a folder."""
     paths = _metadata(folder).planner_data.values()
-    return {path[2] for path in paths if tuple(path[:2]) == (_OPTIMIZER, "state")} or None
+    return {path[3] for path in paths if (path[0], *path[2:3]) == (_OPTIMIZER, "state")}
+
+
+@contextmanager
+def _unstepped(optimizers: Iterable[Any]) -> Iterator[None]:
+    """Let DCP read optimizers without a state as they are.
+
+    If no weight has a gradient, DCP makes a step with gradients of 0 to get a state. The next step would be the second.
+    """
+    import torch
+
+    lent = []
+    for optimizer in optimizers:
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        if not optimizer.state and all(weight.grad is None for weight in weights):
+            weights[0].grad = torch.zeros_like(weights[0], requires_grad=False)
+            lent.append(weights[0])
+    try:
+        yield
+    finally:
+        for weight in lent:
+            weight.grad = None
 
 
 def _plain_values(state: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
@@ -476,9 +499,12 @@ def _group_of_threads() -> Any:
 
 
 @contextmanager
-def _trainable(model: Any, names: set[str] | None) -> Iterator[None]:
-    """Let just these parameters be trainable within the block. None: leave them as they are."""
-    found = [] if names is None else [(p, plain_name(name) in names) for name, p in model.named_parameters()]
+def _trainable(model: Any, names: set[str]) -> Iterator[None]:
+    """Let just these parameters be trainable within the block."""
+    found = []
+    for name, parameter in model.named_parameters():  # the first version of FSDP may join several in a flat one
+        within = plain_name(name).removesuffix("_flat_param")
+        found.append((parameter, not names.isdisjoint([within + own for own in getattr(parameter, "_fqns", [""])])))
     changed = [(parameter, wanted) for parameter, wanted in found if parameter.requires_grad != wanted]
     for parameter, wanted in changed:
         parameter.requires_grad_(wanted)

@@ -22,7 +22,7 @@ from haltune.callbacks import check_resume  # noqa: E402
 from haltune.callbacks.sharded import ShardedLoop, consolidate  # noqa: E402
 
 X = torch.linspace(-1, 1, 24).reshape(8, 3)
-WAYS = ("fsdp2", "fsdp1", "tensors", "plain")
+WAYS = ("fsdp2", "fsdp1", "flat", "tensors", "plain")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -65,9 +65,32 @@ def train(trial, parts=("schedule", "average"), freezes=False, sgd=False, every_
     return {"net": net.state_dict(), "average": every["average"].state_dict(), "flags": flags}
 
 
+@pytest.mark.parametrize("pause_at", [2, 4])
 @pytest.mark.parametrize("options", [{}, {"freezes": True}, {"sgd": True}, {"every_n": 3}], ids=str)
-def test_a_training_with_schedule_average_gradients_and_flags_resumes_as_if_it_had_not_paused(options):
-    assert check_resume(lambda trial: train(trial, **options), epochs=6, pause_at=4)
+def test_a_training_with_schedule_average_gradients_and_flags_resumes_as_if_it_had_not_paused(options, pause_at):
+    assert check_resume(lambda trial: train(trial, **options), epochs=6, pause_at=pause_at)
+
+
+@pytest.mark.parametrize(("first", "zeroed"), [(1, True), (3, True), (3, False)], ids=["now", "later", "waiting"])
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_a_training_with_two_optimizers_of_which_one_may_start_later_resumes_as_if_it_had_not_paused(
+    kind, first, zeroed
+):
+    def train(trial):
+        torch.manual_seed(trial.attempt)
+        net = layers()
+        optimizers = [kind(net[0].parameters(), 0.05), kind(net[2].parameters(), 0.05)]
+        for epoch in (loop := ShardedLoop(trial, net, optimizers)):
+            (net(X) - X.sum(1, keepdim=True)).pow(2).mean().backward()
+            for optimizer in optimizers[: 1 + (epoch >= first)]:
+                optimizer.step()
+                optimizer.zero_grad()
+            if zeroed:
+                net.zero_grad()
+            loop.report(value(net))
+        return {"net": net.state_dict(), "optimizers": [optimizer.state_dict() for optimizer in optimizers]}
+
+    assert check_resume(train)
 
 
 def paused(tmp_path, **options):
@@ -246,7 +269,7 @@ def test_two_ranks_resume_digit_for_digit(two_ranks, way):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS[:3])
+@pytest.mark.parametrize("way", WAYS[:4])
 def test_the_kept_model_of_two_ranks_has_the_value_of_its_trial(two_ranks, way, tmp_path):
     told, _ = two_ranks
     checkpoint, best = told[0][f"{way} kept"]

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import warnings
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -46,9 +47,9 @@ def fsdp2(mesh):
     return net
 
 
-def fsdp1(mesh):
+def fsdp1(mesh, use_orig_params=True):
     device = torch.device(DEVICE, torch.cuda.current_device()) if DEVICE == "cuda" else torch.device("cpu")
-    return FullyShardedDataParallel(layers(), device_id=device, use_orig_params=True, device_mesh=mesh)
+    return FullyShardedDataParallel(layers(), device_id=device, use_orig_params=use_orig_params, device_mesh=mesh)
 
 
 def tensors(mesh):
@@ -59,7 +60,9 @@ def plain(mesh):
     return layers()
 
 
-WAYS = {"fsdp2": fsdp2, "fsdp1": fsdp1, "tensors": tensors, "plain": plain}
+WAYS = {
+    "fsdp2": fsdp2, "fsdp1": fsdp1, "flat": partial(fsdp1, use_orig_params=False), "tensors": tensors, "plain": plain,
+}  # fmt: skip
 X = torch.linspace(-1, 1, 24).reshape(8, 3)
 
 
