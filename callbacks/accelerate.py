@@ -200,7 +200,7 @@ class AcceleratedLoop(TrainingLoop):
             together(lambda: self._accelerator.save_state(path))  # before the ranks compare their buffers
         ranks = torch_ranks()
         if self._sharding in ("FSDP", "DEEPSPEED"):
-            fsdp.write_buffers(path, self._models)
+            fsdp.write_buffers(path, self._models, self.trial)
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         models = zip(self._models, self._extras, self._restored, strict=True)
         changed = [differences(extras(model), before, earlier) for model, before, earlier in models]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune.ranks import torch_ranks
+from haltune.study import Trial
 
 from .sharded import PARTS, check_parts, differing, load_parts, plain_name
 
@@ -60,11 +61,11 @@ def _arrive(save: Callable[..., object], *args: Any, **named: Any) -> None:
         raise
 
 
-def write_buffers(folder: Path, models: Iterable[Any]) -> None:
-    """Write this rank's buffers that differ between ranks. Every rank calls it."""
+def write_buffers(folder: Path, models: Iterable[Any], trial: Trial) -> None:
+    """Write this rank's buffers that differ between ranks, and warn of them. Every rank calls it."""
     import torch
 
-    if own := differing(_buffers(models), ranks := torch_ranks()):
+    if own := differing(_buffers(models), ranks := torch_ranks(), trial):
         torch.save({"differ": own, "also": {}}, folder / ranks.own(PARTS))
 
 

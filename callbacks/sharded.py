@@ -170,14 +170,8 @@ class ShardedLoop(TrainingLoop):
 
         ranks = torch_ranks()
         mark, file = self._mark(ranks), folder / ranks.own(PARTS)
-        own = {"differ": differing(state, ranks), "also": {n: part.state_dict() for n, part in self._others.items()}}
-        own["grads"] = dict(grads or {})
-        if own["differ"]:
-            self._reporter.advise(
-                f"The ranks have different values of {next(iter(own['differ']))}, which is not sharded. A resumed "
-                "trial continues with each rank's own; the model of study.best.checkpoint has those of rank 0.",
-                "differ",
-            )
+        also = {name: part.state_dict() for name, part in self._others.items()}
+        own = {"differ": differing(state, ranks, self.trial), "also": also, "grads": dict(grads or {})}
         own = copied(own)  # which changes while a thread writes
 
         def write() -> None:
@@ -454,8 +448,11 @@ def _plain_values(state: Mapping[str, Any], within: str = "") -> Iterator[tuple[
             yield f"{within}{name}", value
 
 
-def differing(state: Mapping[str, Any], ranks: Group) -> dict[str, Any]:
-    """Return copies of the tensors that are not spread, but differ between ranks: DCP writes those of one rank."""
+def differing(state: Mapping[str, Any], ranks: Group, trial: Trial) -> dict[str, Any]:
+    """Return copies of the tensors that are not spread, but differ between ranks: DCP writes those of one rank.
+
+    If there are any, it warns that the kept model has those of rank 0.
+    """
     import torch
 
     if ranks.alone:
@@ -469,7 +466,15 @@ def differing(state: Mapping[str, Any], ranks: Group) -> dict[str, Any]:
     each = ranks.gather({name: repr(sums(value)) for name, value in plain.items()})
     if any(other.keys() != each[0].keys() for other in each):  # one rank has the whole state
         return {}
-    return {n: v.detach().cpu().clone() for n, v in plain.items() if len({other[n] for other in each}) > 1}
+    found = {n: v.detach().cpu().clone() for n, v in plain.items() if len({other[n] for other in each}) > 1}
+    if found:
+        trial.warn(
+            f"The ranks have different values of {next(iter(found))}, which is not sharded. A resumed trial continues "
+            "with each rank's own; the model of study.best.checkpoint has those of rank 0.",
+            "differ",
+            once=True,
+        )
+    return found
 
 
 def _cloned(value: Any) -> Any:

@@ -309,7 +309,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._takes and self._reported == state.global_step:
             self._takes = False
             if self._sharding:
-                fsdp.write_buffers(source, [others["model"]])
+                fsdp.write_buffers(source, [others["model"]], self.trial)
             torch_ranks().gather(None)  # each has written its part
             ends = self._ends(state, control)  # by a later callback
             self._end(control, torch_ranks().once(lambda: self._take(args, state, ends)))

@@ -78,7 +78,7 @@ def save(
         remember()
     other = False  # the file has other weights than were evaluated
     if shards.sharded(trainer):
-        error = shards.write(trainer, path, ranks, _TO_CONTINUE if best_epoch else ())
+        error = shards.write(trainer, reporter.trial, path, ranks, _TO_CONTINUE if best_epoch else ())
     else:
         guarded = _Guarded(trainer.strategy.checkpoint_io, evaluated, keeps, best_epoch, behind is not None)
         try:

@@ -84,7 +84,7 @@ def bytes_needed(trainer: Any, ranks: Group) -> int:
     return int(1.1 * (one + ranks.size * each)) + 2**20
 
 
-def write(trainer: Any, path: Path, ranks: Group, without: Container[str]) -> Exception | None:
+def write(trainer: Any, trial: Trial, path: Path, ranks: Group, without: Container[str]) -> Exception | None:
     """Let the strategy save on every process, all of it or `without` some parts. Return the error on all, or None.
 
     The Trainer waits for all processes after the strategy has saved. One that raised an error would not come.
@@ -97,7 +97,7 @@ def write(trainer: Any, path: Path, ranks: Group, without: Container[str]) -> Ex
         try:
             kept = {name: part for name, part in checkpoint.items() if name not in without}
             buffers = dict(trainer.lightning_module.named_buffers())  # such as the running means of BatchNorm
-            if any(own := ranks.gather(differing(buffers, ranks))):
+            if any(own := ranks.gather(differing(buffers, ranks, trial))):
                 kept[DIFFER] = own
             with ordinary_errors(), fsdp.ends_together([strategy.deepspeed_engine] if _zero(trainer) else []):
                 before(kept, filepath, storage_options=storage_options)

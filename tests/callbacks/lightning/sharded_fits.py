@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from haltune import Minimize
 from haltune.callbacks.lightning import HaltuneCallback
+from haltune.errors import HaltuneWarning
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.simplefilter("ignore")
@@ -98,8 +99,10 @@ class Seeds(pl.Callback):
 
 def search(folder, name, at, **options):
     study = pausing_study(folder / f"{name}.db", at=at, epochs=4, verbose=0, keep=1, **options)
+    said = []
     for trial in study:
-        with trial:
+        with trial, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", HaltuneWarning)
             data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X), 8, shuffle=True)
             checks = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X), 8)
             trainer = pl.Trainer(
@@ -111,10 +114,12 @@ def search(folder, name, at, **options):
             trainer.fit(net, data, checks, ckpt_path=trial.checkpoint)
             parts = [*net.parameters(), *net.buffers()] if "zero" in sys.argv[1] else net.state_dict().values()
             weights = [value for part in parts for value in held(part)]
+        said += [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
     (record,) = study.trials
     return {
         "rank": trainer.global_rank, "attempts": record.attempt, "values": record.values.tolist(), "weights": weights,
         "best": [study.best.checkpoint, study.best.value, study.best.epoch],
+        "said": said,
     }  # fmt: skip
 
 
