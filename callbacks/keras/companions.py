@@ -178,7 +178,7 @@ class Before:
         """Return the paths of the data that hooks have set since, without times, which a resumed fit takes again."""
         found = {}
         for path, (marked, value) in self._marked(callbacks).items():
-            if objects.is_data(marked) and marked != self._marks.get(path, ("", None))[0]:
+            if (objects.is_data(marked) or _models_in(value)) and marked != self._marks.get(path, ("", None))[0]:
                 found[path] = value
         clocks = [*zip(self._clocks, _clocks(), strict=True)]
         return {
