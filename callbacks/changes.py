@@ -6,7 +6,10 @@ model holds that is not in its state_dict. `fingerprint` shows whether weights a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dis
+import time
+import types
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +23,7 @@ from .reporter import digest
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
 _OF_TORCH = ("training", "call_super_init", "_is_full_backward_hook")
+_MINUTE = 60.0  # seconds in which a fit starts
 _SAMPLED = 64  # elements of a tensor in a fingerprint, in addition to its sum
 
 Found = Mapping[str, Mapping[str, Any]]
@@ -30,11 +34,14 @@ class Attributes:
     """Record of the attributes of a program's objects, to detect changes since they were first seen.
 
     Of all methods: owners are the objects with their names; saved are the models and optimizers of the checkpoint.
-    trial: of the fit. skip: names of attributes that frameworks set.
+    trial: of the fit. skip: names of attributes that frameworks set. hook: the method that frameworks call at the start
+    of each fit, also of a resumed one. What it sets is part of the state.
     """
 
-    def __init__(self, trial: int, *skip: str) -> None:
-        self._trial, self._skip = trial, skip
+    def __init__(self, trial: int, *skip: str, hook: str = "") -> None:
+        self._trial, self._skip, self._hook = trial, skip, hook
+        self._set: set[str] = set()  # names of data that the hook has set
+        self._copies: set[str] = set()  # names of others that have a copy of the weights at the start
         self._seen: set[str] = set()  # names of objects
         self._before: dict[str, Any] = {}  # marks of data, prints of others
         self._states: dict[str, Any] = {}  # that earlier attempts changed
@@ -42,19 +49,24 @@ class Attributes:
 
     def see(self, owners: Owners, saved: Iterable[Any]) -> None:
         """Note the present attributes of objects that were not seen before; later ones count as changes."""
-        new = [(place, owner) for place, owner in owners if place not in self._seen]
+        new, saved = [(place, owner) for place, owner in owners if place not in self._seen], [*saved]
         self._seen |= {place for place, _ in new}
-        self._before |= (marks := self._now(values := self._values(new), [*saved]))
+        self._before |= (marks := self._now(values := self._values(new), saved))
         for name, value in values.items():
             if isinstance(marks[name], str) and objects.is_data(marks[name]) and name not in self._put:
                 objects.note(value, self._trial, marks[name])
+        for name in self._set_by_hook(new):
+            if isinstance(marks[name], str) and objects.is_data(marks[name]):
+                self._set.add(name)
+            elif has_copy(values[name], saved):
+                self._copies.add(name)
 
     def changed(self, owners: Owners, saved: Iterable[Any]) -> dict[str, Any]:
         """Return the states of plain data that changed, in earlier attempts too."""
         values, weights = self._values(owners), _storages(saved := [*saved])
         now = self._now(values, saved)
         data = {name for name, one in now.items() if isinstance(one, str) and objects.is_data(one)}
-        changed = [name for name in data if now[name] != self._before.get(name)]
+        changed = [name for name in data if name in self._set or now[name] != self._before.get(name)]
         return self._states | {name: objects.data_of(values[name], weights=weights) for name in changed}
 
     def changed_within(self, owners: Owners, saved: Iterable[Any]) -> str | None:
@@ -73,9 +85,11 @@ class Attributes:
                 lost = objects.under_way(values[name]) or (one.trains if new else one != self._before[name])
             else:
                 lost = objects.is_large(one) and one != self._before.get(name)
+            called = name.partition("/")[2].replace("/", ".") or name.partition(".")[2]
             if lost:
-                called = name.partition("/")[2].replace("/", ".") or name.partition(".")[2]
                 return objects.unsaved(called, values[name])
+            if name in self._copies:
+                return objects.copied(called)
         return None
 
     def put_back(self, owners: Owners, states: Mapping[str, Any], device: Any = None, always: bool = False) -> None:
@@ -93,6 +107,22 @@ class Attributes:
                         setattr(owner, attribute, objects.put_back(state, value, device))
                         self._put.add(name)
 
+    def _set_by_hook(self, owners: Owners) -> list[str]:
+        """Return the names of the attributes that the start of a fit sets, as the code of its hook says.
+
+        The attributes before the start are not known, because callbacks may come before haltune's. Left out are times,
+        which a resumed fit takes again.
+        """
+        found = []
+        for place, owner in owners if self._hook else ():
+            assigned = objects.mentioned(type(owner), (self._hook,), _assigned)
+            mentioned = objects.mentioned(type(owner), (self._hook,))
+            for name, value in vars(owner).items():
+                number = value is None or isinstance(value, (bool, int, float, str))
+                if name in (assigned if number else mentioned) - {*self._skip} and not is_time(value):
+                    found.append(f"{place}.{name}")
+        return found
+
     def _values(self, owners: Owners) -> dict[str, Any]:
         return {
             f"{place}.{name}": value
@@ -108,6 +138,52 @@ class Attributes:
             mark = objects.mark(value, weights=weights)
             found[name] = mark if objects.is_data(mark) or objects.is_large(mark) else Print(value, known)
         return found
+
+
+def is_time(value: Any) -> bool:
+    """Return whether a number is the present time of a clock."""
+    clocks = time.time(), time.monotonic(), time.perf_counter()
+    return type(value) in (int, float) and any(now - _MINUTE <= value <= now for now in clocks)
+
+
+def _assigned(code: types.CodeType) -> set[str]:
+    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+
+
+def has_copy(value: Any, saved: Iterable[Any]) -> bool:
+    """Return whether a value has a copy of weights of these models, as a tensor, an array or a model.
+
+    Weights that are constant do not count, because others may be so, too.
+    """
+    weights = [w for part in saved if hasattr(part, "named_parameters") for w in objects.weights(part)]
+    storages = {objects.local(weight).untyped_storage().data_ptr() for weight in weights}
+    others = [t for t in _tensors_in(value, 3) if objects.local(t).untyped_storage().data_ptr() not in storages]
+    copied = {fingerprint_of([weight]) for weight in weights if _varies(weight)} if others else set()
+    return any(_varies(t) and fingerprint_of([t]) in copied for t in others)
+
+
+def _varies(tensor: Any) -> bool:
+    flat = objects.local(tensor).reshape(-1)
+    return len(flat) > 1 and bool((flat != flat[0]).any())
+
+
+def _tensors_in(value: Any, depth: int) -> Iterator[Any]:
+    if hasattr(value, "untyped_storage"):
+        yield value
+    elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        import torch
+
+        yield torch.tensor(value)
+    elif hasattr(value, "named_parameters"):
+        yield from value.parameters()
+    elif depth:
+        inner: Iterable[Any] = ()
+        if isinstance(value, (list, tuple, dict)):
+            inner = value.values() if isinstance(value, dict) else value
+        elif objects.of_program(type(value)):
+            inner = objects.attributes_of(value).values()
+        for one in inner:
+            yield from _tensors_in(one, depth - 1)
 
 
 def _storages(saved: Iterable[Any]) -> set[int]:

@@ -217,7 +217,9 @@ class HaltuneCallback(Reporting):
 
     def _new_course(self, records: Iterable[list[float]] = (), resumes: bool = False) -> _Course:
         trial = self.trial.id
-        return _Course(Attributes(trial, "learn"), Attributes(trial), records=[*records], resumes=resumes)
+        return _Course(
+            Attributes(trial, "learn", hook="before_fit"), Attributes(trial), records=[*records], resumes=resumes
+        )
 
     def _need_metric(self) -> None:
         """Raise InvalidInput before the training if no epoch will log the metric."""

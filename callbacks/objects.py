@@ -19,6 +19,7 @@ import base64
 import copy
 import enum
 import hashlib
+import inspect
 import io
 import itertools
 import json
@@ -171,6 +172,33 @@ def changes(
     return states, lost, others
 
 
+def mentioned(
+    kind: type,
+    methods: tuple[str, ...] | None = None,
+    names_of: Callable[[types.CodeType], Iterable[str]] = lambda code: code.co_names,
+) -> set[str]:
+    """Return the names that the program's own code of a class uses.
+
+    methods: only the code of these, and of methods that they use. names_of: of a code, those to return.
+    """
+    own: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if not of_library(base.__module__):
+            own |= vars(base)
+    left: list[Any] = [*own.values()] if methods is None else [own[name] for name in methods if name in own]
+    found: set[str] = set()
+    followed: set[str] = set()
+    while left:
+        one = left.pop()
+        code = getattr(inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one)), "__code__", one)
+        if isinstance(code, types.CodeType):
+            names = {*code.co_names}
+            left += [*code.co_consts, *(own[name] for name in names - followed if name in own)]
+            followed |= names
+            found |= {*names_of(code)}
+    return found
+
+
 def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
     """Return the variables of enclosing functions that a function uses: name -> value, and what sets it."""
     if not isinstance(function, types.FunctionType):
@@ -283,6 +311,11 @@ def unsaved(name: str, value: Any) -> str:
     return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
 
 
+def copied(name: str) -> str:
+    """Return the words on an attribute with weights that a hook of the start of a fit copies."""
+    return f"{name} is a copy of the weights, and a resumed fit copies later ones (copy them before the fit)"
+
+
 def of_program(kind: type) -> bool:
     """Return whether a class and its bases are of the user's program: libraries restore theirs."""
     if kind.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__", "types", "argparse"}:
@@ -324,8 +357,7 @@ class _Reader:
         if isinstance(value, bytes):
             return {"is": "bytes", "data": _text(value)}
         if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
-            shape = list(value.shape) if isinstance(value, np.ndarray) else None
-            return {"is": "array", "data": _text(value.tobytes()), "type": value.dtype.str, "shape": shape}
+            return _array(value)
         if is_generator(value):
             return {"is": "generator", "kind": kind_of(value), "state": of_generator(value)}
         if hasattr(value, "untyped_storage"):
@@ -352,7 +384,7 @@ class _Reader:
         held = value.detach().cpu()
         kind = str(held.dtype).removeprefix("torch.")
         array = held.contiguous().view(torch.uint8) if held.dim() else held.reshape(1).view(torch.uint8)
-        data = self.read(array.numpy(), name)
+        data = _array(array.numpy())
         return {"is": "tensor", "array": data, "type": kind, "shape": list(held.shape), "cpu": value.is_cpu}
 
     def _items(self, value: Any, name: str) -> list[Any]:
@@ -360,6 +392,11 @@ class _Reader:
             pairs = [(key, one, f"{name}[{key!r}]") for key, one in value.items()]
             return [[self.read(key, called, False), self.read(one, called, False)] for key, one, called in pairs]
         return [self.read(one, f"{name}[{i}]", False) for i, one in enumerate(value)]
+
+
+def _array(value: Any) -> dict[str, Any]:
+    shape = list(value.shape) if isinstance(value, np.ndarray) else None
+    return {"is": "array", "data": _text(value.tobytes()), "type": value.dtype.str, "shape": shape}
 
 
 class _DataReader(_Reader):
@@ -385,7 +422,8 @@ class _DataReader(_Reader):
             raise NotSupported(f"{name} is of the weights or of their graph")
         if self._tensors:
             return {"is": "tensor itself", "tensor": value.detach().cpu().clone(), "cpu": value.is_cpu}
-        if value.nbytes > self._bytes:
+        self._bytes -= value.nbytes
+        if self._bytes < 0:
             raise _Large(f"{name} is too large")
         return super()._tensor(value, name)
 

@@ -293,19 +293,22 @@ class HaltuneCallback(Reporting):
         state = torch.load(path, map_location=self.model.device, weights_only=True)
         self.model.set_parameters(state["parameters"], device=self.model.device)
         self.model.num_timesteps = state["steps"]
-        self._resumed = json.loads(state["state"])
+        self._resumed = state
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._resumed, parts = None, self._parts()
+        # hooks of the start may have changed them
+        self.model.set_parameters(state["parameters"], device=self.model.device)
+        rest = json.loads(state["state"])
         held = [(owner, name, value) for owner in self._own_callbacks() for name, value in vars(owner).items()]
         shared = [one for one in held if is_shared(one[2], None, self.trial.id)]
-        written = put_back(state["objects"], parts)
+        written = put_back(rest["objects"], parts)
         for owner, name, value in shared:  # records of all trials
             setattr(owner, name, value)
         for name in written.keys() - {"environments", "callbacks"}:
             setattr(self.model, name, written[name])
         self.trial.restores_randomness()
-        restore(state["random"])
+        restore(rest["random"])
 
 
 def _learns() -> bool:

@@ -25,7 +25,7 @@ from haltune._utils.randomness import capture, checked, damaged, generators_in, 
 
 from . import carried, objects
 from .base import Portable
-from .changes import Attributes, Print, differences, extras, known_of, own_parts, parts_of, set_extras
+from .changes import Attributes, Print, differences, extras, fingerprint, known_of, own_parts, parts_of, set_extras
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -57,7 +57,7 @@ class Unsaved(Portable):
         self.trainer, self._who, self._of, self._after = trainer, who, of, after
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
-        self._attributes = Attributes(of["id"])
+        self._attributes = Attributes(of["id"], hook="on_train_begin")
         self._of_data = Attributes(of["id"])
         kind: type = type(trainer)
         theirs = () if objects.of_library(kind.__module__) else _assigned(kind)
@@ -80,6 +80,7 @@ class Unsaved(Portable):
         if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
             self._drawn = _Watched(inner).drawn
         if self._resumes:
+            self._load_again()
             self._restore()
             if loss := self._restored.get("loss"):
                 self.trainer._tr_loss.fill_(loss[0])
@@ -144,6 +145,8 @@ class Unsaved(Portable):
             found["callbacks"] = self._attributes.changed(_own_callbacks(self.trainer), self._saved())
             found["trainer"] = self._of_trainer.changed(_own_trainer(self.trainer), self._saved())
             found["data"] = self._of_data.changed(self._own_data(), self._saved())
+            found["weights"] = fingerprint(self.trainer.model)
+            found["groups"] = [_scalars(group) for group in self.trainer.optimizer.param_groups]
             found["loss"] = self._loss()
             found["generators"] = states_of(self._generators)
             found["seed"] = getattr(self._sampler, "initial_seed", None)
@@ -253,6 +256,15 @@ class Unsaved(Portable):
                     found[f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}"] = Print(value, known)
         return found
 
+    def _load_again(self) -> None:
+        """Load weights, and set rates, that hooks of the start have changed since the Trainer loaded them."""
+        trainer, found = self.trainer, self._restored
+        sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+        if not sharded and fingerprint(trainer.model) != found.get("weights"):
+            trainer._load_from_checkpoint(found["path"])
+        for group, before in zip(trainer.optimizer.param_groups, found.get("groups", []), strict=False):
+            group.update(before)
+
     def _restore(self) -> None:
         trainer, found = self.trainer, self._restored
         set_extras(trainer.model, found.get("model", {}))
@@ -279,11 +291,16 @@ def _tensors(model: Any) -> dict[str, Any]:
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}
 
 
+def _scalars(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if type(value) in (bool, int, float)}
+
+
 def read(checkpoint: str) -> dict[str, Any] | None:
     """Return haltune's file of a checkpoint, or None if it has none. Raises InvalidInput if it is damaged."""
     try:
         found: dict[str, Any] = json.loads(Path(checkpoint, FILE).read_text(encoding="utf-8"))
         found["trial"]["id"]
+        found["path"] = checkpoint
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError) as error:

@@ -178,7 +178,7 @@ class Before:
         """Return the paths of the data that hooks have set since, without times, which a resumed fit takes again."""
         found = {}
         for path, (marked, value) in self._marked(callbacks).items():
-            if objects.is_data(marked) and marked != self._marks.get(path, ("", None))[0]:
+            if (objects.is_data(marked) or _models_in(value)) and marked != self._marks.get(path, ("", None))[0]:
                 found[path] = value
         clocks = [*zip(self._clocks, _clocks(), strict=True)]
         return {
@@ -247,7 +247,7 @@ def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
     """Return the numbers of a model and its layers that their code may read: by path, the value and what sets it."""
     found: dict[str, tuple[Any, Callable[[Any], object]]] = {}
     for name, one in () if model is None else owners_in(model, {}).items():
-        own = None if objects.of_library(type(one).__module__) else _mentioned(type(one))
+        own = None if objects.of_library(type(one).__module__) else objects.mentioned(type(one))
         for path, value, put in _slots(name, one, {id(one)}):
             if type(value) in (bool, int, float) and (own is None or path.partition("/")[2] in own):
                 found[path] = value, put
@@ -339,7 +339,7 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
     else:
         hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set())
         if _is_layer(owner):
-            mentioned = _mentioned(type(owner))  # other names that start with "_" are Keras' own
+            mentioned = objects.mentioned(type(owner))  # other names that start with "_" are Keras' own
             hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
         slots = [
             (f"{name}/{key}", value, partial(setattr, owner, key))
@@ -377,30 +377,7 @@ _ADD = {"append", "appendleft", "extend", "clear"}
 
 def evaluates_by(part: Any) -> set[str]:
     """Return the names that the program's own code of a part of a model may read when the model is evaluated."""
-    return _mentioned(type(part), _EVALUATE)
-
-
-def _mentioned(kind: type, methods: tuple[str, ...] | None = None) -> set[str]:
-    """Return the names that the program's own code of a class uses.
-
-    methods: only what is read in the code of these, and of methods that they use.
-    """
-    own: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        if not objects.of_library(base.__module__):
-            own |= vars(base)
-    left: list[Any] = [*own.values()] if methods is None else [own[name] for name in methods if name in own]
-    found: set[str] = set()
-    followed: set[str] = set()
-    while left:
-        one = left.pop()
-        code = getattr(inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one)), "__code__", one)
-        if isinstance(code, types.CodeType):
-            names = {*code.co_names}
-            left += [*code.co_consts, *(own[name] for name in names - followed if name in own)]
-            followed |= names
-            found |= names if methods is None else _read(code)
-    return found
+    return objects.mentioned(type(part), _EVALUATE, _read)
 
 
 def _read(code: types.CodeType) -> set[str]:

@@ -196,6 +196,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._validated: set[str] = set()  # names of the metrics of validations
         self._beginning: Any = None  # a resuming.Start, from on_fit_start on
         self._numbers: dict[str, Any] = {}  # of the module and the data module, before finders set them
+        self._before: dict[str, dict[str, str]] = {}  # marks of attributes before the hooks of the start
         self._given: list[Any] = []  # the user's callbacks, in their order
         self._fits = False  # on_fit_start was called, so a later load is a finder's own
         self._of: int | None = None  # this trial, if a checkpoint was loaded
@@ -261,6 +262,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             shards.need_ranks(trainer, self.trial)
             self._beginning = resuming.Start(trainer)
             self._numbers = attributes.numbers(trainer)
+            self._before = attributes.marked(trainer)
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         self._validates = self.monitor in trainer.callback_metrics
@@ -497,7 +499,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """When the first epoch starts, record the attributes of the fit's objects, and set those of the checkpoint."""
         if self._snapshot is None:
             carried.need_own_state(carried.who(self.trial), trainer.callbacks, self._of is None)
-            self._snapshot, changed, self._changed = attributes.Snapshot(trainer, self.trial.id), self._changed, []
+            self._snapshot = attributes.Snapshot(trainer, self.trial.id, self._before)
+            changed, self._changed = self._changed, []
             self._beginning.trains(trainer)
             self._streams = resuming.reads_a_stream(trainer)
             if trainer.global_rank < len(changed):

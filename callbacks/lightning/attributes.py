@@ -17,7 +17,7 @@ from typing import Any
 from haltune.errors import NotSupported
 
 from .. import objects
-from ..changes import Print
+from ..changes import Print, has_copy, is_time
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
 from .resuming import unused
@@ -30,15 +30,24 @@ Owner = tuple[str, dict[str, Any], Callable[[str, Any], object]]  # name, attrib
 
 
 class Snapshot:
-    """The attributes of the objects of a trial's fit at its start."""
+    """The attributes of the objects of a trial's fit at its start.
 
-    def __init__(self, trainer: Any, trial: int) -> None:
-        self._marks: dict[str, dict[str, str]] = {}
+    before: the marks before the hooks of its start. A resumed fit calls them again, so what they set is a change.
+    """
+
+    def __init__(self, trainer: Any, trial: int, before: Mapping[str, Mapping[str, str]]) -> None:
+        self._marks = marked(trainer)
+        self._copies: list[str] = []
         for owner, held, _ in _owners(trainer):
-            self._marks[owner] = marks = {n: objects.mark(v, tensors=not _is_data(owner)) for n, v in held.items()}
+            marks = self._marks[owner]
+            earlier = marks if _is_data(owner) else before.get(owner, marks)
             for name, value in held.items():
+                is_set = name != "training" and marks[name] != earlier.get(name) and not is_time(value)
                 if objects.is_data(marks[name]):
                     objects.note(value, trial, marks[name])
+                    marks[name] = "" if is_set else marks[name]
+                elif is_set and has_copy(value, [trainer.lightning_module]):
+                    self._copies.append(_called(owner, name))
         self._frozen = _frozen(trainer.lightning_module)
         self._held = _held_weights(trainer)
 
@@ -48,6 +57,8 @@ class Snapshot:
             _, lost, _ = objects.changes(held, self._marks.get(owner, {}), tensors=not _is_data(owner))
             for name in lost:
                 raise NotSupported(objects.unsaved(_called(owner, name), held[name]))
+        for called in self._copies:
+            raise NotSupported(objects.copied(called))
         for name, weights in _held_weights(trainer).items():
             if weights != self._held.get(name):
                 raise NotSupported(
@@ -86,6 +97,14 @@ class Snapshot:
         if not module.automatic_optimization:  # the module may use them in a later step
             found["gradients"] = {n: p.grad.cpu() for n, p in module.named_parameters() if p.grad is not None}
         return found
+
+
+def marked(trainer: Any) -> dict[str, dict[str, str]]:
+    """Return marks of the attributes: owner -> name -> mark."""
+    return {
+        owner: {n: objects.mark(v, tensors=not _is_data(owner)) for n, v in held.items()}
+        for owner, held, _ in _owners(trainer)
+    }
 
 
 def put_back(trainer: Any, found: Mapping[str, Any], trial: int) -> None:

@@ -1,6 +1,8 @@
 """What a resumed Trainer needs beyond its own checkpoint is restored, or the trial does not pause."""
 
+import copy
 import random
+import time
 import warnings
 
 import numpy as np
@@ -103,6 +105,30 @@ class Averages(TrainerCallback):
 
     def on_step_end(self, args, state, control, model, **others):
         self.average.update_parameters(model)
+
+
+class Anchors(TrainerCallback):
+    """It pulls the weights to a copy of the model, which it makes at the start."""
+
+    def on_train_begin(self, args, state, control, model, **others):
+        self.anchor = copy.deepcopy(model)
+
+    def on_step_end(self, args, state, control, model, **others):
+        with torch.no_grad():
+            for weight, start in zip(model.parameters(), self.anchor.parameters(), strict=True):
+                weight.lerp_(start, 0.1)
+
+
+class Looks(TrainerCallback):
+    """At the start it makes what is the same in each fit: a table, a model that is not the trained one, the time."""
+
+    def on_train_begin(self, args, state, control, model, **others):
+        self.model, self.weights, self.began = model, [*model.parameters()], time.time()
+        self.table, self.other = np.zeros(3_000_000), Net().requires_grad_(False)
+        self.other.layers.load_state_dict({k: v * 0 + 0.5 for k, v in self.other.layers.state_dict().items()})
+
+    def on_step_end(self, *args, **others):
+        assert time.time() - self.began < 60
 
 
 class Probes(TrainerCallback):
@@ -242,6 +268,7 @@ RESTORED = {
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
     "attributes that change at the end of an epoch": ((2,), EVERY_TWO, {"others": [CountsEpochs]}),
+    "what a hook makes in each fit": (*BETWEEN, {"others": [Looks]}),
     "numbers of modules": (*BETWEEN, {"model": Counts}),
     "a collator with a generator": (*BETWEEN, OWN),
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
@@ -281,6 +308,7 @@ def test_what_changes_later_steps_is_restored(at, evaluates, options, tmp_path):
 
 DECLINED = {
     "a callback's average": (*BETWEEN, {"others": [Averages]}, r"Averages\.average changes in training and is not"),
+    "a copy of the model at the start": (*BETWEEN, {"others": [Anchors]}, "Anchors.anchor is a copy of the weights"),
     "a layer on top of the model": (*BETWEEN, {"others": [Probes]}, r"Probes\.probe changes in training and is not"),
     "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
     "weights of a loss": (*BETWEEN, {"model": Outside, "optimizers": of_both}, "weights outside the model"),

@@ -44,6 +44,18 @@ class Lottery(keras.callbacks.Callback):
         self.model.stop_training = time.monotonic() > self.began + 3600
 
 
+class Anchor(keras.callbacks.Callback):
+    """Pulls the weights to those at the start."""
+
+    def on_train_begin(self, logs=None):
+        self.start = keras.models.clone_model(self.model)
+        self.start.set_weights(self.model.get_weights())
+
+    def on_train_batch_end(self, batch, logs=None):
+        for weight, start in zip(self.model.trainable_weights, self.start.trainable_weights, strict=True):
+            weight.assign(0.9 * weight + 0.1 * start)
+
+
 class Decay(keras.callbacks.Callback):
     """Lowers the rate that the fit starts with, once an epoch from the third on."""
 
@@ -67,7 +79,7 @@ def search(study):
             model = trial.load_model() or build(**trial.config)
             model.fit(x[:64], y[:64], 16, trial.max_epochs, verbose=0, initial_epoch=int(trial.epoch),
                       validation_data=(x[64:], y[64:]),
-                      callbacks=[Warmup(trial.config["lr"]), HaltuneCallback(trial), Lottery(), Decay()])
+                      callbacks=[Warmup(trial.config["lr"]), HaltuneCallback(trial), Lottery(), Decay(), Anchor()])
 
 
 def evaluate(path, config):
