@@ -155,8 +155,8 @@ class Own:
 
     def put_back(self, path: str) -> str | None:
         """Set what `write` saved next to a booster, and return the learning rate."""
-        beside = Path(f"{path}{_OWN}")
-        found = json.loads(beside.read_bytes()) if beside.exists() else {"states": {}, "rate": None}
+        file = Path(f"{path}{_OWN}")
+        found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "rate": None}
         states = found["states"]
         for name, value, put in self._places():
             if name in states and not objects.is_shared(value, states[name], self._trial):

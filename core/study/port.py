@@ -228,7 +228,8 @@ class Port(Attempt):
         self._retries, self._broken = self._broken is not None, None  # an exception ended the loop before
         self._unread = self._retries and model is None and not self._asks  # this one may not load the state of then
         another = model is not None and self.trained_another(model)
-        if self._left is not None or (another and self.ended is None):
+        within = self._left is not None or (self._retries and self.epoch % 1 > 0)
+        if within or (another and self.ended is None):
             self._continues(model is not None, self._folds_hint if another else "")
         elif not another and self._trained_in_full:
             raise NotSupported(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -409,6 +410,23 @@ def test_a_loop_that_starts_again_after_an_error_behind_its_report_continues(wor
                 continue
     assert [e.status.value for e in world.events(Ended)] == ["completed"]
     assert world.study.trials[0].attempt == 1
+
+
+def test_a_loop_that_starts_again_after_an_error_behind_a_report_within_an_epoch_starts_the_curve_again(
+    world: World,
+) -> None:
+    yielded: list[int] = []
+    with world.ask() as trial, pytest.warns(HaltuneWarning, match="had reported epoch 2.5, and now trains again from"):
+        for _ in range(2):
+            with suppress(MemoryError):
+                for epoch in trial.epochs():
+                    yielded.append(epoch)
+                    trial.report(0.5, epoch - 0.5)
+                    if yielded == [1, 2, 3]:
+                        raise MemoryError
+                    trial.report(0.5, epoch)
+    assert yielded == [1, 2, 3, *range(1, 11)]
+    assert world.events(Ended)[-1].status == "completed"
 
 
 def test_a_fold_that_a_handled_error_leaves_fails_its_trial(world: World) -> None:
