@@ -7,7 +7,6 @@ model holds that is not in its state_dict. `fingerprint` shows whether weights a
 from __future__ import annotations
 
 import dis
-import time
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -142,8 +141,7 @@ class Attributes:
 
 def is_time(value: Any) -> bool:
     """Return whether a number is the present time of a clock."""
-    clocks = time.time(), time.monotonic(), time.perf_counter()
-    return type(value) in (int, float) and any(now - _MINUTE <= value <= now for now in clocks)
+    return type(value) in (int, float) and any(now - _MINUTE <= value <= now for now in objects.clocks())
 
 
 def _assigned(code: types.CodeType) -> set[str]:

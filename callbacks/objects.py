@@ -25,6 +25,7 @@ import itertools
 import json
 import logging
 import sys
+import time
 import types
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -309,6 +310,11 @@ def unsaved(name: str, value: Any) -> str:
     if is_large(mark(value)):
         return f"{name} changes in training and is too large to be saved (above 16 MB, or a million values)"
     return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
+
+
+def clocks() -> tuple[float, float, float]:
+    """Return the present times of the clocks that a program may read at the start of a fit."""
+    return time.time(), time.monotonic(), time.perf_counter()
 
 
 def copied(name: str) -> str:

@@ -15,7 +15,6 @@ import ast
 import inspect
 import re
 import textwrap
-import time
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -167,7 +166,7 @@ class Before:
 
     def __init__(self, callbacks: Mapping[str, Any]) -> None:
         self._marks = self._marked(callbacks)
-        self._clocks = _clocks()
+        self._clocks = objects.clocks()
 
     @staticmethod
     def _marked(callbacks: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
@@ -180,16 +179,12 @@ class Before:
         for path, (marked, value) in self._marked(callbacks).items():
             if (objects.is_data(marked) or _models_in(value)) and marked != self._marks.get(path, ("", None))[0]:
                 found[path] = value
-        clocks = [*zip(self._clocks, _clocks(), strict=True)]
+        clocks = [*zip(self._clocks, objects.clocks(), strict=True)]
         return {
             path
             for path, value in found.items()
             if type(value) not in (int, float) or not any(start <= value <= end for start, end in clocks)
         }
-
-
-def _clocks() -> tuple[float, float, float]:
-    return time.time(), time.monotonic(), time.perf_counter()
 
 
 class Compiled:
