@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from facts import image
-from recorder import SHALLOW, told_of
+from recorder import SHALLOW, record, told_of
 from worlds import LAWFUL, told
 
 import haltune
@@ -65,6 +65,13 @@ def test_every_kind_of_event_and_every_policy_of_this_version_was_recorded() -> 
     assert {event.kind for event in events} == KINDS.keys()
     specs = [e.policy.get("inner", e.policy) | e.policy for e in events if isinstance(e, Created)]
     assert {spec["policy"] for spec in specs} >= set(POLICY_NAMES)
+
+
+def test_this_version_can_be_recorded_again(tmp_path: Path) -> None:
+    record(tmp_path / "again")
+    store = open_store(tmp_path / "again.sqlite", reading=True)
+    assert store.names() == list(RECORDED[haltune.__version__])
+    assert {event.kind for name in store.names() for event in store.read(name)} == KINDS.keys()
 
 
 @pytest.mark.parametrize(("release", "name"), EACH)

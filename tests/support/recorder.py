@@ -63,13 +63,14 @@ class Recorder:
 
     def train(self, trial: Trial, epochs: float = math.inf, value: Callable[..., float] = accuracy) -> None:
         """Train up to `epochs` more, and save where the trial pauses."""
-        for n, epoch in enumerate(trial.epochs()):
-            if n >= epochs:
-                break
+        loaded(trial)
+        for n, epoch in enumerate(trial.epochs(), 1):
             self.clock.now += 1.0 + trial.id % 3
             verdict = trial.report(told(trial, value(trial.config, epoch)), epoch)
             if verdict.resumable:
                 trial.save(self.write)
+            if n >= epochs:
+                break
 
     def write(self, path: Path) -> None:
         self.clock.now += 0.25
@@ -117,6 +118,7 @@ def steps(here: Recorder) -> None:
         study = here.study(name, one, MultiFidelity(3, candidates=24, min_trials_per_rung=2), Budget(epochs=500))
         for trial in study:
             with trial:
+                loaded(trial)
                 for step in range(int(trial.epoch) + 25, 201, 25):
                     here.clock.now += 1.0
                     verdict = trial.report(1.0 - accuracy(trial.config, step / 25), step)
@@ -127,7 +129,7 @@ def steps(here: Recorder) -> None:
 
 
 def failures(here: Recorder) -> None:
-    """Trials that failed, were interrupted or lost their worker, a machine that slept, a checkpoint that is gone."""
+    """Trials that failed, were interrupted, lost their worker or started again, a slept machine, a lost checkpoint."""
     study = here.study("failures", problem(4), RandomSearch(), Budget(trials=6, time=1e6))
     first = begun(study)
     here.train(first)
@@ -144,6 +146,7 @@ def failures(here: Recorder) -> None:
     here.train(again, 1)
     here.laps.sleep(3600.0)
     here.train(again, 1)
+    again.restart()
     begun(study)  # its process never reports again
     here.train(again)
     again.finish()
@@ -227,6 +230,11 @@ STUDIES = [
     *map(of_policy, POLICIES),
     finished, best_epoch, steps, failures, queue, wishes, widened, running, limited,
 ]  # fmt: skip
+
+
+def loaded(trial: Trial) -> None:
+    """Read the state of a trial that resumes, as every program must; its values depend on none."""
+    assert trial.checkpoint is None or Path(trial.checkpoint).read_text() == "state"
 
 
 def begun(study: Study) -> Trial:
