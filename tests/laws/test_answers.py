@@ -242,6 +242,10 @@ def check_verdict(e: ev.Reported, auditor: Auditor) -> None:
     reason = re.sub(r"epoch [\d.]+ and (?=epoch)", "", reason)  # the two at which it diverged
     for said in drawn.findall(reason):
         assert float(said) == evidence["solved_at"] < e.epoch
+    paused = re.compile(r"paused at epoch ([\d.]+) before")  # without a state, so that it trains to there again
+    for said in paused.findall(reason):
+        assert float(said) >= e.epoch
+    reason = paused.sub("", reason)
     for said in re.findall(r"\bepoch ([\d.]+)", drawn.sub("", reason)):
         assert float(said) == evidence.get("audit", e.epoch)
     if "p_win" in evidence and (said := re.search(r"P\(beats [^)]+\) ([=<>]) (\S+) at", reason)) is not None:
