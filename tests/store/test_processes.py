@@ -17,11 +17,11 @@ from haltune import Budget, Study, Trial
 from haltune.errors import NotSupported
 from haltune.log.events import OVER, Reported, Started
 from haltune.store.memory import MemoryStore
-from haltune.store.open import open_sql
+from haltune.store.open import open_store
 
 
 def test_nothing_is_pickled_but_the_address(tmp_path: Path) -> None:
-    store = open_sql(f"sqlite:///{tmp_path}/a.db")
+    store = open_store(f"sqlite:///{tmp_path}/a.db")
     store.create("s", created())
     assert store.__getstate__() == {"url": f"sqlite:///{tmp_path}/a.db"}
     assert pickle.loads(pickle.dumps(store)).names() == ["s"]
@@ -89,7 +89,6 @@ def test_a_file_continues_after_a_fork_in_both_processes(tmp_path: Path) -> None
 
 
 on_each = pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
-on_sqlite = pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
 
 
 @pytest.fixture
@@ -104,12 +103,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_processes_that_create_the_same_study_at_once_make_one(url: str) -> None:
     made = together(create, *[(url, "s")] * 3)
     assert sorted(made) == [False, False, True]
-    assert list(open_sql(url).read("s")) == [created()]
+    assert list(open_store(url).read("s")) == [created()]
 
 
 @on_each
 def test_two_processes_never_win_the_same_move_and_no_report_is_lost(url: str) -> None:
-    store = open_sql(url)
+    store = open_store(url)
     store.create("s", created())
     won = together(win_moves, (url, 40), (url, 40))
     assert not set(won[0]) & set(won[1])
@@ -123,7 +122,7 @@ def test_two_processes_never_win_the_same_move_and_no_report_is_lost(url: str) -
         assert [e.metrics for e in mine] == [{"twice": 2 * v} for v in kept[trial]]
 
 
-@on_sqlite
+@on_each
 def test_processes_share_one_search(url: str) -> None:
     trained = together(search_a_little, (url, 12), (url, 12))
     assert sorted(trained[0] + trained[1]) == list(range(12))

@@ -12,7 +12,7 @@ from haltune import Budget, Study
 from haltune.log.decisions import continue_
 from haltune.log.events import Created, Finished, Reported
 from haltune.store.base import Conflict
-from haltune.store.open import open_sql
+from haltune.store.open import open_store
 
 
 def together(work: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
@@ -43,12 +43,12 @@ def created() -> Created:
 
 def create(url: str, name: str) -> bool:
     """Open the file, perhaps for the first time, and make a study."""
-    return open_sql(url).create(name, created())
+    return open_store(url).create(name, created())
 
 
 def win_moves(url: str, rounds: int) -> list[int]:
     """Try to append the move at each position; the positions that were won."""
-    store, won = open_sql(url), []
+    store, won = open_store(url), []
     for position in range(1, rounds + 1):
         try:
             store.append("s", [Finished(at=2.0, reason="", seen=position)], seen=position, about=None)
@@ -60,7 +60,7 @@ def win_moves(url: str, rounds: int) -> list[int]:
 
 def report_often(url: str, trial: int, reports: int) -> list[float]:
     """Append reports of a trial of one's own, however far the log has gone; the values that were acknowledged."""
-    store, kept, seen = open_sql(url), [], 1
+    store, kept, seen = open_store(url), [], 1
     for n in range(reports):
         value = trial + n / 1000
         event = Reported(
