@@ -171,6 +171,15 @@ def test_a_pause_that_cannot_be_saved_trains_on_with_one_warning(lib):
     assert (trial.epochs, lib.rounds(booster), trial.declined) == ([1, 2, 3, 4], 4, 2)
 
 
+def test_the_model_of_a_trial_that_is_to_be_kept_is_saved(lib):
+    trial = FakeTrial(max_epochs=3)
+    trial.kept = True
+    lib.train(lib.told(trial), rounds=3)
+    if lib.name == "catboost":
+        trial.last_act()
+    assert trial.checkpoint is not None
+
+
 @pytest.mark.parametrize("handles", [False, True])
 def test_a_real_study_stops_trainings_and_continues_after_a_failure(lib, handles, tmp_path):
     def raises(number):
