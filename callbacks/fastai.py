@@ -89,7 +89,7 @@ class HaltuneCallback(Reporting):
         self._course = self._new_course()
         self._weights = ""  # fingerprint of the weights after the last epoch
         self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
-        self._courses()
+        self._courses()  # notes the checkpoint of this attempt, which a pause replaces
 
     # the events, in the order in which fastai calls them
 

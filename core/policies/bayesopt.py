@@ -76,8 +76,10 @@ class Surrogate:
         self._fits, self._rows = Memo(2 * self.refit_every + 1), Memo(_ROWS_KEPT)
 
     def check(self, name: str, unset: bool = False) -> None:
-        """Raise InvalidInput for an option that is not allowed. name: the policy, for the message; unset: beta may be
-        None."""
+        """Raise InvalidInput for an option that is not allowed.
+
+        name: the policy, for the message. unset: beta may be None.
+        """
         check_whole(name, 1, MOST_POINTS, initial=self.initial)
         check_whole(name, 1, refit_every=self.refit_every)
         if isinstance(self.beta, str):

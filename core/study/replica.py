@@ -129,7 +129,7 @@ class Copy:
         name: str,
         created: ev.Created,
         checkpoints: Checkpoints,
-        term: float,  # seconds a lease lasts; or five times the longest epoch
+        term: float,  # seconds that a lease lasts, or five times the longest epoch if that is more
     ) -> None:
         self._given, self.store, self.name = problem, store, name
         self.opens: Store | StrPath = store  # opens it in another process
@@ -187,7 +187,7 @@ class Copy:
         return self.store.read(self.name, start, self.history.position)
 
     def is_lost(self, lease: Lease, now: float) -> bool:
-        """See Log. A rank above 0 cannot check a worker."""
+        """See attempt.Log. A rank above 0 cannot check a worker."""
         return False
 
     @property
@@ -292,7 +292,7 @@ class Replica(Copy):
         name: str,
         seed: int | None,
         kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
-        term: float,  # seconds a lease lasts; or five times the longest epoch
+        term: float,  # seconds that a lease lasts, or five times the longest epoch if that is more
         tick: Callable[[], float],  # monotonic, seconds
     ) -> None:
         self._watch = Watch(store.now, tick)
@@ -425,7 +425,7 @@ class Replica(Copy):
         return lost
 
     def is_lost(self, lease: Lease, now: float) -> bool:
-        """See Log."""
+        """See attempt.Log."""
         key = (lease.trial, lease.attempt)
         if lease.holder == self.holder():
             if key not in self.handed_out:  # Ctrl-C came between the append and the trial

@@ -560,7 +560,7 @@ class RecordedStudy(StudyView):
 
 
 class _ReadLog:
-    """See Log. The policy's state is folded at its first use."""
+    """See attempt.Log. The policy's state is folded at its first use."""
 
     logged_budget: Budget | None = None  # the recorded budget counts
 
