@@ -47,6 +47,7 @@ PROGRAMS = {  # the packages that a page needs, and what makes it short, block b
     "howto/pretrain.md": (["torch", "transformers", "accelerate"], {'"8 trials"': '"1 trial"', "32_768": "8_192"}),
     "scale/distributed.md": ([], {}),
     "scale/sharded.md": (["torch"], {'"6 trials"': '"3 trials"', "max_epochs=9": "max_epochs=3"}),
+    "policies.md": ([], {}),
     "reference/port.md": ([], FEW),
 }  # fmt: skip
 ALIKE = {  # a quick test runs its program, or one of the same loop
