@@ -130,6 +130,8 @@ class Metrics:
 
 def in_folder(name: str, path: str | None) -> None:
     """Raise InvalidInput unless a path stays in the trial's folder."""
+    if path is not None and "{folder}" in path:
+        raise InvalidInput(f"{name} = {path!r}: the path is in the trial's folder already. Leave {{folder}} out.")
     if path is not None and (os.path.isabs(path) or ".." in Path(path).parts or "\0" in path):
         raise InvalidInput(
             f"{name} = {path!r} is not in the trial's folder, so all trials would share it. Use a path relative to "

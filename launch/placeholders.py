@@ -192,7 +192,8 @@ class ConfigFile:
             raise InvalidInput(f"Cannot read {self.base}: {getattr(error, 'strerror', None) or error}") from error
         if not isinstance(data, dict):
             raise InvalidInput(f"{self.base} holds {data!r}, not a table of names and values.")
-        for name, value in {**config, **values}.items():
+        # parameters go into the tables of `values`, and not the other way round
+        for name, value in {**values, **config, **values}.items():
             _set(data, name, value, str(self.base))
         return _written(data, self.kind)
 

@@ -99,10 +99,19 @@ class Program:
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
                     "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out."
                 )
-        if CONFIG in used or self.config != ConfigFile():  # a program without the file needs no PyYAML
-            self.config.text({}, {})
-        if CONFIG in used:
-            self.config.text(dict.fromkeys(problem.space.parameters, 0), self.config.values)
+        if CONFIG not in used and self.config != ConfigFile():
+            raise InvalidInput(
+                "[program] has a config, the file {config}, but the command does not use it. Add it, such as --config "
+                "{config}, or leave config out."
+            )
+        if CONFIG in used:  # a program without the file needs no PyYAML
+            self.config.text(dict.fromkeys(problem.space.parameters, 0), self.config.filled(self.config.texts()))
+            for name in self.config.values:
+                if name in problem.space.parameters and name not in texts[2].used:
+                    raise InvalidInput(
+                        f"values of [program.config] set {name!r}, a parameter of the space, so trials would not differ "
+                        f"in it. Remove it there, or use the trial's value in it: {{{name}}}."
+                    )
         if self.metrics is None:
             return
         if os.name != "posix":
@@ -150,8 +159,9 @@ class Program:
         file = [name for name in own if name not in ALL]
         around = [*self.env.values(), *([self.cwd] if self.cwd is not None else [])]
         command = Texts(self.command, names, own)
-        config = Texts(self.config.texts() if CONFIG in command.used else (), names, file)
-        return command, Texts(around, names, [*file, CONFIG]), config
+        given = Texts(around, names, [*file, CONFIG])
+        config = Texts(self.config.texts() if CONFIG in command.used | given.used else (), names, file)
+        return command, given, config
 
     # a trial
 
@@ -168,7 +178,7 @@ class Program:
         own = dict.fromkeys(self._own(problem), length) | {
             FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: trial.checkpoint,
         }  # fmt: skip
-        if CONFIG in command.used:
+        if CONFIG in used:
             values = self.config.filled(config.values(trial.config, own))
             path.write_text(self.config.text(trial.config, values), encoding="utf-8")
         filled = around.values(trial.config, own)

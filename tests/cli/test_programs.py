@@ -315,6 +315,9 @@ def test_epochs_that_count_from_zero_are_asked_for_at_the_first_row(search, tmp_
         (STUDY + "[metrics]\npattern = 'a(?P<acc>.)'\n", ("{options}",), ("no group for the goal 'val_acc'",)),
         (STUDY + CSV, ("-x{options}", "{folder}"), ("cannot be a part of",)),
         (STUDY + CSV + "[program]\nconfig = { base = 'none.yaml' }\n", ("{config}", "{folder}"), ("Cannot read",)),
+        (STUDY + CSV + "[program]\nconfig = { values = { a = 1 } }\n", WORDS, ("does not use it", "--config {config}")),
+        (STUDY + CSV + "[program]\nconfig = { values = { lr = 1 } }\n", ("{config}", "{folder}"), ("set 'lr'", "{lr}")),
+        (STUDY + CSV.replace("log.csv", "{folder}/log.csv"), WORDS, ("line 14", "Leave {folder} out")),
         (STUDY + CSV + "[program]\ngrace = -1\n", WORDS, ("program.grace",)),
         (STUDY.replace("max_epochs", "max_steps") + CSV.replace("position = ", "#"), WORDS, ("counts steps",)),
         (STUDY + CSV, None, ("No program is named",)),
@@ -408,6 +411,24 @@ def test_a_configuration_file_overlays_a_base_with_nested_names(search, tmp_path
         "model": {"depth": trial.config["model.depth"], "width": 64}, "opts": [{"lr": trial.config["opts.0.lr"]}],
         "seed": 7, "out": os.path.dirname(path), "trainer": {"max_epochs": 4}, "fast": True,
     }  # fmt: skip
+
+
+def test_a_table_of_further_entries_keeps_the_parameters_within_it(search, tmp_path):
+    study = STUDY.replace("lr =", '"model.lr" =').replace("trials = 2", "trials = 1") + PATTERN
+    study += '[program]\n[program.config]\nformat = "json"\n[program.config.values]\ndepth = "{depth}x"\n'
+    study += "[program.config.values.model]\nwidth = 64\n"
+    code, said = search(study, PRINTS, ("--config", "{config}"))
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    read = json.loads(Path(printed(tmp_path)["words"][1]).read_text())
+    assert read == {"depth": f"{trial.config['depth']}x", "model": {"width": 64, "lr": trial.config["model.lr"]}}
+
+
+def test_the_file_of_a_configuration_is_also_there_if_the_environment_names_it(search, tmp_path):
+    study = STUDY + PATTERN + '[program]\nconfig = { format = "json" }\nenv = { SIZE = "{config}" }\n'
+    code, said = search(study, PRINTS, ("train",))
+    assert code == 0, said
+    assert json.loads(Path(printed(tmp_path)["env"]).read_text()) == trials(tmp_path)[0].config
 
 
 # -- the other commands ------------------------------------------------------------------------------------------------
