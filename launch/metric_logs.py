@@ -262,19 +262,23 @@ class Csv(Lines):
 
     def reset(self) -> None:
         super().reset()
-        self._header: list[str] | None = None
-        self._delimiter = ","
+        self._header, self._delimiter = list[str](), ""
 
     def row(self, line: str) -> Row:
-        if not line.strip() or (line.lstrip().startswith("#") and self._header is not None):
+        if not line.strip() or (self._header and line.lstrip().startswith("#")):
             return {}
-        if self._header is None:
-            line = line.lstrip("# ")
-            self._delimiter = next((mark for mark in ",\t;" if mark in line), " " if " " in line.strip() else ",")
-        cells = self._cells(line)
-        if self._header is None or self._names & set(cells):
-            self._header = cells
-            self.columns |= dict.fromkeys(filter(None, cells))
+        text = line if self._header else line.lstrip("# ")
+        marks = [self._delimiter] if self._header else _DELIMITERS
+        for mark in marks:
+            cells = _cells(text, mark)
+            if not self._names.isdisjoint(cells):
+                self._header, self._delimiter = cells, mark
+                self.columns |= dict.fromkeys(filter(None, cells))
+                return {}
+        if not self._header:  # a title, or a header without a name that the study needs
+            cells = _cells(text, next((mark for mark in marks if mark in text), ","))
+            if not any(number(cell) is not None for cell in cells):
+                self.columns |= dict.fromkeys(filter(None, cells))
             return {}
         if len(cells) != len(self._header):  # a killed program left a part of a line
             return {}
@@ -282,12 +286,16 @@ class Csv(Lines):
             name: value for name, cell in zip(self._header, cells, strict=True) if (value := number(cell)) is not None
         }
 
-    def _cells(self, line: str) -> list[str]:
-        if self._delimiter == " ":
-            return line.split()
-        with suppress(csv.Error):
-            return [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=self._delimiter))]
-        return []
+
+_DELIMITERS = (",", "\t", ";", " ")
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    if delimiter == " ":
+        return line.split()
+    with suppress(csv.Error):
+        return [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=delimiter))]
+    return []
 
 
 class JsonLines(Lines):
@@ -634,6 +642,7 @@ class Curve:
         self, metrics: Metrics, measures: Measures, after: float = 0.0, origin: tuple[float, float] = (0.0, 0.0),
         known: Iterable[str] = (), began: float | None = None,
     ) -> None:  # fmt: skip
+        self._named = metrics.position
         self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
         self._strict = metrics.first is None
         self._goal, self._needed = measures.first, {measures.first, *measures.goals}
@@ -641,6 +650,7 @@ class Curve:
         self._after, self._origin = after, origin
         self._began = math.inf if began is None else began + self._shift
         self._start: float | None = None  # position of the first row
+        self._zeroth = set[str]()  # columns of rows at the position 0, without the goal
         self._last: float | None = None  # position of the last row that has one
         self._pending: dict[float, Row] = {}  # by position
         self._once: Row = {}  # constraints, which a program may log once
@@ -666,13 +676,13 @@ class Curve:
         if self._start is None:
             self._start = position
         if position <= 0.0:
-            if self._strict and self._by in row and goal is not None:
-                raise InvalidInput(
-                    f"The first row with {self._goal} in the log has {self._by} 0. If the first epoch or step has "
-                    "the number 0, write first = 0 under [metrics]. If the row is from before the training, write "
-                    "first = 1."
-                )
+            if self._strict and self._by in row:
+                if goal is not None:
+                    raise self._asks_for_first(f"The first row with {self._goal} in the log has {self._by} 0")
+                self._zeroth |= row.keys() - {self._by}
             return
+        if goal is not None and self._counts_from_zero(position, row):
+            raise self._asks_for_first(f"The log has rows with {self._by} 0, 1 and so on")
         if goal is not None and not self._has_goal:
             self._has_goal = True
             origin, value = self._origin
@@ -699,6 +709,20 @@ class Curve:
         self._value, self._reached = metrics[self._goal], position
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         yield position, metrics
+
+    def _counts_from_zero(self, position: float, row: Row) -> bool:
+        """Return whether the first row with the goal follows rows of the epochs 0, 1, and so on, which lack it."""
+        if not self._zeroth or self._named is None or self._has_goal:
+            return False
+        first = row | self._pending.get(position, {}) | self._pending.get(1.0, {})
+        places = {*self._pending, position}
+        return places == {float(n + 1) for n in range(len(places))} and not self._zeroth.isdisjoint(first)
+
+    def _asks_for_first(self, found: str) -> InvalidInput:
+        return InvalidInput(
+            f"{found}. If the first epoch or step has the number 0, write first = 0 under [metrics]. If that row is "
+            "from before the training, write first = 1."
+        )
 
     def _place(self, row: Row) -> float | None:
         """Return the position of a row; one without has that of the row before."""

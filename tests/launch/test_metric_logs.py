@@ -166,6 +166,16 @@ def test_files_that_come_late_are_found_and_a_header_may_change(tmp_path):
     assert log.names == ["acc", "epoch", "loss"]
 
 
+@pytest.mark.parametrize("before", ["Training started, on cpu\n", "run 3; seed 1\n", "# run 3\n# epoch, loss\n", ""])
+@pytest.mark.parametrize(("mark", "ending"), [(",", "\n"), ("\t", "\r\n"), (";", "\n"), ("  ", "\n")])
+@pytest.mark.parametrize("comment", ["", "# "])
+def test_a_table_is_found_behind_other_lines_in_a_file(before, mark, ending, comment):
+    table = [f"{comment}epoch", "acc"], ["1", "0.5"], ["# the best acc", "so far"], ["2", "0.75"]
+    text = before + "".join(mark.join(row) + ending for row in table)
+    rows = rows_of(Csv({"acc"}), [text.encode()])
+    assert rows == [{"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.75}]
+
+
 def test_a_database_of_mlflow_is_read_as_it_grows(tmp_path):
     log, curve = (
         make(Metrics(mlflow="*.db"), *more) for make, *more in ((Log, ["acc"], tmp_path, tmp_path), (Curve, ACC))
