@@ -7,6 +7,7 @@ CHECKPOINTS/trial-7/run-1, named by the attempt that started it; an attempt that
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.checks import python_number
-from haltune.display import numeral, one_line, plural, several_of
+from haltune.display import duration, numeral, one_line, plural, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Status
@@ -38,8 +39,10 @@ from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, T
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
 _TAIL = 4000  # bytes of a program's output that are recorded if it fails
+_LATE = 20.0  # seconds without a row after which many at once are a log that the program writes late
 _SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written
 _SCAN = 0.2  # seconds between looks for checkpoints
+_WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
 _PATIENCE = 2.0  # seconds, at least, that a pause waits for a checkpoint without a number
 
 
@@ -109,8 +112,8 @@ class Program:
             for name in self.config.values:
                 if name in problem.space.parameters and name not in texts[2].used:
                     raise InvalidInput(
-                        f"values of [program.config] set {name!r}, a parameter of the space, so trials would not differ "
-                        f"in it. Remove it there, or use the trial's value in it: {{{name}}}."
+                        f"values of [program.config] set {name!r}, a parameter of the space, so trials would not differ"
+                        f" in it. Remove it there, or use the trial's value in it: {{{name}}}."
                     )
         if self.metrics is None:
             return
@@ -239,14 +242,35 @@ class Unedited(Child):
         assert program.metrics is not None
         self._study, self._program, self._slot, self._metrics = study, program, slot, program.metrics
         self._process: subprocess.Popen[bytes] | None = None
-        study.session.replica.leaving = leave_when(marker, study.session.holder)
+        self._leaves = study.session.replica.leaving = leave_when(marker, study.session.holder)
 
     def begin(self, trial: Trial, log: Path) -> None:
-        program, history = self._program, self._study.history
         log.parent.mkdir(parents=True, exist_ok=True)
-        start = program.start(self._study, trial)
-        self._trial, self._output, self._folder = trial, log, start.folder
-        before, origin = history.trial(trial.id), (0.0, 0.0)
+        trial.patient = False  # it trains on while the store is away
+        self._trial, self._output = trial, log
+        self._start = self._program.start(self._study, trial)
+        self._folder = self._start.folder
+        self._process, self.session, self.began = None, 0, None
+        self._lock = (self._folder.parent / "running").open("ab")
+        self._waits_until = time.monotonic() + self._program.grace + _WAIT
+        self._launch()
+
+    def _launch(self) -> bool:
+        """Start the program, unless that of an earlier attempt, whose launcher was killed, still writes there.
+
+        Return whether it has started.
+        """
+        import fcntl  # POSIX only
+
+        if self._process is not None:
+            return True
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() < self._waits_until:
+                return False
+        trial, program, start, log = self._trial, self._program, self._start, self._output
+        before, origin = self._study.history.trial(trial.id), (0.0, 0.0)
         if trial.checkpoint is not None and len(before.epochs):
             origin = float(before.epochs[0]), float(before.values[0])
         measures = trial.measures
@@ -266,20 +290,22 @@ class Unedited(Child):
         self._pace = 0.0  # seconds of the last epoch
         environment = {"PYTHONUNBUFFERED": "1", **start.environment, **self._slot.extra}
         environment.pop(VARIABLE, None)
-        lock = start.folder.parent / "running"
-        words = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(lock), *start.words]
-        with log.open("ab") as output:
+        supervisor = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(self._lock.fileno())]
+        with log.open("ab") as output, self._lock:
             self._process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=start.cwd, env=environment,
-                start_new_session=True,
+                [*supervisor, *start.words], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
+                cwd=start.cwd, env=environment, start_new_session=True, pass_fds=[self._lock.fileno()],
             )  # fmt: skip
         assert self._process.stdin is not None
         self._input = self._process.stdin  # at whose end the supervisor ends the program
         self.session, self.began = self._process.pid, time.monotonic()
+        return True
 
     # while it trains
 
     def poll(self) -> Ending | None:
+        if not self._launch():
+            return None if self._leaves() is None else Ending()
         assert self._process is not None
         limits.kill_rest(self.session)
         code = self._process.poll()
@@ -323,21 +349,34 @@ class Unedited(Child):
         ended: the program has ended by itself, so there is nothing to pause, and all that it trained counts.
         """
         trial, now = self._trial, time.monotonic()
+        limit = math.inf if trial.horizon is None else trial.horizon * (1.0 + 1e-9)
+        beyond = bool(self._rows) and self._rows[-1][0] > limit
+        while self._rows and self._rows[-1][0] > limit:
+            position, _ = self._rows.pop()
+        if beyond and not self._rows and not trial.epoch:
+            raise InvalidInput(
+                f"The first row with {trial.goal.metric} has {self._metrics.by or trial.unit} {position:g}, which is "
+                f"beyond {length_argument(trial.unit)}={trial.horizon}. If it does not count {several_of(trial.unit)}, "
+                f"name the column that does as position under [metrics]: {', '.join(self._log.names)}. Or let the "
+                "study count what it counts, such as max_steps. Otherwise let the program evaluate earlier."
+            )
         share = (now - self._last_row) / max(1, len(self._rows))  # seconds
+        if len(self._rows) > 1 and not self._pace and now - self._last_row > _LATE:
+            trained = self._rows[-1][0] - self._rows[0][0]
+            if trained >= 0.5 * (trial.horizon or math.inf):
+                trial.hint(
+                    f"{self._metrics.words} had nothing of trial {trial.id} for {duration(now - self._last_row)}, and "
+                    f"then {len(self._rows)} rows at once, too late to end it earlier. If the program writes them as "
+                    "it trains, let it flush its log after each row, in Python by flush=True or file.flush(), or name "
+                    "another log under [metrics].",
+                    "late rows",
+                )
         while self._rows and trial.ended is None and (ended or not self._ignores):
             position, metrics = self._rows[0]
-            if trial.horizon is not None and position > trial.horizon * (1.0 + 1e-9):
-                trial.hint(
-                    f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. "
-                    f"Give the program its length: {{{length_argument(trial.unit)}}}.",
-                    "beyond",
-                )
-                self._rows.clear()
-                self._end()
-                return
             if ended:
                 trial.decline_pause()
-            verdict = trial.report(metrics, position, share)  # a StoreError keeps the row
+            # those before the last one were trained on, so a decision there comes too late
+            verdict = trial.report(metrics, position, share, judge=len(self._rows) == 1)  # a StoreError keeps the row
             self._rows.popleft()
             self._last_row, self._pace = now, share
             if self._checkpoints is not None:
@@ -346,6 +385,13 @@ class Unedited(Child):
                     self._best = float(trial.epoch)
             if not ended and verdict.stops:
                 self._obey(verdict)
+        if beyond and not self._ignores:
+            trial.hint(
+                f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. Give "
+                f"the program its length: {{{length_argument(trial.unit)}}}.",
+                "beyond",
+            )
+            self._end()
 
     def _obey(self, verdict: Verdict) -> None:
         """End the program after its verdict, or wait for the checkpoint with which the trial continues later."""
@@ -444,12 +490,13 @@ class Unedited(Child):
         self._input.close()
         if trial.ended is not None:
             return Ending()
-        if not self._ends and code < 0:
+        whole = trial.horizon is not None and trial.epoch >= trial.horizon
+        if not self._ends and code < 0 and not whole:
             return Ending(died=limits.how_it_died(code))
-        if not self._ends and code > 0:
+        if not self._ends and code != 0:  # what has trained in full is not trained again
             return failed(trial, limits.how_it_died(code), self._output)
         if not self._ends and not trial.epoch:
-            why = f"ended without a value of {trial.goal.metric!r}. {self._columns()}"
+            why = f"ended without a value of {self._missing!r}. {self._columns()}"
             tail = _tail(self._output)
             return _recorded(
                 trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
@@ -485,15 +532,32 @@ class Unedited(Child):
         elif not self._ignores and (path := found.latest(settled=0.0)) is not None and self._trial.keeps():
             self._copy(path)
 
+    @property
+    def _missing(self) -> str:
+        """The first metric that the study needs and the log does not have."""
+        measures = self._trial.measures
+        needed = (measures.first, *measures.goals, *measures.limited)
+        return next((name for name in needed if name not in self._log.columns), measures.first)
+
     def _columns(self) -> str:
         """Return what was found instead of the metric, in sentences."""
-        where, names = self._metrics.words, self._log.names
-        by, goal = self._metrics.by, self._trial.goal.metric
-        if goal in names and by is not None and by not in names:
-            return f"{where} has no {by!r}, the position under [metrics]. It has {', '.join(map(repr, names))}."
+        where, names, missing = self._metrics.words, self._log.names, self._missing
+        by, listed = self._metrics.by, ", ".join(map(repr, self._log.names))
+        for name in (missing, *([by] if by is not None else [])):
+            if name in names and name not in self._log.columns:
+                return (
+                    f"{where} has a column {name!r} without a number. A number is written as 0.95 or 95%, and a row "
+                    "has as many cells as the header."
+                )
+        if by is not None and by not in names and missing in names:
+            return f"{where} has no {by!r}, the position under [metrics]. It has {listed}."
+        if missing in names:
+            return (
+                f"{where} has {listed}, but no row, or rows of one {self._trial.unit}, with all that the study needs."
+            )
         if names:
-            listed = ", ".join(map(repr, names))
-            return f"{where} has {listed}. Name one of them as the goal."
+            what = "the goal" if missing == self._trial.goal.metric else "the other goals and the constraints"
+            return f"{where} has {listed}. Name one of them as {what}."
         if self._metrics.path is None:
             return f"No line that it printed matches the pattern; see {self._output}."
         there = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*") if path.is_file())
@@ -505,6 +569,7 @@ class Unedited(Child):
     def close(self, kill: bool = False) -> None:
         process = self._process
         if process is None:
+            self._lock.close()
             return
         with suppress(OSError):
             if kill and not self._input.closed:
@@ -595,7 +660,7 @@ class _Checkpoints:
 
 
 def _regex(glob: str) -> str:
-    parts = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+    parts = {"**/": "(?:.*/)?", "*": "[^/]*?", "?": "[^/]"}
     return "".join(parts.get(part, re.escape(part)) for part in re.findall(r"\*\*/|\*|\?|[^*?]+", glob))
 
 

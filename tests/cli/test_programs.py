@@ -19,6 +19,7 @@ from haltune import load_study
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning
+from haltune.launch import programs
 from haltune.launch.metric_logs import WandbRuns
 from haltune.log.events import Reported, Status
 
@@ -260,12 +261,64 @@ def test_a_program_that_trains_beyond_the_full_length_ends_there(search, tmp_pat
         (STUDY + CSV.replace("log.csv", "logs/*.csv"), ("There is no logs/*.csv", "at-1.json", "log.csv")),
         (STUDY + CSV.replace('"epoch"', '"step"'), ("log.csv has no 'step', the position",)),
         (STUDY + "[metrics]\npattern = 'acc=(?P<val_acc>.*)'\n", ("No line that it printed matches",)),
+        (
+            STUDY + "[constraints]\nsize = { at_most = 5 }\n" + CSV,
+            ("without a value of 'size'", "'val_acc'. Name one of them as the other goals and the constraints"),
+        ),
     ],
 )
 def test_a_metric_that_never_comes_is_an_error_that_says_what_is_there(search, study, named):
     code, said = search(study)
     assert code == 1
     assert [name for name in named if name not in said] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("epoch;val_acc\n1;0,5\n", "has a column 'val_acc' without a number. A number is written as 0.95"),
+        ("epoch,val_acc\n1,0.5,\n", "a row has as many cells as the header"),
+        ("epoch,val_acc\n1/4,0.5\n", "has a column 'epoch' without a number"),
+        ("run 3\nepochs,accuracy\n1,0.5\n", "log.csv has 'accuracy', 'epochs'. Name one of them as the goal"),
+    ],
+)
+def test_a_column_that_is_there_but_not_read_is_an_error_that_says_why(search, written, named):
+    code, said = search(STUDY + CSV, f"import sys\nopen(sys.argv[6] + '/log.csv', 'w').write({written!r})")
+    assert code == 1
+    assert named in said
+
+
+def test_a_position_in_another_unit_is_an_error_at_its_first_row(search):
+    code, said = search(STUDY + CSV, TRAIN.replace("{state['epoch']},", "{100 * state['epoch']},"))
+    assert code == 2
+    assert "has epoch 100, which is beyond max_epochs=4" in said
+    assert "Give the program its length" not in said
+
+
+def test_rows_that_a_program_writes_only_at_its_end_all_count_and_haltune_says_that_they_came_too_late(
+    search, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(programs, "_LATE", 0.0)
+    late = TRAIN.replace("        log.flush()\n", "") + "import time; time.sleep(0.5)\n"
+    code, said = search(HALVING + CSV, late)
+    assert code == 0, said
+    assert said.count("flush its log after each row") == 1
+    assert [(t.epoch, t.attempt, right(t)) for t in trials(tmp_path)] == [(4, 1, True)] * 4
+
+
+def test_a_program_that_dies_after_its_last_epoch_is_not_trained_again(search, tmp_path):
+    code, said = search(STUDY + CSV, f"{TRAIN}os.kill(os.getpid(), 11)\n")
+    assert code == 1
+    assert "was killed by SIGSEGV" in said
+    assert [(t.status, t.attempt) for t in trials(tmp_path)] == [(Status.FAILED, 1)]
+
+
+def test_the_number_of_a_checkpoint_may_follow_any_text(search, tmp_path):
+    study = STUDY.replace("= 4", "= 12").replace("trials = 2", "trials = 1") + CSV
+    words = (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}")
+    code, said = search(f'{study}[program]\ncheckpoint = "*{{epoch}}.json"\n', words=words)
+    assert code == 0, said
+    assert Path(load_study(tmp_path / "search.db").best.checkpoint).name == "at-12.json"
 
 
 @pytest.mark.parametrize(("logged", "warned"), [("val_acc", False), ("acc", True)])
@@ -293,6 +346,16 @@ def test_epochs_that_count_from_zero_are_asked_for_at_the_first_row(search, tmp_
     assert "write first = 0 under [metrics]" in said
     assert search(STUDY + CSV + "first = 0\n", from_zero)[0] == 0
     assert all(map(right, trials(tmp_path)))
+
+
+def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_validation(search):
+    value = "{a.lr * state['epoch'] + a.depth}"
+    every_second = TRAIN.replace("{state['epoch']},{a.lr},", "{state['epoch'] - 1},{a.lr},")
+    every_second = every_second.replace(value, "{a.lr if state['epoch'] % 2 == 0 else ''}")
+    code, said = search(STUDY + CSV, every_second)
+    assert code == 2
+    assert "write first = 0 under [metrics]" in said
+    assert search(STUDY + CSV + "first = 1\n", every_second)[0] == 0
 
 
 # -- refused before anything is trained ------------------------------------------------------------------------------
@@ -476,6 +539,31 @@ def test_a_search_that_is_killed_or_interrupted_goes_on_and_no_program_is_left(s
     code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
+
+
+@pytest.mark.slow
+def test_what_a_program_writes_after_its_launcher_was_killed_does_not_count_for_the_next_attempt(search, tmp_path):
+    stubborn = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for epoch in range(1, 5 if os.path.exists("free") else 9999):
+    print("val_acc", epoch, flush=True)
+    time.sleep(0.05 if os.path.exists("free") else 0.5 if epoch < 4 else 0.05)
+"""
+    study = STUDY.replace("= 4", "= 999").replace("trials = 2", "trials = 1") + "[program]\ngrace = 8\n"
+    study += "[metrics]\npattern = 'val_acc (?P<val_acc>.*)'\n"
+    (tmp_path / "search.toml").write_text(study)
+    (tmp_path / "train.py").write_text(stubborn)
+    words = [sys.executable, "-I", "-S", "train.py", "{options}"]
+    first = subprocess.Popen([sys.executable, "-m", "haltune", "run", "search.toml", "--", *words], cwd=tmp_path)
+    wait_for(lambda: [p for p in tmp_path.glob("search.logs/*/trial-0.log") if "acc 3" in p.read_text()])
+    first.kill()
+    first.wait()
+    (tmp_path / "free").touch()
+    code, said = search(study, stubborn, ("{options}",))
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    assert trial.values.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 WANDB = """
