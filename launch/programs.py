@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -505,11 +506,12 @@ class Unedited(Child):
             while self._rows:  # trained before it saved its state
                 position, metrics = self._rows.popleft()
                 trial.report(metrics, position, judge=False)
-            path = found.since(self._ended_at)
+            path = found.since(self._ended_at, killed=code == -signal.SIGKILL)
             if path is None or not self._copy(path):
                 trial.hint(
-                    f"Trial {trial.id} wrote no checkpoint {self._program.checkpoint} when it got SIGTERM, so it "
-                    "trains again from its start if it is promoted.",
+                    f"Trial {trial.id} wrote no complete checkpoint {self._program.checkpoint} within "
+                    f"{self._program.grace:g} s after SIGTERM, so it trains again from its start if it is promoted. If "
+                    "the program needs longer, raise grace under [program].",
                     "no checkpoint",
                 )
         elif found is not None:
@@ -648,12 +650,16 @@ class _Checkpoints:
         written = since > self._row_times[0] and self._changes >= self._rows
         return path if written and time.monotonic() - since >= settled else None
 
-    def since(self, moment: float) -> Path | None:
-        """Return the newest checkpoint that was written since a moment, in seconds since 1970."""
-        known = [(path.stat().st_mtime, path) for path in self._paths()]
+    def since(self, moment: float, killed: bool) -> Path | None:
+        """Return the newest checkpoint that was written since a moment, in seconds since 1970.
+
+        killed: whether the program was killed, perhaps while it wrote.
+        """
+        known = [(max((part[3] for part in _signature(path)), default=0) / 1e9, path) for path in self._paths()]
         modified, path = max(known, default=(0.0, None))
         fresh = path is not None and self._old.get(path) != _signature(path)
-        return path if fresh and modified >= moment - 1.0 else None
+        written = moment - 1.0 <= modified and not (killed and time.time() - modified < _SETTLED)
+        return path if fresh and written else None
 
     def _paths(self) -> list[Path]:
         return matching(self._folder, self._glob)

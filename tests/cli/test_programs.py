@@ -177,6 +177,20 @@ def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_pat
     assert any(t.attempt > 1 for t in trials(tmp_path))
 
 
+def test_a_checkpoint_that_a_program_was_killed_in_the_middle_of_is_not_used(search, tmp_path):
+    slowly = TRAIN.replace(
+        'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
+        "import signal, time\n        signal.signal(signal.SIGTERM, lambda *_: [\n"
+        '            (open(a.out + "/last.json", "a").write("["), time.sleep(0.01)) for _ in range(9999)])',
+    )
+    study = RESUMES.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\ngrace = 0.3\n"
+    code, said = search(study, slowly, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.2)")
+    assert code == 0, said
+    assert "wrote no complete checkpoint last.json within 0.3 s" in said
+    assert all(map(right, trials(tmp_path)))
+    assert {t.status for t in trials(tmp_path)} >= {Status.COMPLETED}
+
+
 @pytest.mark.slow
 def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_epoch(search, tmp_path):
     program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
