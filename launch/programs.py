@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from haltune._utils.checks import python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
@@ -243,6 +243,7 @@ class Unedited(Child):
         assert program.metrics is not None
         self._study, self._program, self._slot, self._metrics = study, program, slot, program.metrics
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock: IO[bytes] | None = None  # of its folder, until the program has it
         self._leaves = study.session.replica.leaving = leave_when(marker, study.session.holder)
 
     def begin(self, trial: Trial, log: Path) -> None:
@@ -265,6 +266,7 @@ class Unedited(Child):
 
         if self._process is not None:
             return True
+        assert self._lock is not None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -571,7 +573,8 @@ class Unedited(Child):
     def close(self, kill: bool = False) -> None:
         process = self._process
         if process is None:
-            self._lock.close()
+            if self._lock is not None:
+                self._lock.close()
             return
         with suppress(OSError):
             if kill and not self._input.closed:

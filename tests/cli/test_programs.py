@@ -415,6 +415,13 @@ def test_a_program_that_is_not_there_is_refused_too(search, tmp_path):
     assert not (tmp_path / "search.db").exists()
 
 
+def test_a_folder_that_cannot_be_made_ends_the_search_with_one_sentence(search, tmp_path):
+    code, said = search(STUDY + CSV + '[program]\ncwd = "train.py/{trial}"\n')
+    assert code == 2
+    assert "Cannot start trial 0: NotADirectoryError" in said
+    assert trials(tmp_path)[0].status is Status.INTERRUPTED
+
+
 # -- how a configuration reaches a program ---------------------------------------------------------------------------
 
 PRINTS = """
