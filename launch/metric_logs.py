@@ -226,6 +226,7 @@ class Lines(Reader):
     ends = re.compile(rb"\n")
 
     def __init__(self) -> None:
+        self.texts = dict[str, Any]()  # by column, the last cell that was no number; "" if there was none
         self.reset()
 
     def reset(self) -> None:
@@ -251,13 +252,22 @@ class Lines(Reader):
         """Return the numbers of a line; none for a line that is no row."""
         raise NotImplementedError
 
+    def numbers(self, cells: Iterable[tuple[str, Any]]) -> Row:
+        """Return the cells of a line that are numbers, and keep the other ones for messages."""
+        row: Row = {}
+        for name, cell in cells:
+            if (value := number(cell)) is not None:
+                row[name] = value
+            elif cell or name not in self.texts:
+                self.texts[name] = "" if cell is None else cell
+        return row
+
 
 class Csv(Lines):
     """Comma-separated values, also by tabs, semicolons or spaces. A line with one of the `names` is a header."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = set(names)
-        self.columns = dict[str, None]()  # all that were seen
         super().__init__()
 
     def reset(self) -> None:
@@ -273,18 +283,16 @@ class Csv(Lines):
             cells = _cells(text, mark)
             if not self._names.isdisjoint(cells):
                 self._header, self._delimiter = cells, mark
-                self.columns |= dict.fromkeys(filter(None, cells))
+                self.texts |= dict.fromkeys(filter(None, cells), "")
                 return {}
         if not self._header:  # a title, or a header without a name that the study needs
             cells = _cells(text, next((mark for mark in marks if mark in text), ","))
             if not any(number(cell) is not None for cell in cells):
-                self.columns |= dict.fromkeys(filter(None, cells))
+                self.texts |= dict.fromkeys(filter(None, cells), "")
             return {}
         if len(cells) != len(self._header):  # a killed program left a part of a line
             return {}
-        return {
-            name: value for name, cell in zip(self._header, cells, strict=True) if (value := number(cell)) is not None
-        }
+        return self.numbers(zip(self._header, cells, strict=True))
 
 
 _DELIMITERS = (",", "\t", ";", " ")
@@ -308,15 +316,15 @@ class JsonLines(Lines):
             found = json.loads(line)
         except (ValueError, RecursionError):
             return {}
-        return dict(_flat(found)) if isinstance(found, dict) else {}
+        return self.numbers(_flat(found)) if isinstance(found, dict) else {}
 
 
-def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{above}{name}.")
-        elif not isinstance(value, (bool, list)) and value is not None and (found := number(value)) is not None:
-            yield f"{above}{name}", found
+        else:
+            yield f"{above}{name}", value
 
 
 class Matched(Lines):
@@ -333,8 +341,7 @@ class Matched(Lines):
         line, row = self._colours.sub("", line), Row()
         for pattern in self._patterns:
             for found in pattern.finditer(line):
-                numbers = ((name, number(text)) for name, text in found.groupdict().items() if text is not None)
-                row |= {name: value for name, value in numbers if value is not None}
+                row |= self.numbers((name, text) for name, text in found.groupdict().items() if text is not None)
         return row
 
 
@@ -432,7 +439,7 @@ class WandbRuns(Reader):
             name = ".".join(part.decode() for part in item.get(1, []) or item.get(2, []))
             value = json.loads(item[16][-1]) if item.get(16) else None
             if not name.startswith("_"):
-                row |= dict(_flat({name: value}))
+                row |= {part: v for part, cell in _flat({name: value}) if (v := number(cell)) is not None}
         step = _parsed(history[2][-1]).get(1, [0])[-1] if history.get(2) else None
         return row if step is None or not row else {**row, "step": float(step)}
 
@@ -491,6 +498,8 @@ class Database(Followed):
 
 def number(value: Any) -> float | None:
     """Return a cell as a number, also nan and 95.2%; None if it is none."""
+    if isinstance(value, bool):
+        return None
     if isinstance(value, str):
         value = value.strip().removesuffix("%")
         if "_" in value:
@@ -557,8 +566,16 @@ class Log:
     @property
     def names(self) -> list[str]:
         """The columns seen, also those without a number so far."""
-        headers = [name for followed in self._files.values() for name in getattr(followed.reader, "columns", ())]
-        return sorted({*self.columns, *headers})
+        return sorted({*self.columns, *self.texts})
+
+    @property
+    def texts(self) -> dict[str, Any]:
+        """By column, the last cell that was no number; "" if there was none."""
+        found: dict[str, Any] = {}
+        for followed in self._files.values():
+            if isinstance(followed.reader, Lines):
+                found |= followed.reader.texts
+        return found
 
     @property
     def found(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import reprlib
 import shutil
 import signal
 import subprocess
@@ -549,10 +550,9 @@ class Unedited(Child):
         by, listed = self._metrics.by, ", ".join(map(repr, self._log.names))
         for name in (missing, *([by] if by is not None else [])):
             if name in names and name not in self._log.columns:
-                return (
-                    f"{where} has a column {name!r} without a number. A number is written as 0.95 or 95%, and a row "
-                    "has as many cells as the header."
-                )
+                if not (cell := self._log.texts[name]):
+                    return f"{where} has a column {name!r}, but no row with a number there and a cell for each column."
+                return f"In {where}, {name!r} is {reprlib.repr(cell)}, not a number such as 0.95 or 95%."
         if by is not None and by not in names and missing in names:
             return f"{where} has no {by!r}, the position under [metrics]. It has {listed}."
         if missing in names:

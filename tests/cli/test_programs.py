@@ -290,14 +290,32 @@ def test_a_metric_that_never_comes_is_an_error_that_says_what_is_there(search, s
 @pytest.mark.parametrize(
     ("written", "named"),
     [
-        ("epoch;val_acc\n1;0,5\n", "has a column 'val_acc' without a number. A number is written as 0.95"),
-        ("epoch,val_acc\n1,0.5,\n", "a row has as many cells as the header"),
-        ("epoch,val_acc\n1/4,0.5\n", "has a column 'epoch' without a number"),
+        ("epoch;val_acc\n1;0,5\n", "In log.csv, 'val_acc' is '0,5', not a number such as 0.95"),
+        (
+            "epoch,val_acc\n1,0.5,\n",
+            "log.csv has a column 'val_acc', but no row with a number there and a cell for each",
+        ),
+        ("epoch,val_acc\n1/4,0.5\n", "In log.csv, 'epoch' is '1/4'"),
         ("run 3\nepochs,accuracy\n1,0.5\n", "log.csv has 'accuracy', 'epochs'. Name one of them as the goal"),
     ],
 )
 def test_a_column_that_is_there_but_not_read_is_an_error_that_says_why(search, written, named):
     code, said = search(STUDY + CSV, f"import sys\nopen(sys.argv[6] + '/log.csv', 'w').write({written!r})")
+    assert code == 1
+    assert named in said
+
+
+@pytest.mark.parametrize(
+    ("metrics", "printed", "named"),
+    [
+        (r"pattern = 'acc (?P<val_acc>\S+)'", "acc 0.9, loss 1", "In the lines that it prints, 'val_acc' is '0.9,'"),
+        ('jsonl = "log.jsonl"', '{"val_acc": "tensor(0.9)"}', "In log.jsonl, 'val_acc' is 'tensor(0.9)', not a number"),
+        ('jsonl = "log.jsonl"', '{"val_acc": [0.9]}', "In log.jsonl, 'val_acc' is [0.9], not a number"),
+    ],
+)
+def test_a_metric_that_is_not_a_number_is_an_error_that_shows_it(search, metrics, printed, named):
+    program = f"import sys\nprint({printed!r})\nprint({printed!r}, file=open(sys.argv[6] + '/log.jsonl', 'w'))"
+    code, said = search(f"{STUDY}[metrics]\n{metrics}\n", program)
     assert code == 1
     assert named in said
 
