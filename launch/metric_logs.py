@@ -166,6 +166,9 @@ class Followed:
             rows.append(row)
         return rows
 
+    def has(self, column: str) -> bool:
+        return any(column in row for row in self._seen)
+
     def _new_bytes(self, surely: bool) -> bytes:
         try:
             if not surely and self._path.stat().st_size == self._offset and self._inode == self._path.stat().st_ino:
@@ -483,7 +486,7 @@ class Database(Followed):
 
     def __init__(self, path: Path) -> None:
         self._address, self._last = f"{path.absolute().as_uri()}?mode=ro", 0
-        self.reader = Reader()
+        self.reader, self._seen = Reader(), []
 
     def read(self, whole: bool = False) -> list[Row]:
         rows: list[Row] = []
@@ -576,6 +579,11 @@ class Log:
             if isinstance(followed.reader, Lines):
                 found |= followed.reader.texts
         return found
+
+    def files_with(self, name: str) -> list[str]:
+        """Return the files with a column, by their paths in the trial's folder."""
+        found = [path for path, followed in self._files.items() if followed.has(name)]
+        return sorted(os.path.relpath(path, self._folder) for path in found)
 
     @property
     def found(self) -> bool:

@@ -334,11 +334,17 @@ class Unedited(Child):
             )
         self._rows += rows
         if curve.repeated is not None:
+            goal, files = trial.goal.metric, self._log.files_with(trial.goal.metric)
             trial.hint(
-                f"The log has several values of {trial.goal.metric!r} at {trial.unit} {curve.repeated:g}; the first "
-                f"counts. If a row is less than one {trial.unit}, name another column as position under [metrics].",
+                f"The log has several values of {goal!r} at {trial.unit} {curve.repeated:g}; the first counts. "
+                + (
+                    f"They are in {', '.join(files)}: name the right one under [metrics]."
+                    if len(files) > 1
+                    else f"If a row is less than one {trial.unit}, name another column as position under [metrics]."
+                ),
                 "several values",
             )
+            curve.repeated = None
         late = max(3.0, (trial.horizon or 0.0) / 5)  # many evaluate once in hundreds of steps
         if not trial.epoch and curve.waits >= late and trial.goal.metric not in self._log.names:
             trial.hint(

@@ -320,6 +320,21 @@ def test_a_metric_that_is_not_a_number_is_an_error_that_shows_it(search, metrics
     assert named in said
 
 
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [("*.csv", "They are in log.csv, train.csv: name the right one"), ("log.csv", "If a row is less than one epoch")],
+)
+def test_several_values_of_an_epoch_are_named_with_their_files(search, path, named):
+    hook = "train = open(a.out + ('/train.csv' if PATH == '*.csv' else '/log.csv'), 'a')\n"
+    hook += "train.write('epoch,val_acc\\n' * (state['epoch'] == 1) + f\"{state['epoch']},0.125\\n\"); train.close()"
+    hook += "\nimport time; time.sleep(0.1)"
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV.replace("log.csv", path)
+    code, said = search(study, hook=hook.replace("PATH", repr(path)))
+    assert code == 0, said
+    assert said.count("several values of 'val_acc' at epoch") == 1
+    assert named in said
+
+
 def test_a_position_in_another_unit_is_an_error_at_its_first_row(search):
     code, said = search(STUDY + CSV, TRAIN.replace("{state['epoch']},", "{100 * state['epoch']},"))
     assert code == 2
