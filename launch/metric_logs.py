@@ -682,6 +682,7 @@ class Curve:
         self._value: float | None = None  # the goal's, at the position reached
         self._has_goal = False  # a row had it
         self._reached = after  # the last position that was returned
+        self._latest: Row = {}  # its metrics; further ones that come before the report enter it
         self.again = False  # the training started from its start, although it was to continue
         self.repeated: float | None = None  # a position with several values of the goal
 
@@ -724,6 +725,8 @@ class Curve:
         if position <= self._reached:
             if goal is not None and position == self._reached > self._after and not _equal(goal, self._value):
                 self.repeated = position
+            if position == self._reached:
+                self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
             return
         pending = self._pending.setdefault(position, {})
         pending |= row
@@ -731,7 +734,7 @@ class Curve:
             return
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
-        self._value, self._reached = metrics[self._goal], position
+        self._value, self._reached, self._latest = metrics[self._goal], position, metrics
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         yield position, metrics
 

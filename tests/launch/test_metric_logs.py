@@ -232,6 +232,13 @@ def test_a_program_that_evaluates_before_it_continues_does_not_start_again(tmp_p
     assert (got, curve.again) == ([(1.0, 0.5)] * again + [(2.0, 0.7)], again)
 
 
+def test_metrics_that_follow_the_goal_in_the_same_epoch_are_recorded_too():
+    curve = Curve(Metrics(csv="x", position="epoch"), ACC)
+    rows = [{"epoch": n, name: n + 0.5} for n in (1.0, 2.0) for name in ("loss", "acc", "f1")]
+    got = [report for row in [*rows, {"epoch": 2.0, "f1": 9.0}] for report in curve.add(row)]
+    assert got == [(n, {"loss": n + 0.5, "acc": n + 0.5, "f1": n + 0.5}) for n in (1.0, 2.0)]
+
+
 @given(st.permutations(["acc", "f1", "size"]), st.integers(1, 5), st.integers(0, 4))
 def test_a_position_counts_once_it_has_every_goal_and_later_than_the_resume(names, epochs, after):
     curve = Curve(Metrics(csv="x", position="epoch"), Measures("acc", ("f1",), ("size",)), float(after), known=())
