@@ -462,8 +462,8 @@ class Unedited(Child):
         if verdict is None or verdict.action is not Action.PAUSE:
             return False
         trial.decline_pause()
-        why = f"its folder has no checkpoint of it, {self._program.checkpoint}"
-        if self._checkpoints is not None and not self._checkpoints.numbered and any(self._checkpoints._paths()):
+        why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others()}"
+        if self._checkpoints is not None and not self._checkpoints.numbered and any(self._checkpoints.paths()):
             why = (
                 f"{self._program.checkpoint} was not complete {_SETTLED:g} s before the next row (it could be with the "
                 "number {epoch} in its name)"
@@ -473,6 +473,10 @@ class Unedited(Child):
             "no pause",
         )
         return True
+
+    def _others(self) -> str:
+        found = [path.name for path in self._checkpoints.paths()] if self._checkpoints is not None else []
+        return f", only {', '.join(found[-3:])}" if found else ""
 
     def _copy(self, path: Path, keep: float | bool = False) -> bool:
         """Copy a checkpoint that a later epoch would overwrite into the study's own; return whether that succeeded."""
@@ -540,6 +544,13 @@ class Unedited(Child):
         found.look(at_once=True)
         if found.numbered:
             self._record(found, settled=0.0, last=not self._ignores)
+            lacks = self._saved != float(self._trial.epoch) and not self._ends
+            if lacks and self._trial.goal.of == "last" and self._trial.keeps():
+                self._trial.hint(
+                    f"The folder of trial {self._trial.id} has no checkpoint {self._program.checkpoint} of its last "
+                    f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others()}, so its model is not kept.",
+                    "not kept",
+                )
         elif not self._ignores and (path := found.latest(settled=0.0)) is not None and self._trial.keeps():
             self._copy(path)
 
@@ -618,7 +629,7 @@ class _Checkpoints:
         self._next_look = 0.0
         self._changes = self._rows = 0
         self._row_times: deque[float] = deque([time.monotonic()], maxlen=2)
-        for path in self._paths():  # of an earlier attempt
+        for path in self.paths():  # of an earlier attempt
             self._seen[path] = _signature(path), -float("inf")
         self._old = {path: signature for path, (signature, _) in self._seen.items()}
 
@@ -633,7 +644,7 @@ class _Checkpoints:
         if now < self._next_look and not at_once:
             return
         self._next_look = now + _SCAN
-        for path in self._paths():
+        for path in self.paths():
             signature = _signature(path)
             if self._seen.get(path, (None, 0.0))[0] != signature:
                 fresh = path not in self._seen or now - self._seen[path][1] > _SETTLED
@@ -664,13 +675,13 @@ class _Checkpoints:
 
         killed: whether the program was killed, perhaps while it wrote.
         """
-        known = [(max((part[3] for part in _signature(path)), default=0) / 1e9, path) for path in self._paths()]
+        known = [(max((part[3] for part in _signature(path)), default=0) / 1e9, path) for path in self.paths()]
         modified, path = max(known, default=(0.0, None))
         fresh = path is not None and self._old.get(path) != _signature(path)
         written = moment - 1.0 <= modified and not (killed and time.time() - modified < _SETTLED)
         return path if fresh and written else None
 
-    def _paths(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         return matching(self._folder, self._glob)
 
 

@@ -164,6 +164,16 @@ def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(sea
     assert {t.attempt for t in trials(tmp_path)} == {1}
 
 
+def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(search, tmp_path):
+    program = TRAIN.replace("at-{state['epoch']}", "at-{500 * state['epoch']}")
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert (
+        "no checkpoint at-{epoch}.json of its last epoch, 4, only at-1000.json, at-1500.json, at-2000.json, so" in said
+    )
+
+
 def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path):
     at_the_end = TRAIN.replace(
         'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
