@@ -213,9 +213,9 @@ def _set(data: Any, name: str, value: Any, where: str) -> None:
         if isinstance(data, list) and part.isdecimal() and int(part) < len(data):
             key: Any = int(part)
         elif isinstance(data, dict):
-            key = part
-            if not last and data.get(part) is None:
-                data[part] = {}
+            key = int(part) if part not in data and part.isdecimal() and int(part) in data else part
+            if not last and data.get(key) is None:
+                data[key] = {}
         else:
             raise InvalidInput(
                 f"Cannot set {name} in {where}: {'.'.join(parts[:n])} is {data!r}, which has no {part!r}."
