@@ -26,7 +26,7 @@ from typing import IO, Any
 from haltune._utils.checks import python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported
-from haltune.log.decisions import Action, Verdict
+from haltune.log.decisions import Action
 from haltune.log.events import Status
 from haltune.log.problem import Problem, length_argument
 from haltune.space.domains import Constant
@@ -217,9 +217,9 @@ class ScriptFailed(Exception):
     """A program ended with an exit status other than 0."""
 
 
-def failed(trial: Trial, why: str, log: Path) -> Ending:
-    """Record that a program failed, with the last lines of its output."""
-    tail = _tail(log)
+def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
+    """Record that a program failed, with the last lines of its output, which starts at this byte of the log."""
+    tail = _tail(log, start)
     last = tail.splitlines()[-1] if tail else "it printed nothing"
     return _recorded(trial, f"{why}: {last}", tail or None, tail)
 
@@ -230,9 +230,9 @@ def _recorded(trial: Trial, error: str, traceback: str | None, tail: str) -> End
     return Ending() if not refused and trial.tolerates(ScriptFailed(error)) else Ending(raised=tail or error)
 
 
-def _tail(log: Path) -> str:
+def _tail(log: Path, start: int) -> str:
     with suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _TAIL))
+        file.seek(max(start, log.stat().st_size - _TAIL))
         return file.read().decode(errors="replace").strip()
     return ""
 
@@ -296,6 +296,7 @@ class Unedited(Child):
         environment.pop(VARIABLE, None)
         supervisor = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(self._lock.fileno())]
         with log.open("ab") as output, self._lock:
+            self._printed = output.tell()
             self._process = subprocess.Popen(
                 [*supervisor, *start.words], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
                 cwd=start.cwd, env=environment, start_new_session=True, pass_fds=[self._lock.fileno()],
@@ -381,20 +382,19 @@ class Unedited(Child):
                     "another log under [metrics].",
                     "late rows",
                 )
-        while self._rows and trial.ended is None and (ended or not self._ignores):
+        ignores = self._ignores and not ended
+        while self._rows and trial.ended is None and not ignores:
             position, metrics = self._rows[0]
-            if ended:
-                trial.decline_pause()
-            # those before the last one were trained on, so a decision there comes too late
-            verdict = trial.report(metrics, position, share, judge=len(self._rows) == 1)  # a StoreError keeps the row
+            trial.decline_pause()  # with a row behind it, it comes too late
+            trial.report(metrics, position, share, judge=not self._ignores)  # a StoreError keeps the row
             self._rows.popleft()
             self._last_row, self._pace = now, share
             if self._checkpoints is not None:
                 self._checkpoints.row(now)
                 if trial.ended is None and trial.keeps(best_epoch=True):
                     self._best = float(trial.epoch)
-            if not ended and verdict.stops:
-                self._obey(verdict)
+        if self._ignores and not (ended or self._ends) and self._pauses_at is None:
+            self._obey()
         if beyond and not self._ignores:
             trial.hint(
                 f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. Give "
@@ -403,9 +403,10 @@ class Unedited(Child):
             )
             self._end()
 
-    def _obey(self, verdict: Verdict) -> None:
+    def _obey(self) -> None:
         """End the program after its verdict, or wait for the checkpoint with which the trial continues later."""
-        if self._trial.ended is None and verdict.resumable:
+        verdict = self._trial.verdict
+        if self._trial.ended is None and verdict is not None and verdict.resumable:
             if self._checkpoints is not None:
                 self._pauses_at = float(self._trial.epoch)
             else:
@@ -508,10 +509,10 @@ class Unedited(Child):
         if not self._ends and code < 0 and not whole:
             return Ending(died=limits.how_it_died(code))
         if not self._ends and code != 0:  # what has trained in full is not trained again
-            return failed(trial, limits.how_it_died(code), self._output)
+            return failed(trial, limits.how_it_died(code), self._output, self._printed)
         if not self._ends and not trial.epoch:
             why = f"ended without a value of {self._missing!r}. {self._columns()}"
-            tail = _tail(self._output)
+            tail = _tail(self._output, self._printed)
             return _recorded(
                 trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
             )
@@ -536,7 +537,7 @@ class Unedited(Child):
                 "short",
             )
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
-        trial.finish("completed" if by_itself else None)
+        trial.finish("completed" if by_itself or whole else None)
         return Ending()
 
     def _keep(self, found: _Checkpoints) -> None:

@@ -262,6 +262,14 @@ def test_a_program_that_fails_at_once_ends_the_search_with_what_it_printed(searc
     assert [t.error for t in trials(tmp_path)] == ["ended with exit status 1: no data at /data"]
 
 
+def test_a_failure_does_not_show_what_an_earlier_attempt_printed(search, tmp_path):
+    dies = "import os, sys\nif os.path.exists('died'): sys.exit(3)\n"
+    dies += "open('died', 'w'); print('all is well', flush=True); os.kill(os.getpid(), 9)"
+    code, said = search(STUDY + CSV, dies)
+    assert code == 1, said
+    assert [t.error for t in trials(tmp_path)] == ["ended with exit status 3: it printed nothing"]
+
+
 def test_a_later_failure_is_recorded_and_the_search_goes_on(search, tmp_path):
     hook = "if os.path.exists('once'): sys.exit('out of luck')\nif state['epoch'] == a.epochs: open('once', 'w')"
     code, said = search(STUDY + CSV, hook=hook)
