@@ -95,8 +95,10 @@ class Program:
 
     def check(self, problem: Problem) -> None:
         """Raise InvalidInput for what cannot work in a study of this problem."""
-        texts = self._texts(problem)
+        texts, parameters = self._texts(problem), problem.space.parameters
         used = set[str]().union(*(part.used for part in texts))
+        unused = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
+        used.difference_update(parameters)  # they hide placeholders of the same name
         if self.checkpoint is not None:
             _Checkpoints(Path(), self.checkpoint, problem.unit, None)  # its pattern
             if CHECKPOINT not in used:
@@ -110,9 +112,9 @@ class Program:
                 "{config}, or leave config out."
             )
         if CONFIG in used:  # a program without the file needs no PyYAML
-            self.config.text(dict.fromkeys(problem.space.parameters, 0), self.config.filled(self.config.texts()))
+            self.config.text(dict.fromkeys(parameters, 0), self.config.filled(self.config.texts()))
             for name in self.config.values:
-                if name in problem.space.parameters and name not in texts[2].used:
+                if name in parameters and name not in texts[2].used:
                     raise InvalidInput(
                         f"values of [program.config] set {name!r}, a parameter of the space, so trials would not differ"
                         f" in it. Remove it there, or use the trial's value in it: {{{name}}}."
@@ -136,12 +138,10 @@ class Program:
                 "The command uses {checkpoint}. Name the program's checkpoints: under [program] write checkpoint, a "
                 "pattern in the trial's folder."
             )
-        parameters = problem.space.parameters
-        varied = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
-        if not used.intersection(ALL) and varied:
+        if not used.intersection(ALL) and unused:
             raise InvalidInput(
-                f"The command does not use {', '.join(map(repr, varied))}, so trials would not differ in it. Add "
-                f"--{varied[0]} {{{varied[0]}}}, or one of {{options}}, {{overrides}} and {{config}}, which hold all."
+                f"The command does not use {', '.join(map(repr, unused))}, so trials would not differ in it. Add "
+                f"--{unused[0]} {{{unused[0]}}}, or one of {{options}}, {{overrides}} and {{config}}, which hold all."
             )
         given = self.metrics.environment(Path()) or self.cwd is not None or FOLDER in used
         if self.metrics.path is not None and not given:
@@ -165,7 +165,8 @@ class Program:
         around = [*self.env.values(), *([self.cwd] if self.cwd is not None else [])]
         command = Texts(self.command, names, own)
         given = Texts(around, names, [*file, CONFIG])
-        config = Texts(self.config.texts() if CONFIG in command.used | given.used else (), names, file)
+        has_file = CONFIG not in names and CONFIG in command.used | given.used
+        config = Texts(self.config.texts() if has_file else (), names, file)
         return command, given, config
 
     # a trial
@@ -174,7 +175,7 @@ class Program:
         """Return how to start an attempt; makes its folder and its configuration file."""
         problem = study.problem
         command, around, config = self._texts(problem)
-        used = command.used | around.used | config.used
+        used = (command.used | around.used | config.used).difference(problem.space.parameters)
         folder = folder_of(study, trial)
         if self.metrics is not None or used & {FOLDER, CONFIG}:
             folder.mkdir(parents=True, exist_ok=True)
@@ -585,7 +586,8 @@ class Unedited(Child):
         there = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*") if path.is_file())
         what = ", ".join(there[:8]) or "nothing"
         if self._log.found:
-            return f"{where} has no rows of numbers."
+            how = " A row is an object in one line." if self._metrics.kind == "jsonl" else ""
+            return f"{where} has no rows of numbers.{how}"
         return f"There is no {where} in {self._folder}, which holds {what}."
 
     def close(self, kill: bool = False) -> None:

@@ -548,6 +548,18 @@ def test_a_configuration_file_overlays_a_base_with_nested_names(search, tmp_path
     }  # fmt: skip
 
 
+def test_a_parameter_may_have_the_name_of_a_placeholder_which_it_hides(search, tmp_path):
+    study = STUDY.replace("lr =", "checkpoint =").replace("depth =", "config =").replace("trials = 2", "trials = 1")
+    code, said = search(study + PATTERN, PRINTS, ("{checkpoint}", "{config}"))
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    assert printed(tmp_path)["words"] == [str(trial.config["checkpoint"]), str(trial.config["config"])]
+    assert not list(tmp_path.glob("search.checkpoints/**/config.yaml"))
+    code, said = search(study.replace("seed = 3", "seed = 4") + PATTERN, PRINTS, ("{config}",))
+    assert code == 2
+    assert "does not use 'checkpoint'" in said
+
+
 def test_a_table_of_further_entries_keeps_the_parameters_within_it(search, tmp_path):
     study = STUDY.replace("lr =", '"model.lr" =').replace("trials = 2", "trials = 1") + PATTERN
     study += '[program]\n[program.config]\nformat = "json"\n[program.config.values]\ndepth = "{depth}x"\n'
