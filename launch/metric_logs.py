@@ -697,6 +697,7 @@ class Curve:
         Raises InvalidInput for a position 0; NotSupported if a training that was to continue starts again, as another.
         """
         position, goal = self._place(row), row.get(self._goal)
+        self._once |= {name: row[name] for name in self._limited & row.keys()}
         if position is None:
             return
         if self._start is None:
@@ -721,7 +722,6 @@ class Curve:
                         "command gives it {checkpoint}, or leave checkpoint out under [program]."
                     )
                 self.again, self._reached, self._pending = True, 0.0, {}
-        self._once |= {name: row[name] for name in self._limited & row.keys()}
         if position <= self._reached:
             if goal is not None and position == self._reached > self._after and not _equal(goal, self._value):
                 self.repeated = position

@@ -232,6 +232,13 @@ def test_a_program_that_evaluates_before_it_continues_does_not_start_again(tmp_p
     assert (got, curve.again) == ([(1.0, 0.5)] * again + [(2.0, 0.7)], again)
 
 
+@pytest.mark.parametrize("place", [{}, {"epoch": 0.0}, {"epoch": 1.0}, {"epoch": math.nan}])
+def test_a_constraint_may_be_logged_before_the_first_epoch(place):
+    curve = Curve(Metrics(csv="x", position="epoch"), Measures("acc", (), ("size",)))
+    got = [report for row in (place | {"size": 3.0}, {"epoch": 1.0, "acc": 0.5}) for report in curve.add(row)]
+    assert got == [(1.0, {"acc": 0.5, "size": 3.0})]
+
+
 def test_metrics_that_follow_the_goal_in_the_same_epoch_are_recorded_too():
     curve = Curve(Metrics(csv="x", position="epoch"), ACC)
     rows = [{"epoch": n, name: n + 0.5} for n in (1.0, 2.0) for name in ("loss", "acc", "f1")]
