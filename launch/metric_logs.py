@@ -150,6 +150,7 @@ class Followed:
         self._path, self.reader, self._start = path, reader, start
         self._offset = start
         self._inode: int | None = None
+        self._as_read: tuple[int, ...] = ()  # when it was read last
         self._head = self._tail = b""
         self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
@@ -171,13 +172,13 @@ class Followed:
 
     def _new_bytes(self, surely: bool) -> bytes:
         try:
-            if not surely and self._path.stat().st_size == self._offset and self._inode == self._path.stat().st_ino:
-                return b""  # a file that was rewritten with as many bytes is read with its next row
+            if not surely and self._as_read == _as_read(self._path.stat()):
+                return b""
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if self._inode is not None and (found.st_ino != self._inode or not self._is_continued(file, found)):
                     self._anew()
-                self._inode = found.st_ino
+                self._inode, self._as_read = found.st_ino, _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
         except OSError:  # it does not exist yet, or no longer
@@ -200,6 +201,10 @@ class Followed:
         self.reader.reset()
         self._offset, self._start, self._head, self._tail = 0, 0, b"", b""
         self._repeats, self._seen = self._seen[::-1], []
+
+
+def _as_read(stat: os.stat_result) -> tuple[int, ...]:
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _same(a: Row, b: Row) -> bool:

@@ -130,6 +130,16 @@ def test_a_file_that_is_written_anew_repeats_no_row(tmp_path_factory, table, cut
     assert equal([(row["epoch"], row["acc"]) for row in got], [(float(n), float(b)) for n, (_, b) in enumerate(table)])
 
 
+def test_a_file_that_holds_only_the_last_row_is_read_each_time(tmp_path):
+    path, got = tmp_path / "last.json", []
+    followed = Followed(path, JsonLines())
+    for epoch in (1, 2, 3):
+        path.write_text(json.dumps({"epoch": epoch}) + "\n")
+        os.utime(path, ns=(epoch, epoch))  # also where the clock of files is coarse
+        got += followed.read()
+    assert got == [{"epoch": 1.0}, {"epoch": 2.0}, {"epoch": 3.0}]
+
+
 def test_a_rotated_file_counts_after_the_one_before(tmp_path):
     path = tmp_path / "log.csv"
     log = Log(Metrics(csv="*.csv"), ["acc"], tmp_path, tmp_path / "out")
