@@ -150,7 +150,7 @@ class Program:
                 'it, as the program\'s folder for output, or write cwd = "{folder}" under [program].'
             )
         first = self.command[0]
-        if "{" not in first and self.cwd is None and shutil.which(first) is None:
+        if ("{" not in first or " " in first) and self.cwd is None and shutil.which(first) is None:
             raise cannot_start(first, "No such file or directory")
 
     def _own(self, problem: Problem) -> list[str]:
@@ -211,6 +211,8 @@ def folder_of(study: Study, trial: Trial) -> Path:
 
 def cannot_start(program: str, why: str | None) -> InvalidInput:
     how = f" Write python {program}." if program.endswith(".py") else ""
+    if " " in program:
+        how = " Write its words without quotation marks around all of them."
     return InvalidInput(f"Cannot start {program!r}: {why}.{how}")
 
 

@@ -42,6 +42,7 @@ csv = "log.csv"
 position = "epoch"
 """
 HALVING = STUDY.replace('name = "RandomSearch"\ntrials = 2', 'name = "Hyperband"\neta = 2') + "[budget]\ntrials = 4\n"
+PRINTED = "[metrics]\npattern = 'val_acc=(?P<val_acc>.*)'\n"
 RESUMES = HALVING + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
 
 # Programs as their authors write them. They import little, so that a test starts many in a second.
@@ -449,6 +450,7 @@ def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_vali
         (STUDY + CSV + "[program]\ngrace = -1\n", WORDS, ("program.grace",)),
         (STUDY.replace("max_epochs", "max_steps") + CSV.replace("position = ", "#"), WORDS, ("counts steps",)),
         (STUDY + CSV, None, ("No program is named",)),
+        (STUDY + "[program]\ncommand = ['python train.py {lr} {depth}']\n" + PRINTED, None, ("quotation marks",)),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_is_trained(search, tmp_path, study, words, named):
@@ -480,7 +482,6 @@ import json, os, sys
 print(json.dumps({"words": sys.argv[1:], "env": os.environ.get("SIZE"), "cwd": os.getcwd()}))
 print("val_acc=1")
 """
-PATTERN = "[metrics]\npattern = 'val_acc=(?P<val_acc>.*)'\n"
 ODD = """
 name = { choice = ["a b; $(touch hacked)", "'\\"{lr}"] }
 degree = { int = [2, 3], when = { name = "'\\"{lr}" } }
@@ -497,7 +498,7 @@ def printed(folder):
 
 
 def test_values_are_whole_words_and_absent_ones_take_their_option_with_them(search, tmp_path):
-    study = STUDY.replace("[policy]", f"{ODD}[policy]").replace("trials = 2", "trials = 1") + PATTERN
+    study = STUDY.replace("[policy]", f"{ODD}[policy]").replace("trials = 2", "trials = 1") + PRINTED
     study += '[program]\nenv = { SIZE = "{depth}x" }\ncwd = "{folder}"\n'
     (tmp_path / "search.toml").write_text(study)
     words = (
@@ -533,7 +534,7 @@ def test_a_configuration_file_overlays_a_base_with_nested_names(search, tmp_path
     study = (
         STUDY.replace("lr =", '"opts.0.lr" =').replace("depth =", '"model.depth" =').replace("trials = 2", "trials = 1")
     )
-    study += PATTERN + f'[program.config]\nbase = "base.{format}"\n'
+    study += PRINTED + f'[program.config]\nbase = "base.{format}"\n'
     study += 'values = { out = "{folder}", "trainer.max_epochs" = "{max_epochs}", fast = true }\n'
     study = study.replace("[program.config]", "[program]\n[program.config]")
     code, said = search(study, PRINTS, ("--config", "{config}"))
@@ -550,18 +551,18 @@ def test_a_configuration_file_overlays_a_base_with_nested_names(search, tmp_path
 
 def test_a_parameter_may_have_the_name_of_a_placeholder_which_it_hides(search, tmp_path):
     study = STUDY.replace("lr =", "checkpoint =").replace("depth =", "config =").replace("trials = 2", "trials = 1")
-    code, said = search(study + PATTERN, PRINTS, ("{checkpoint}", "{config}"))
+    code, said = search(study + PRINTED, PRINTS, ("{checkpoint}", "{config}"))
     assert code == 0, said
     (trial,) = trials(tmp_path)
     assert printed(tmp_path)["words"] == [str(trial.config["checkpoint"]), str(trial.config["config"])]
     assert not list(tmp_path.glob("search.checkpoints/**/config.yaml"))
-    code, said = search(study.replace("seed = 3", "seed = 4") + PATTERN, PRINTS, ("{config}",))
+    code, said = search(study.replace("seed = 3", "seed = 4") + PRINTED, PRINTS, ("{config}",))
     assert code == 2
     assert "does not use 'checkpoint'" in said
 
 
 def test_a_table_of_further_entries_keeps_the_parameters_within_it(search, tmp_path):
-    study = STUDY.replace("lr =", '"model.lr" =').replace("trials = 2", "trials = 1") + PATTERN
+    study = STUDY.replace("lr =", '"model.lr" =').replace("trials = 2", "trials = 1") + PRINTED
     study += '[program]\n[program.config]\nformat = "json"\n[program.config.values]\ndepth = "{depth}x"\n'
     study += "[program.config.values.model]\nwidth = 64\n"
     code, said = search(study, PRINTS, ("--config", "{config}"))
@@ -572,7 +573,7 @@ def test_a_table_of_further_entries_keeps_the_parameters_within_it(search, tmp_p
 
 
 def test_the_file_of_a_configuration_is_also_there_if_the_environment_names_it(search, tmp_path):
-    study = STUDY + PATTERN + '[program]\nconfig = { format = "json" }\nenv = { SIZE = "{config}" }\n'
+    study = STUDY + PRINTED + '[program]\nconfig = { format = "json" }\nenv = { SIZE = "{config}" }\n'
     code, said = search(study, PRINTS, ("train",))
     assert code == 0, said
     assert json.loads(Path(printed(tmp_path)["env"]).read_text()) == trials(tmp_path)[0].config
