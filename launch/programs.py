@@ -555,7 +555,7 @@ class Unedited(Child):
                     f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others()}, so its model is not kept.",
                     "not kept",
                 )
-        elif not self._ignores and (path := found.latest(settled=0.0)) is not None and self._trial.keeps():
+        elif not self._ignores and (path := found.latest(ended=True)) is not None and self._trial.keeps():
             self._copy(path)
 
     @property
@@ -668,12 +668,16 @@ class _Checkpoints:
                 return path
         return None
 
-    def latest(self, settled: float = _SETTLED) -> Path | None:
-        """Return the checkpoint of the last row, complete, if the program writes one after every row."""
+    def latest(self, ended: bool = False) -> Path | None:
+        """Return the checkpoint of the last row, complete, if the program writes one for every row.
+
+        One that was written nearer to the row before is that row's. ended: the program has ended.
+        """
         known = [(since, path) for path, (_, since) in self._seen.items() if path.exists()]
         since, path = max(known, default=(0.0, None))
-        written = since > self._row_times[0] and self._changes >= self._rows
-        return path if written and time.monotonic() - since >= settled else None
+        earliest = self._row_times[0] if ended else sum(self._row_times) / len(self._row_times)
+        written = since > earliest and self._changes >= self._rows
+        return path if written and (ended or time.monotonic() - since >= _SETTLED) else None
 
     def since(self, moment: float, killed: bool) -> Path | None:
         """Return the newest checkpoint that was written since a moment, in seconds since 1970.

@@ -215,6 +215,27 @@ def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_ep
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("late", [True, False])
+def test_a_checkpoint_from_before_the_epoch_is_not_taken_for_the_one_after_it(search, tmp_path, late):
+    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+    program = TRAIN.replace(save, "" if late else save).replace("    while state", f"    {save}\n    while state")
+    program = program.replace("        log.write(f", "        import time; time.sleep(1.2)\n        log.write(f", 1)
+    program = program.replace("at-{state['epoch']}.json", "last.json")
+    hook = save.replace("at-{state['epoch']}.json", "last.json")
+    hook = f"import time; time.sleep(0.8); {hook}; time.sleep(0.8)" if late else ""
+    study = RESUMES.replace("at-{epoch}.json", "last.json")
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 0, said
+    assert "again from its start" not in said
+    assert all(map(right, trials(tmp_path)))
+    resumes = [e for e in load_study(tmp_path / "search.db").events() if type(e).__name__ == "Checkpointed"]
+    assert resumes
+    for event in resumes:
+        path = next(tmp_path.glob(f"search.checkpoints/*/{event.path}"), None)
+        assert path is None or json.loads(path.read_text())["epoch"] == event.epoch
+
+
+@pytest.mark.slow
 def test_the_checkpoint_of_the_best_epoch_is_kept_if_that_epoch_counts(search, tmp_path):
     falls = TRAIN.replace("a.lr * state['epoch'] + a.depth", "a.lr * state['epoch'] * (state['epoch'] < 3) + a.depth")
     study = STUDY.replace("trials = 2", "trials = 1").replace("[space]", 'of = "best"\n[space]') + CSV
