@@ -182,7 +182,7 @@ class ConfigFile:
         """Return the further entries with these in place of their texts. An entry whose text is absent is left out."""
         given = iter(texts)
         filled: dict[str, Any] = _each_text(dict(self.values), lambda _: next(given))
-        return {name: value for name, value in filled.items() if value is not None}
+        return filled
 
     def text(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> str:
         """Return the file's text. Raises InvalidInput if the base cannot be read, or has a value where a table is."""
@@ -202,7 +202,8 @@ def _each_text(value: Any, change: Callable[[str], object]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {name: _each_text(part, change) for name, part in value.items()}
+        changed = {name: _each_text(part, change) for name, part in value.items()}
+        return {name: part for name, part in changed.items() if part is not None}
     return [_each_text(part, change) for part in value] if isinstance(value, list) else value
 
 

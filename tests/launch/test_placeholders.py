@@ -64,6 +64,13 @@ def test_a_number_in_a_name_is_also_found_as_a_number_in_the_base(tmp_path):
     }  # fmt: skip
 
 
+def test_an_entry_with_an_absent_value_is_left_out_also_within_a_table():
+    file = ConfigFile(format="toml", values={"a": "{x}", "b": {"c": "{x}", "d": {"e": "{y}"}}, "n": 1})
+    texts = Texts(file.texts(), ["x", "y"], [])
+    assert file.filled(texts.values({"y": 2}, {})) == {"b": {"d": {"e": 2}}, "n": 1}
+    assert tomllib.loads(file.text({}, file.filled(texts.values({}, {})))) == {"b": {"d": {}}, "n": 1}
+
+
 @given(VALUES)
 def test_an_override_is_read_by_hydra_and_by_omegaconf_as_it_was(value):
     parser = pytest.importorskip("hydra.core.override_parser.overrides_parser").OverridesParser.create()
