@@ -293,7 +293,7 @@ class Unedited(Child):
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
         self._saved: float | None = None  # position of the last checkpoint that was recorded
-        self._last_row = time.monotonic()
+        self._last_row = self._looked = time.monotonic()
         self._pace = 0.0  # seconds of the last epoch
         environment = {"PYTHONUNBUFFERED": "1", **start.environment, **self._slot.extra}
         environment.pop(VARIABLE, None)
@@ -375,7 +375,8 @@ class Unedited(Child):
                 "study count what it counts, such as max_steps. Otherwise let the program evaluate earlier."
             )
         share = (now - self._last_row) / max(1, len(self._rows))  # seconds
-        if len(self._rows) > 1 and not self._pace and now - self._last_row > _LATE:
+        watched, self._looked = now - self._looked < _PATIENCE, now  # a proposal may take long
+        if watched and len(self._rows) > 1 and not self._pace and now - self._last_row > _LATE:
             trained = self._rows[-1][0] - self._rows[0][0]
             if trained >= 0.5 * (trial.horizon or math.inf):
                 trial.hint(
