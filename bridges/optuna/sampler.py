@@ -39,6 +39,7 @@ from .spaces import (
     Translated,
     TrialState,
     all_trials,
+    beyond,
     contains,
     curve_of,
     inward,
@@ -113,14 +114,17 @@ def _events(problem: Problem, known: Sequence[ConfiguredTrial], seed: int) -> It
 
 
 def _marked(trial: FrozenTrial, horizon: int, from_zero: bool) -> Iterator[tuple[int, float]]:
-    """Yield the first epochs at or after 1, 3, 9, ..., and the last one, up to the horizon."""
+    """Yield the first epochs at or after 1, 3, 9, ..., and the last one, up to the horizon.
+
+    A trial that violates a constraint has NaN there, so that the model avoids it like one that diverged.
+    """
     curve = {n: v for n, v in curve_of(trial, from_zero).items() if n <= horizon}
     if trial.state is TrialState.COMPLETE and trial.value is not None:
         curve[horizon] = trial.value
-    mark, last = 1, max(curve, default=0)
+    mark, last, violates = 1, max(curve, default=0), beyond(trial)
     for epoch, value in curve.items():
         if epoch >= mark or epoch == last:
-            yield epoch, value
+            yield epoch, math.nan if violates else value
             mark = 3 ** (math.floor(math.log(epoch, 3) + 1e-9) + 1)
 
 
