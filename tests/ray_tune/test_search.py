@@ -225,6 +225,8 @@ def test_epochs_are_counted_by_the_users_attribute_and_later_ones_are_reported()
         (lambda: HaltuneSearch(metric="acc", mode="max", max_epochs=9).suggest("a"), InvalidInput, "no space"),
         (lambda: HaltuneScheduler(metric="acc", mode="max").study, InvalidInput, "needs max_epochs="),
         (lambda: driven(search(), HaltuneScheduler(9)), InvalidInput, "Use HaltuneScheduler\\(\\)"),
+        (lambda: driven(search(), HaltuneScheduler(time_attr="epoch")), InvalidInput, "pass them to HaltuneSearch"),
+        (lambda: driven(search(), HaltuneScheduler(of="best", metric="acc", mode="max")), InvalidInput, "pass them"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_searched_is_said(make, error, said):
