@@ -346,7 +346,9 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
             self.conductor.end(trial.trial_id)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        if self._search is None:
+        """See ray.tune.schedulers.TrialScheduler. A trial that Tune tries again continues."""
+        again = trial.status == "RUNNING" and trial.should_recover()
+        if self._search is None and not again:
             self.conductor.end(trial.trial_id, "the trial failed in Ray Tune")
 
     def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:

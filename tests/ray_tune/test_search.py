@@ -127,7 +127,7 @@ def test_values_that_are_none_and_metrics_that_are_missing_stop_no_other_trial(h
 
 def test_an_error_is_a_failure_and_others_continue():
     s, scheduler = search(), HaltuneScheduler(9, metric="acc", mode="max")
-    trial = SimpleNamespace(trial_id="a")
+    trial = SimpleNamespace(trial_id="a", status="RUNNING", should_recover=lambda: False)
     for one in ("a", "b"):
         s.suggest(one)
     s.on_trial_complete("a", error=True)
@@ -137,6 +137,17 @@ def test_an_error_is_a_failure_and_others_continue():
     assert [r.status for r in s.study.trials] == ["failed", "running"]
     assert [r.error for r in scheduler.study.trials] == ["the trial failed in Ray Tune"]
     assert s.suggest("b") == s.suggest("b")
+
+
+def test_a_trial_that_tune_tries_again_is_one_trial():
+    scheduler = HaltuneScheduler(9, metric="acc", mode="max")
+    trial = SimpleNamespace(trial_id="a", status="RUNNING", should_recover=lambda: True)
+    for epoch in (1, 2, 2, 3):
+        scheduler.on_trial_result(None, trial, {"acc": 0.1 * epoch, "training_iteration": epoch})
+        if epoch == 2:
+            scheduler.on_trial_error(None, trial)
+    scheduler.on_trial_complete(None, trial, {"acc": 0.3, "training_iteration": 3})
+    assert [(r.status, list(r.epochs)) for r in scheduler.study.trials] == [("completed", [1, 2, 3])]
 
 
 def test_tunes_own_wrappers_limit_it_and_repeat_its_trials():
