@@ -138,6 +138,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
     at each stage of training. It learns how well early epochs predict the final value. Parameters of all trials are
     chosen together. A parameter that only some trials have, or with another range, is chosen at random. Each choice
     depends on the trials in the storage, the new trial's number and the seed, also with threads and several processes.
+    Configurations of trials that violate a constraint are avoided.
 
     Args:
         max_epochs: Epochs of a full training. Default: None, the epochs of the longest trial so far.

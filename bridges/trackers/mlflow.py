@@ -30,7 +30,8 @@ _LONGEST_NAME = 250  # characters of the name of a parameter or a metric
 class MLflow:
     """Tracker for MLflow: one parent run for the search, and a nested run for each trial.
 
-    A stopped trial is a finished run, a paused one is scheduled; its verdict, reason and P(beats) are tags.
+    A stopped trial is a finished run, a paused one is scheduled; its verdict, reason and P(beats) are tags. In names of
+    metrics and hyperparameters, characters that MLflow refuses become "_": "hit@10" is "hit_10".
 
     Args:
         uri: URI of the server or of a database: "http://localhost:5000", "sqlite:///mlflow.db". Default: None,
