@@ -20,7 +20,7 @@ from haltune._utils.checks import check_counts, check_whole, is_number
 from haltune._utils.memo import Memo
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune.errors import InvalidInput, InvalidSpace
+from haltune.errors import InvalidInput, InvalidSpace, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event, plain
@@ -181,6 +181,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         self._deviations, self._candidates = deviations, candidates
         self._seed = secrets.randbits(32) if seed is None else seed
         self._independent = independent_sampler
+        self._warned = False  # that trainings are longer than max_epochs
         self._models: Memo[SearchModel] = Memo(4)  # each caches its last fit
         self._lock = Lock()  # for the trials of several threads
 
@@ -233,6 +234,12 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         kind = Maximize if study.direction is optuna.study.StudyDirection.MAXIMIZE else Minimize
         from_zero = any(0 in t.intermediate_values for t in trials)
         longest = max([1, *(max(t.intermediate_values) + from_zero for t in trials if t.intermediate_values)])
+        if self._max_epochs is not None and longest > self._max_epochs and not self._warned:
+            self._warned = True
+            warn(
+                f"A trial reported epoch {longest}, but a full training has {self._max_epochs} epochs. The sampler "
+                f"ignores later values. Use HaltuneSampler(max_epochs={longest}) or more. A step is an epoch."
+            )
         return Problem(translated.space, kind("value"), self._max_epochs or longest)
 
     def _chosen(

@@ -193,3 +193,9 @@ def test_a_pruner_warns_once_that_trainings_are_longer_than_it_knows():
     with pytest.warns(HaltuneWarning, match="max_epochs=5") as caught:
         searched(optuna.samplers.RandomSampler(0), 3, learning, pruner=HaltunePruner(max_epochs=4))
     assert sum("not pruned" in str(w.message) for w in caught) == 1
+
+
+def test_a_sampler_warns_once_that_trainings_are_longer_than_it_knows():
+    with pytest.warns(HaltuneWarning, match=r"max_epochs=9\) or more") as caught:
+        searched(HaltuneSampler(max_epochs=4), 3, learning)
+    assert sum("sampler ignores" in str(w.message) for w in caught) == 1
