@@ -729,12 +729,12 @@ def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> 
     """Return how an interrupted trial continues."""
     if record.checkpoint_epoch:
         at = problem.at(record.checkpoint_epoch)
-        return f"The next ask, or the next start of this program, resumes it after {at}, its last checkpoint."
+        return f"The next start of this program, or the next study.ask(), resumes it after {at}, its last checkpoint."
     if not attempt.epoch:
-        return "The next ask, or the next start of this program, trains it from scratch."
+        return "The next start of this program, or the next study.ask(), trains it from scratch."
     return (
-        "The next ask, or the next start of this program, trains it from scratch, because it has no checkpoint. "
-        "Callbacks save when a trial pauses; in your own loop call trial.save(write) after an epoch."
+        "The next start of this program, or the next study.ask(), trains it from scratch, because it has no "
+        "checkpoint. Callbacks save when a trial pauses; in your own loop call trial.save(write) after an epoch."
     )
 
 
