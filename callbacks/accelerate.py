@@ -186,7 +186,8 @@ class AcceleratedLoop(TrainingLoop):
         if (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
         places = [getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders]
-        if any(places) and (lost := self._data.changed_within(self._own_data(), self._prepared())) is not None:
+        passes = {getattr(loader, "iteration", 0) for loader in self._accelerator._dataloaders}
+        if any(places) and (lost := self._data.changed_within(self._own_data(), self._prepared(), passes)) is not None:
             return lost
         for loader, place in zip(self._accelerator._dataloaders, places, strict=True):
             if getattr(loader, "persistent_workers", False):

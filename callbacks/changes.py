@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -68,12 +68,19 @@ class Attributes:
         changed = [name for name in data if name in self._set or now[name] != self._before.get(name)]
         return self._states | {name: objects.data_of(values[name], weights=weights) for name in changed}
 
-    def changed_within(self, owners: Owners, saved: Iterable[Any]) -> str | None:
-        """Return why a pause within a pass loses a change of data; None if only generators changed: loops save them."""
+    def changed_within(self, owners: Owners, saved: Iterable[Any], passes: Container[int]) -> str | None:
+        """Return why a pause within a pass loses a change of data.
+
+        None if only generators changed, which loops save, or numbers that loaders set again by set_epoch. passes: the
+        numbers of the present passes.
+        """
         values = self._values(owners := [*owners])
-        if all(is_generator(values.get(name)) for name in self.changed(owners, saved)):
-            return None
-        return objects.READ_AGAIN
+        again = {f"{place}.{name}" for place, owner in owners for name in _set_by_epoch(type(owner))}
+        for name in self.changed(owners, saved):
+            value = values.get(name)
+            if not (is_generator(value) or (name in again and type(value) is int and value in passes)):
+                return objects.READ_AGAIN
+        return None
 
     def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
         """Return the words on an attribute that changed and cannot be saved, without the first part of its place."""
@@ -146,6 +153,12 @@ def is_time(value: Any) -> bool:
 
 def _assigned(code: types.CodeType) -> set[str]:
     return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+
+
+def _set_by_epoch(kind: type) -> set[str]:
+    """Return the names of the attributes that set_epoch of a class sets, and no other method after its __init__."""
+    others = tuple(name for name in dir(kind) if name not in ("__init__", "set_epoch"))
+    return objects.mentioned(kind, ("set_epoch",), _assigned) - objects.mentioned(kind, others, _assigned)
 
 
 def has_copy(value: Any, saved: Iterable[Any]) -> bool:

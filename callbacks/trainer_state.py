@@ -187,7 +187,7 @@ class Unsaved(Portable):
         ):
             if (lost := attributes.lost(owners, self._saved())) is not None:
                 return lost
-        if within and (lost := self._of_data.changed_within(self._own_data(), self._saved())) is not None:
+        if within and (lost := self._of_data.changed_within(self._own_data(), self._saved(), {passes})) is not None:
             return lost
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)

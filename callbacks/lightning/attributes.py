@@ -116,9 +116,9 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int) -> None:
                 continue
             with suppress(NotSupported):  # built otherwise in this attempt
                 put(name, objects.put_back(state, held.get(name), module.device))
-    for loader in leaves(trainer.train_dataloader):  # Lightning has set the present epoch before
-        for _, part in loader_parts(loader):
-            if hasattr(part, "set_epoch"):
+    for loader in leaves(trainer.train_dataloader):  # Lightning has set the present epoch of these before
+        for name, part in loader_parts(loader):
+            if name in ("sampler", "batches.sampler") and hasattr(part, "set_epoch"):
                 part.set_epoch(trainer.current_epoch)
     parameters = dict(module.named_parameters())
     if found["frozen"] is not None:
