@@ -105,6 +105,8 @@ class Seen:
     signed: dict[Hashable, dict[tuple[int, int], int]] = field(default_factory=dict)
     # trial and its fold -> kinds of optimizers that have trained it, or of which the file that it resumed has a state
     optimizers: dict[tuple[int, int], frozenset[Kind]] = field(default_factory=dict)
+    # the same -> whether each of them that has learning-rate schedules of torch had one that had counted, at a save
+    schedules: dict[tuple[int, int], bool] = field(default_factory=dict)
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
 
 
