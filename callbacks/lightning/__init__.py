@@ -306,6 +306,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             now = checkpoint.capture(trainer)
             first = not (self._epochs or trainer.current_epoch)
             self._epoch_start = [*self._epoch_start, now] if first else [now]
+        if self._snapshot is not None and (self._epochs or trainer.current_epoch):
+            self._snapshot.epoch_starts(trainer)
 
     def _step_ends(self, trainer: Any, rest: Callable[[], None]) -> None:
         """Handle the end of a step, after all of its hooks. rest: Lightning's own end of the step."""
