@@ -241,17 +241,18 @@ def has_moments(optimizer: Any) -> bool:
 
 
 def schedules_of(optimizer: Any) -> list[Any]:
-    """Return torch's learning-rate schedules of an optimizer. They hold it, but it does not hold them."""
+    """Return torch's learning-rate schedules of an optimizer that count. They hold it, but it does not hold them."""
     holders: list[Any] = gc.get_referrers(optimizer)
     held = [one for one in holders if type(one) is dict and one.get("optimizer") is optimizer]  # their attributes
     base = sys.modules["torch.optim.lr_scheduler"].LRScheduler
-    return [one for one in (*holders, *(gc.get_referrers(*held) if held else ())) if issubclass(type(one), base)]
+    found = (one for one in (*holders, *(gc.get_referrers(*held) if held else ())) if issubclass(type(one), base))
+    return [one for one in found if vars(one).keys() >= {"last_epoch", "_last_lr"}]  # a chain has them in its parts
 
 
 def start_again(schedules: Iterable[Any], optimizer: Any) -> bool:
     """Return whether schedules of an optimizer are all at their start, and its rates are not those that they set."""
     rates = [float(group["lr"]) for group in optimizer.param_groups]
-    return all(one.last_epoch <= 0 and [*map(float, one.get_last_lr())] != rates for one in schedules)
+    return all(one.last_epoch <= 0 and [*map(float, one._last_lr)] != rates for one in schedules)
 
 
 Kind = tuple[int, frozenset[tuple[str, Any]]]  # how many weights an optimizer has, names and shapes of its state

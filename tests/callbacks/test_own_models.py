@@ -650,7 +650,9 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
         ("nothing", True),
         ("nothing, of a schedule by batches", True),
         ("nothing, of warmup and then a cosine", True),
+        ("nothing, of a chain of schedules", True),
         ("the schedule", False),
+        ("the schedule, a chain", False),
         ("the count, for last_epoch=", False),
         ("nothing, and steps it to its place", False),
         ("nothing, and steps it by the number of the epoch", False),
@@ -667,6 +669,8 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
     def scheduled(sgd, trial, last=-1):
         if "warmup and" in program:
             return rates.SequentialLR(sgd, [rates.LinearLR(sgd, 0.5, 1.0, 1), rates.CosineAnnealingLR(sgd, 5)], [1])
+        if "chain" in program:
+            return rates.ChainedScheduler([rates.ConstantLR(sgd, 0.5, 9), rates.ExponentialLR(sgd, 0.9)])
         if "given the first" in program:
             return rates.LambdaLR(sgd, lambda epoch, first=trial.epoch: 0.9 ** (epoch + first))
         if "constant" in program:
@@ -681,7 +685,7 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
         if state:
             net.load_state_dict(state["net"])
             sgd.load_state_dict(state["sgd"])
-            if program == "the schedule":
+            if program.startswith("the schedule"):
                 schedule.load_state_dict(state["schedule"])
             for _ in range(trial.epoch if "to its place" in program else 0):
                 schedule.step()
@@ -690,8 +694,9 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
                 schedule = rates.ExponentialLR(sgd, 0.5)
 
         def save(path):
-            state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "count": schedule.last_epoch}
-            torch.save(state | ({"schedule": schedule.state_dict()} if program == "the schedule" else {}), path)
+            state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "count": vars(schedule).get("last_epoch")}
+            saved = {"schedule": schedule.state_dict()} if program.startswith("the schedule") else {}
+            torch.save(state | saved, path)
 
         for epoch in (loop := TrainingLoop(trial, save=save)):
             if "by hand" in program and epoch < 4:
