@@ -554,7 +554,8 @@ class Session:
         if not spawning():
             raise NotSupported(
                 "A study cannot be pickled, because its log is its state. Open it again with the URL of its store: "
-                "Study(problem, policy, store='sqlite:///search.db')."
+                "Study(problem, policy, store='sqlite:///search.db'). If a model or a function that is saved holds the "
+                "trial, such as lambda left: trial.config['lr'] * left, give it the value: lr = trial.config['lr']."
             )
         settings, handed_out = self.settings, set(self.log.handed_out)
         decides = type(settings.policy.policy if isinstance(settings.policy, Wrapper) else settings.policy)
