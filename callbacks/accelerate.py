@@ -31,7 +31,19 @@ from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
 from . import fsdp
-from .changes import Attributes, Print, differences, extras, fingerprint, known_of, own_parts, parts_of, set_extras
+from .changes import (
+    Attributes,
+    Print,
+    differences,
+    extras,
+    fingerprint,
+    known_of,
+    of_modules,
+    own_modules,
+    own_parts,
+    parts_of,
+    set_extras,
+)  # fmt: skip
 from .loop import TrainingLoop, other_ranks, together
 from .objects import of_library, of_program
 from .reporter import ordinary_errors
@@ -95,6 +107,7 @@ class AcceleratedLoop(TrainingLoop):
         self._extras: list[Any] = []  # of each model, what its state lacks, at the start
         self._restored: list[Any] = []  # the same, what earlier attempts changed
         self._data = Attributes(trial.id)  # of the program's own data sets and samplers
+        self._of_modules = of_modules(trial.id)
         self._around: dict[str, tuple[Any, Print]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
         self._waits: set[int] = set()  # numbers of the optimizers whose weights got gradients since their last step
@@ -129,6 +142,7 @@ class AcceleratedLoop(TrainingLoop):
         self._restored = self._restored or [{} for _ in self._accelerator._models]
         self._extras = [extras(model) for model in self._models]
         self._data.see(self._own_data(), self._prepared())
+        self._of_modules.see(own_modules(*self._models), self._prepared())
         handles = [*self._watched()]
         try:
             yield from super()._epochs(interruption)
@@ -234,9 +248,10 @@ class AcceleratedLoop(TrainingLoop):
             fsdp.write_buffers(path, self._models, self.trial)
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         models = zip(self._models, self._extras, self._restored, strict=True)
-        changed = [differences(extras(model), before, earlier) for model, before, earlier in models]
+        changed = [differences(model, before, earlier) for model, before, earlier in models]
         data = self._data.changed(self._own_data(), self._prepared())
         state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed, "data": data}
+        state["modules"] = self._of_modules.changed(own_modules(*self._models), self._prepared())
         if gradients := self._gradients():
             torch.save(gradients, path / ranks.own(self._gradients_file))
         (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
@@ -256,7 +271,7 @@ class AcceleratedLoop(TrainingLoop):
             if state["processes"] == ranks.size:
                 state = json.loads((folder / ranks.own(self._own_file)).read_text(encoding="utf-8"))
             processes = state["processes"]
-            state = {name: state[name] for name in ("loaders", "random", "models", "data")}
+            state = {name: state[name] for name in ("loaders", "random", "models", "modules", "data")}
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
         if processes != ranks.size:
@@ -271,6 +286,7 @@ class AcceleratedLoop(TrainingLoop):
         self._restored = state["models"]
         for model, found in zip(self._models, self._restored, strict=True):
             set_extras(model, found)
+        self._of_modules.put_back(own_modules(*self._models), state["modules"], held.device)
         if (gradients := folder / ranks.own(self._gradients_file)).exists():
             for model, found in zip(self._models, torch.load(gradients, map_location="cpu"), strict=True):
                 for name, parameter in model.named_parameters():

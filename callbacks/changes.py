@@ -146,6 +146,13 @@ class Attributes:
         return found
 
 
+def of_modules(trial: int) -> Attributes:
+    """Return a record of the attributes of `own_modules`, without those that torch gives each module."""
+    import torch
+
+    return Attributes(trial, *vars(torch.nn.Module()))
+
+
 def is_time(value: Any) -> bool:
     """Return whether a number is the present time of a clock."""
     return type(value) in (int, float) and any(now - _MINUTE <= value <= now for now in objects.clocks())
@@ -264,7 +271,7 @@ def _trains(value: Any) -> bool:
 
 
 def extras(model: Any) -> dict[str, dict[str, Any]]:
-    """Return what changes in a torch model and is not in its state_dict: trainable flags, modes, numbers of modules."""
+    """Return what changes in a torch model and is not in its state_dict: flags, modes, numbers, marks of buffers."""
     modules = dict(model.named_modules())
     return {
         "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
@@ -276,15 +283,19 @@ def extras(model: Any) -> dict[str, dict[str, Any]]:
             for name, value in vars(holder).items()
             if type(value) in (bool, int, float) and name not in _OF_TORCH
         },
+        "buffers": {name: fingerprint_of([buffer]) for name, buffer in unsaved_buffers(model)},
     }
 
 
-def differences(now: Found, before: Found, earlier: Found) -> dict[str, dict[str, Any]]:
-    """Return the extras that differ from those before, and those that earlier attempts changed."""
-    return {
-        kind: {**earlier.get(kind, {}), **{k: v for k, v in of.items() if v != before[kind].get(k)}}
-        for kind, of in now.items()
-    }
+def differences(model: Any, before: Found, earlier: Found) -> dict[str, dict[str, Any]]:
+    """Return the extras of a model that differ from those before, and those that earlier attempts changed."""
+    now = extras(model)
+    changed = {kind: {k: v for k, v in of.items() if v != before[kind].get(k)} for kind, of in now.items()}
+    buffers, changed["buffers"] = changed["buffers"], {}
+    for name, buffer in unsaved_buffers(model):
+        with suppress(NotSupported):  # too large
+            changed["buffers"] |= {name: objects.data_of(buffer)} if name in buffers else {}
+    return {kind: {**earlier.get(kind, {}), **of} for kind, of in changed.items()}
 
 
 def set_extras(model: Any, found: Found) -> None:
@@ -298,6 +309,29 @@ def set_extras(model: Any, found: Found) -> None:
         module, _, attribute = name.rpartition(".")
         if module in modules:
             setattr(modules[module], attribute, value)
+    for name, buffer in unsaved_buffers(model):
+        if name in found.get("buffers", {}):
+            buffer.copy_(objects.put_back(found["buffers"][name], None))
+
+
+def unsaved_buffers(model: Any) -> list[tuple[str, Any]]:
+    """Return the names and values of the buffers that a state_dict lacks."""
+    found = []
+    for prefix, part in model.named_modules():
+        for name in sorted(part._non_persistent_buffers_set):
+            if (buffer := part._buffers.get(name)) is not None:
+                found.append((f"{prefix}.{name}" if prefix else name, buffer))
+    return found
+
+
+def own_modules(*models: Any) -> list[tuple[str, Any]]:
+    """Return the modules of the program's own classes in torch models, by place."""
+    return [
+        (f"model {i}/{name}", module)
+        for i, model in enumerate(models)
+        for name, module in model.named_modules()
+        if not objects.of_library(type(module).__module__)
+    ]
 
 
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:

@@ -17,7 +17,7 @@ from typing import Any
 from haltune.errors import NotSupported
 
 from .. import objects
-from ..changes import Print, has_copy, is_time
+from ..changes import Print, has_copy, is_time, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
 from .resuming import unused
@@ -102,7 +102,7 @@ class Snapshot:
         found = {
             "attributes": attributes,
             "frozen": sorted(frozen) if frozen != self._frozen else None,
-            "buffers": {n: b.cpu() for n, b in _unsaved_buffers(module)},
+            "buffers": {n: b.cpu() for n, b in unsaved_buffers(module)},
             "gradients": {},
         }
         if not module.automatic_optimization:  # the module may use them in a later step
@@ -136,7 +136,7 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int) -> None:
     if found["frozen"] is not None:
         for name, parameter in parameters.items():
             parameter.requires_grad_(name not in found["frozen"])
-    for name, buffer in _unsaved_buffers(module):
+    for name, buffer in unsaved_buffers(module):
         if name in found["buffers"]:
             buffer.copy_(found["buffers"][name])
     for name, gradient in found["gradients"].items():
@@ -262,13 +262,3 @@ def _set_variable(variables: Mapping[str, Any], name: str, value: Any) -> None:
 
 def _frozen(module: Any) -> set[str]:
     return {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
-
-
-def _unsaved_buffers(module: Any) -> list[tuple[str, Any]]:
-    """Return (name, buffer) of the buffers that a state_dict lacks."""
-    found = []
-    for prefix, part in module.named_modules():
-        for name in sorted(part._non_persistent_buffers_set):
-            if (buffer := part._buffers.get(name)) is not None:
-                found.append((f"{prefix}.{name}" if prefix else name, buffer))
-    return found

@@ -1,4 +1,4 @@
-"""Accelerate without accumulate(): a step every third batch by hand, over the ends of epochs, and a clip of gradients."""
+"""Accelerate without accumulate(): a step every third batch by hand, over the ends of epochs, and noise of a module."""
 
 import torch
 from accelerate import Accelerator
@@ -12,8 +12,23 @@ x = torch.rand(96, 4, generator=torch.Generator().manual_seed(0))
 y = x.prod(1, keepdim=True)
 
 
+class Noise(nn.Module):
+    """Multiplies by a number from a generator of its own, which is nearer to 1 with each batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = torch.Generator().manual_seed(1)
+        self.register_buffer("batches", torch.ones(()), persistent=False)
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        self.batches += 1
+        return x * (1 + torch.randn((), generator=self.numbers) / self.batches)
+
+
 def build():
-    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 1))
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), Noise(), nn.Linear(8, 1))
 
 
 def search(study):
