@@ -179,6 +179,11 @@ class AcceleratedLoop(TrainingLoop):
         return str(self._accelerator.distributed_type).rpartition(".")[2]
 
     @property
+    def _of_fsdp(self) -> list[Any]:
+        """The optimizers whose state FSDP spreads."""
+        return self._accelerator._optimizers if self._sharding == "FSDP" else []
+
+    @property
     def _models(self) -> list[Any]:
         """What was prepared; under DeepSpeed without the engines, whose counters are their own."""
         models: list[Any] = self._accelerator._models
@@ -212,6 +217,8 @@ class AcceleratedLoop(TrainingLoop):
         """
         if resumes and self._sharding == "DEEPSPEED" and (lost := fsdp.deepspeed_lacks(self._accelerator)) is not None:
             return lost
+        if resumes and (lost := fsdp.lacks(self._accelerator, self._of_fsdp)) is not None:
+            return lost
         if self._accelerator._custom_objects:
             return "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
         known = known_of(*self._prepared())
@@ -241,7 +248,9 @@ class AcceleratedLoop(TrainingLoop):
     def _write(self, path: Path) -> None:
         import torch
 
-        with fsdp.ends_together(self._accelerator._models if self._sharding == "DEEPSPEED" else []):
+        held = self._accelerator
+        engines, optimizers = (held._models if self._sharding == "DEEPSPEED" else []), self._of_fsdp
+        with fsdp.ends_together(engines), fsdp.saves(optimizers):
             together(lambda: self._accelerator.save_state(path))  # before the ranks compare their buffers
         ranks = torch_ranks()
         if self._sharding in ("FSDP", "DEEPSPEED"):
@@ -278,10 +287,10 @@ class AcceleratedLoop(TrainingLoop):
             raise other_ranks(self.trial.id, processes, ranks.size)
         ranks.once(lambda: fsdp.check(folder))
         held = self._accelerator
-        with ordinary_errors():
+        with ordinary_errors(), fsdp.loads(self._of_fsdp, folder):
             held.load_state(folder)
+            fsdp.load_optimizers(held, self._of_fsdp, held._models, folder)
         if self._sharding in ("FSDP", "DEEPSPEED"):
-            fsdp.load_optimizers(held, held._optimizers, held._models, folder)
             fsdp.load_buffers(folder, self._models)
         self._restored = state["models"]
         for model, found in zip(self._models, self._restored, strict=True):
