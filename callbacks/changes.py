@@ -22,6 +22,10 @@ from .reporter import digest
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
 _OF_TORCH = ("training", "call_super_init", "_is_full_backward_hook")
+_OF_DATA = (
+    "dataset", "sampler", "batch_sampler", "data_source", "collate_fn", "data_collator", "transform", "transforms",
+    "target_transform",
+)  # fmt: skip
 _MINUTE = 60.0  # seconds in which a fit starts
 _SAMPLED = 64  # elements of a tensor in a fingerprint, in addition to its sum
 
@@ -335,15 +339,21 @@ def own_modules(*models: Any) -> list[tuple[str, Any]]:
 
 
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
-    """Return the program's own objects in torch loaders, by place: data sets with those that they wrap, samplers."""
+    """Return the program's own objects in torch loaders, by place: data sets, samplers, functions of rows."""
     found: dict[int, tuple[str, Any]] = {}
 
     def search(part: Any, place: str) -> None:
+        if isinstance(part, types.MethodType) and objects.of_program(type(part.__self__)):
+            part = part.__self__
         if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
             if not objects.of_library(type(part).__module__):
                 found[id(part)] = place, part
-            for name in ("dataset", "sampler", "batch_sampler", "data_source", "collate_fn"):
+            for name in _OF_DATA:
                 search(vars(part).get(name), f"{place}/{name}")
+            for name in ("datasets", "transforms"):
+                several = vars(part).get(name)
+                for i, one in enumerate(several if isinstance(several, (list, tuple)) else ()):
+                    search(one, f"{place}/{name}/{i}")
 
     for i, loader in enumerate(loaders):
         search(loader, f"data {i}")

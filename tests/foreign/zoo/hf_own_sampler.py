@@ -3,7 +3,14 @@
 import random
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    default_data_collator,
+)  # fmt: skip
 
 from haltune import Float, Minimize
 from haltune.callbacks.transformers import HaltuneCallback
@@ -34,6 +41,20 @@ class Order(torch.utils.data.Sampler):
     def __iter__(self):
         random.shuffle(self.places)
         return iter(list(self.places))
+
+
+class Masks:
+    """Makes batches; in those of the training it masks tokens, fewer with each batch."""
+
+    def __init__(self):
+        self.share = 0.5
+
+    def __call__(self, rows):
+        batch = default_data_collator(rows)
+        if len(rows) == 16:
+            self.share *= 0.9
+            batch["input_ids"][torch.rand(batch["input_ids"].shape) < self.share] = 1
+        return batch
 
 
 class Noisy(BertForSequenceClassification):
@@ -75,7 +96,7 @@ def search(study):
             data = Rows()
             trainer = Ordered(
                 Noisy(size), arguments, train_dataset=data, eval_dataset=rows[64:],
-                callbacks=[Shuffle(data), HaltuneCallback(trial)])
+                data_collator=Masks(), callbacks=[Shuffle(data), HaltuneCallback(trial)])
             trainer.train(resume_from_checkpoint=trial.checkpoint)
 
 
