@@ -31,12 +31,12 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
 from .base import Reporting
-from .changes import Attributes, differences, extras, fingerprint, own_parts, set_extras
+from .changes import Attributes, differences, extras, fingerprint, of_modules, own_modules, own_parts, set_extras
 from .reporter import missing, two_callbacks
 
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
 _PARTS = [
-    "random", "loaders", "smooth", "records", "model", "frozen", "gradients", "callbacks", "data", "scaler",
+    "random", "loaders", "smooth", "records", "model", "modules", "frozen", "gradients", "callbacks", "data", "scaler",
     "schedules", "lengths",
 ]  # fmt: skip
 _METRICS = "Give Learner(..., metrics=...)"
@@ -218,7 +218,11 @@ class HaltuneCallback(Reporting):
     def _new_course(self, records: Iterable[list[float]] = (), resumes: bool = False) -> _Course:
         trial = self.trial.id
         return _Course(
-            Attributes(trial, "learn", hook="before_fit"), Attributes(trial), records=[*records], resumes=resumes
+            Attributes(trial, "learn", hook="before_fit"),
+            Attributes(trial),
+            of_modules(trial),
+            records=[*records],
+            resumes=resumes,
         )
 
     def _need_metric(self) -> None:
@@ -305,6 +309,7 @@ class HaltuneCallback(Reporting):
             course.extras = extras(learn.model)
         course.attributes.see(self._own_callbacks(), self._saved())
         course.data.see(self._own_data(), self._saved())
+        course.modules.see(own_modules(learn.model), self._saved())
 
     def _own_data(self) -> list[tuple[str, Any]]:
         return own_parts(*self.learn.dls.loaders)
@@ -369,7 +374,8 @@ class HaltuneCallback(Reporting):
             "loaders": loaders,
             "smooth": [recorder.smooth_loss.count, float(recorder.smooth_loss.val)],
             "records": course.records,
-            "model": differences(extras(learn.model), course.extras, course.found),
+            "model": differences(learn.model, course.extras, course.found),
+            "modules": course.modules.changed(own_modules(learn.model), self._saved()),
             "frozen": getattr(learn.opt, "frozen_idx", None),
             "gradients": [*gradients],
             "callbacks": course.attributes.changed(self._own_callbacks(), self._saved()),
@@ -409,6 +415,7 @@ class HaltuneCallback(Reporting):
             learn.opt.frozen_idx = progress["frozen"]
         self._course.found = progress["model"]
         set_extras(learn.model, self._course.found)
+        self._course.modules.put_back(own_modules(learn.model), progress["modules"], device)
         self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
         self._course.data.put_back(self._own_data(), progress["data"], device, always=True)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
@@ -432,6 +439,7 @@ class _Course:
 
     attributes: Attributes  # of callbacks
     data: Attributes  # of the program's own data sets and samplers
+    modules: Attributes  # of those of its modules
     before: int = 0  # epochs of the fits before the present one
     lengths: dict[str, int] = field(default_factory=dict)  # planned epochs of each fit, by those before it
     records: list[list[float]] = field(default_factory=list)  # the table's columns for each epoch of all fits
