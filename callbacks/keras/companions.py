@@ -373,7 +373,7 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
         slots = [(f"{name}/{key}", *one) for key, one in objects.variables_of(owner).items()]
     else:
         hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set())
-        if _is_layer(owner):
+        if hasattr(owner, "get_config"):  # a layer, an optimizer, a loss or a metric
             mentioned = objects.mentioned(type(owner))  # other names that start with "_" are Keras' own
             hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
         slots = [
