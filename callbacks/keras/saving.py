@@ -276,6 +276,11 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str], before: Coll
 
     Raises NotSupported if a loaded model would lack one of these that its evaluation reads.
     """
+    if any(
+        getattr(layer, "lora_enabled", False) and getattr(layer, "quantization_mode", None)
+        for layer in layers_of(model)
+    ):
+        raise NotSupported("Keras rounds the adapters (LoRA) of quantized layers when it saves them")
     own, found = own_parts(model), suffix(trial)
     lost: set[str] = set()
     if found == MODEL_SUFFIX and _unserialized(model) is not None:
