@@ -140,29 +140,29 @@ class Own:
             if objects.is_data(self._marks[path]):
                 objects.note(value, trial, self._marks[path])
 
-    def write(self, path: Path, rate: str | None = None) -> None:
+    def write(self, path: Path, set_: Any = None) -> None:
         """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.
 
-        rate: the learning rate that a callback has set. Default: None, none has.
+        set_: plain data, such as the learning rate that a callback has set in the booster. Default: None, nothing.
         """
         values = {name: value for name, value, _ in self._places()}
         states, lost, others = objects.changes(values, self._marks)
         for name in (*lost, *others):
             raise NotSupported(objects.unsaved(name.partition("/")[2], values[name]))
-        if states or rate is not None:
-            found = {"states": states, "rate": rate}
+        if states or set_ is not None:
+            found = {"states": states, "set": objects.data_of(set_)}
             Path(f"{path}{_OWN}").write_text(json.dumps(found), encoding="utf-8")
 
-    def put_back(self, path: str) -> str | None:
-        """Set what `write` saved next to a booster, and return the learning rate."""
+    def put_back(self, path: str) -> Any:
+        """Set what `write` saved next to a booster, and return what a callback has set in it."""
         file = Path(f"{path}{_OWN}")
-        found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "rate": None}
+        found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "set": None}
         states = found["states"]
         for name, value, put in self._places():
             if name in states and not objects.is_shared(value, states[name], self._trial):
                 with suppress(NotSupported):  # built otherwise in this attempt
                     put(objects.put_back(states[name], value))
-        return found["rate"]  # type: ignore[no-any-return]
+        return objects.put_back(found["set"], None)
 
     def _places(self) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
         for i, one in enumerate(self._callbacks):
