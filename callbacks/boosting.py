@@ -124,17 +124,17 @@ def recorded(reporter: Reporter, name: str, rounds: int) -> dict[str, list[float
     return {name: [*map(float, column[:rounds])] for name, column in columns.items()}
 
 
-# the program's own callbacks, which libraries do not save
+# the program's own callbacks, objectives and metrics, which libraries do not save
 
 
 class Own:
-    """What the program's own callbacks of a training remember: plain data in their attributes and variables.
+    """What the program's own functions of a training remember: plain data in their attributes and variables.
 
-    callbacks: all of the training. trial: its number.
+    functions: all callbacks, objectives and metrics of the training. trial: its number.
     """
 
-    def __init__(self, callbacks: Iterable[Any], trial: int) -> None:
-        self._callbacks, self._trial = [*callbacks], trial
+    def __init__(self, functions: Iterable[Any], trial: int) -> None:
+        self._parts, self._trial = [*_parts(functions)], trial
         self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
         for path, value, _ in self._places():
             if objects.is_data(self._marks[path]):
@@ -145,9 +145,8 @@ class Own:
 
         set_: plain data, such as the learning rate that a callback has set in the booster. Default: None, nothing.
         """
-        values = {name: value for name, value, _ in self._places()}
-        states, lost, others = objects.changes(values, self._marks)
-        for name in (*lost, *others):
+        values, states, unsaved = self._changes()
+        for name in unsaved:
             raise NotSupported(objects.unsaved(name.partition("/")[2], values[name]))
         if states or set_ is not None:
             found = {"states": states, "set": objects.data_of(set_)}
@@ -164,13 +163,49 @@ class Own:
                     put(objects.put_back(states[name], value))
         return objects.put_back(found["set"], None)
 
+    def changed(self) -> str | None:
+        """Return the name of a function, or of the class of an object, that remembers another thing now, or None."""
+        _, states, unsaved = self._changes()
+        return next((_name(self._parts[int(name.partition("/")[0])]) for name in (*states, *unsaved)), None)
+
+    def _changes(self) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+        """Return all values, the states of those that changed, and the names of those that cannot be saved."""
+        values = {name: value for name, value, _ in self._places()}
+        states, lost, others = objects.changes(values, self._marks)
+        return values, states, [*lost, *others]
+
     def _places(self) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
-        for i, one in enumerate(self._callbacks):
-            function = isinstance(one, types.FunctionType)
-            if objects.of_library(one.__module__ if function else type(one).__module__):
-                continue
-            name = f"{i}/{one.__qualname__ if function else type(one).__qualname__}"
+        for i, one in enumerate(self._parts):
+            name = f"{i}/{_name(one)}"
             for key, (value, put) in objects.variables_of(one).items():
                 yield f"{name}.{key}", value, put
-            for key, value in () if function else [*getattr(one, "__dict__", {}).items()]:
-                yield f"{name}.{key}", value, partial(setattr, one, key)
+            if isinstance(one, partial):  # its arguments are the same objects, whose contents change
+                for at, value in (*enumerate(one.args), *one.keywords.items()):
+                    yield f"{name}[{at}]", value, lambda value: None
+            elif not isinstance(one, types.FunctionType):
+                for key, value in [*getattr(one, "__dict__", {}).items()]:
+                    yield f"{name}.{key}", value, partial(setattr, one, key)
+
+
+def _parts(functions: Iterable[Any]) -> Iterator[Any]:
+    """Yield the functions and objects of the program in callables: libraries wrap them, and so do programs."""
+    for one in functions:
+        if isinstance(one, types.MethodType):
+            yield from _parts([one.__self__])
+        elif isinstance(one, partial):
+            yield from _parts([one.func])
+            yield one
+        elif not _of_library(one):
+            yield one
+        else:
+            held = [*(value for value, _ in objects.variables_of(one).values()), *getattr(one, "__dict__", {}).values()]
+            yield from _parts(value for value in held if callable(value) and not _of_library(value))
+
+
+def _name(one: Any) -> str:
+    one = one.func if isinstance(one, partial) else one
+    return str(getattr(one, "__qualname__", type(one).__qualname__))
+
+
+def _of_library(one: Any) -> bool:
+    return objects.of_library(one.__module__ if isinstance(one, types.FunctionType) else type(one).__module__)

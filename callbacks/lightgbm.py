@@ -97,7 +97,7 @@ class HaltuneCallback(Reporting):
     _given = 0  # rounds that the trial started with
     _name = ""  # the full name of the metric
     _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
-    _own: Own | None = None  # the program's own callbacks
+    _own: Own | None = None  # the program's own callbacks, objective and metrics
     _parameters: dict[str, Any]  # of the booster, before the first round
     _recounts = False  # whether a parameter is set by the round of this training
 
@@ -118,7 +118,9 @@ class HaltuneCallback(Reporting):
         frame = caller("train", "lightgbm.")
         if frame is not None and "callbacks_before_iter" in frame.f_locals:
             given = frame.f_locals
-            self._own = Own(given["callbacks"], self.trial.id)
+            metrics = given.get("feval")
+            functions = [given.get("fobj"), *(metrics if isinstance(metrics, list) else [metrics])]
+            self._own = Own([*given["callbacks"], *filter(None, functions)], self.trial.id)
             path = self.trial.checkpoint if self.trial.epoch and given.get("init_model") is not None else None
             parameters = None if path is None else self._own.put_back(path)
             given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters))
