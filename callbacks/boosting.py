@@ -199,7 +199,9 @@ def _parts(functions: Iterable[Any]) -> Iterator[Any]:
             yield one
         else:
             held = [*(value for value, _ in objects.variables_of(one).values()), *getattr(one, "__dict__", {}).values()]
-            yield from _parts(value for value in held if callable(value) and not _of_library(value))
+            kinds = (types.FunctionType, types.MethodType, partial)
+            inner = (v for v in held if isinstance(v, kinds) or (callable(v) and objects.of_program(type(v))))
+            yield from _parts(v for v in inner if not _of_library(v))
 
 
 def _name(one: Any) -> str:

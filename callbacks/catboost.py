@@ -82,7 +82,7 @@ class HaltuneCallback(Reporting):
                               **callback.snapshot)
     """
 
-    _held = frozenset({"_model"})
+    _held = frozenset({"_model", "_own"})
     _hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
     _model: Any = None  # from the start of fit until the trial ends
     _file: Path | None = None  # where CatBoost writes its snapshot

@@ -92,6 +92,7 @@ class HaltuneCallback(Reporting):
                               init_model=trial.checkpoint, valid_sets=[held_out], callbacks=[HaltuneCallback(trial)])
     """
 
+    _held = frozenset({"_own"})
     _hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
     _given = 0  # rounds that the trial started with

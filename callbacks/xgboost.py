@@ -99,6 +99,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _homes = ("xgboost.callback",)
     _base = "TrainingCallback"
     _install = "pip install xgboost"
+    _held = frozenset({"_own"})
     _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
     _given = 0  # rounds that the trial started with
@@ -321,7 +322,7 @@ def _parameters(model: Any) -> dict[str, Any]:
 
     def read(node: Any) -> Iterator[tuple[str, Any]]:
         for name, value in node.items() if isinstance(node, dict) else enumerate(node):
-            if str(name).endswith("_param") and not name.endswith("_model_param"):
+            if str(name).endswith("_param") and not str(name).endswith("_model_param"):
                 yield from _values(value)
             elif isinstance(value, (dict, list)):
                 yield from read(value)
