@@ -161,6 +161,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         parameters = None if path is None or self._own is None else self._own.put_back(path)
         if parameters:
             model.set_param(parameters)
+            model.save_config()  # applies them; otherwise learning_rate would win over an eta that a callback sets now
         return self._reporter.verdict is not None  # the verdict came in an earlier training
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:

@@ -1,4 +1,4 @@
-"""XGBRegressor with an objective that anneals, a method of the author's class, and a callback that limits the depth."""
+"""XGBRegressor with an objective that anneals, a method of a class, and callbacks for a rate and for the depth."""
 
 import numpy as np
 import xgboost as xgb
@@ -19,6 +19,17 @@ class Huber:
         self.width *= 0.7
         far = prediction - target
         return np.clip(far, -self.width, self.width), np.ones_like(far)
+
+
+class Decay(xgb.callback.TrainingCallback):
+    def before_training(self, model):
+        self.rate = 0.5
+        return model
+
+    def before_iteration(self, model, epoch, evals_log):
+        model.set_param("eta", self.rate)
+        self.rate *= 0.8
+        return False
 
 
 class Shallow(xgb.callback.TrainingCallback):
@@ -49,10 +60,10 @@ def evaluate(path, config):
 
 zoo = dict(
     needs=["xgboost", "sklearn"],
-    space={"learning_rate": Float(0.01, 1.0, log=True)},
+    space={"min_child_weight": Float(0.1, 100.0, log=True)},
     goal=Minimize("validation_0-rmse"),
     max_epochs=8,
-    trials=[{"learning_rate": 0.5}, {"learning_rate": 0.2}],
+    trials=[{"min_child_weight": 1.0}, {"min_child_weight": 3.0}],
     pauses=[1, 4],
     counts="xgboost:Booster.update",
 )
