@@ -39,15 +39,22 @@ def begin(booster: Any) -> None:
     STARTED.add(booster)
 
 
-def given_by(trial: Trial, package: str, argument: str) -> int | None:
-    """Return the trial of the study whose file the training under way was given to continue, or None.
+def given_by(trial: Trial, package: str, argument: str) -> tuple[int | None, int | None]:
+    """Return what the training under way was given to continue: the trial of a file of the study, and its last round.
+
+    Each is None if it is not known: the round of files other than the last checkpoint of this trial. After an error, a
+    program can continue it a second time, when the trial has reported later rounds.
 
     Callbacks do not get it, so it is read from the call. Without it, a trial could continue another trial's model.
     argument: of the library's function `train`.
     """
     frame = caller("train", package)
     path = None if frame is None else frame.f_locals.get(argument)
-    return trial.owner(path) if isinstance(path, (str, os.PathLike)) else None
+    owner = trial.owner(path) if isinstance(path, (str, os.PathLike)) else None
+    if owner != trial.id or isinstance(trial, Fold) or path != trial.resumes_from:
+        return owner, None
+    record = trial.history.trial(trial.id)
+    return owner, int(record.checkpoint_epoch) if record.checkpoint == path else None
 
 
 def is_cv(booster: Any) -> bool:
@@ -182,7 +189,7 @@ class Own:
             if isinstance(one, partial):  # its arguments are the same objects, whose contents change
                 for at, value in (*enumerate(one.args), *one.keywords.items()):
                     yield f"{name}[{at}]", value, lambda value: None
-            elif not isinstance(one, types.FunctionType):
+            else:
                 for key, value in [*getattr(one, "__dict__", {}).items()]:
                     yield f"{name}.{key}", value, partial(setattr, one, key)
 

@@ -174,10 +174,11 @@ class HaltuneCallback(Reporting):
             )
         begin(env.model)
         _need_fresh_data(env)
+        given: int | str | None
+        given, at = given_by(self.trial, "lightgbm.", "init_model")
         # with a new booster the trial starts again; rounds without a split are not in the file
-        self._before = int(self.trial.epoch) if env.begin_iteration else 0
+        self._before = (int(self.trial.epoch) if env.begin_iteration else 0) if at is None else at
         self._given = max(0, env.begin_iteration - self._before)
-        given: int | str | None = given_by(self.trial, "lightgbm.", "init_model")
         if given is None and env.begin_iteration and not is_cv(env.model):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))
         self._reporter.begin(model=env.model, position=self._before, of=given)

@@ -125,12 +125,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             )
         begin(model)
         rounds = model.num_boosted_rounds()
-        owner: int | str | None = None
+        owner: int | str | None
+        owner, at = (None, None) if is_cv(model) else given_by(self.trial, "xgboost.", "xgb_model")
         # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
-        self._before = int(self.trial.epoch) if rounds >= self.trial.epoch else 0
+        self._before = (int(self.trial.epoch) if rounds >= self.trial.epoch else 0) if at is None else at
         self._given = rounds - self._before
         if not is_cv(model):
-            owner = int(stamp) if (stamp := model.attr(_OWNER)) else given_by(self.trial, "xgboost.", "xgb_model")
+            owner = int(stamp) if (stamp := model.attr(_OWNER)) else owner
             if owner is None and rounds:
                 owner = self.trial.signer(_mark(model))
             self._booster = weakref.ref(model)

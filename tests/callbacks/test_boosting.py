@@ -101,8 +101,10 @@ def test_what_a_metric_of_the_program_remembers_continues_after_a_pause(gradient
 
         def smooth(predictions, data):
             seen.append(float(np.mean(predictions)))
-            return ("smooth", float(np.mean(seen)), False)[: 2 if gradient.name == "xgboost" else 3]
+            smooth.calls += 1
+            return ("smooth", float(np.sum(seen)) / smooth.calls, False)[: 2 if gradient.name == "xgboost" else 3]
 
+        smooth.calls = 0
         return {"custom_metric" if gradient.name == "xgboost" else "feval": smooth}
 
     s = pausing_study(at=(2,), epochs=5, metric="validation-smooth", verbose=0)
@@ -326,6 +328,27 @@ def test_a_model_that_the_program_kept_of_another_trial_is_not_continued(lib, in
                 kept = "kept"
             trial.finish()
     assert [t.epoch for t in s.trials] == [3, 0]
+
+
+def test_a_checkpoint_that_is_continued_again_after_an_error_counts_from_its_own_round(gradient):
+    def fails(number):
+        if number == 3:
+            raise MemoryError
+
+    s = pausing_study(at=(2,), epochs=6, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            if (start := trial.checkpoint) is not None:
+                with pytest.raises(MemoryError):
+                    gradient.train(gradient.callback(trial), gradient.each_round(fails), rounds=4, start=start)
+                assert trial.epoch == 4
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                booster, _ = gradient.train(gradient.callback(trial), rounds=6 if start is None else 4, start=start)
+    whole, log = gradient.train(rounds=6)
+    assert gradient.rounds(booster) == 6
+    np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(whole))
+    assert s.trials[0].values.tolist() == log["validation"][gradient.loss]
 
 
 def test_a_model_of_no_trial_is_continued_in_each(lib):
