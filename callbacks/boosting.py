@@ -96,7 +96,7 @@ def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) 
 # early stopping: the library keeps the model of its best round
 
 
-def advise_best(reporter: Reporter, keeper: str) -> None:
+def advise_best(reporter: Reporter, keeper: str, unit: str = "round") -> None:
     """Warn if `keeper`, a part of the library, keeps the best round but the study counts the last."""
     trial, goal = reporter.trial, reporter.trial.goal
     if isinstance(trial, Fold):
@@ -106,7 +106,7 @@ def advise_best(reporter: Reporter, keeper: str) -> None:
         counts_last, what, do = goal.of == "last", "a trial of this study", f"Make the goal {best}"
     if counts_last and not trial.measures.others and not reporter.ended:
         reporter.advise(
-            f"{keeper} keeps the model of its best round, but {what} counts with its last round. {do}, so that the "
+            f"{keeper} keeps the model of its best {unit}, but {what} counts with its last {unit}. {do}, so that the "
             "value is that of the model that is kept."
         )
 

@@ -31,6 +31,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
 from .base import Reporting
+from .boosting import advise_best
 from .changes import Attributes, differences, extras, fingerprint, of_modules, own_modules, own_parts, set_extras
 from .reporter import missing, two_callbacks
 
@@ -89,6 +90,7 @@ class HaltuneCallback(Reporting):
         self._course = self._new_course()
         self._weights = ""  # fingerprint of the weights after the last epoch
         self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
+        self._updates = 0  # of the present fit
         self._courses()  # notes the checkpoint of this attempt, which a pause replaces
 
     # the events, in the order in which fastai calls them
@@ -108,7 +110,10 @@ class HaltuneCallback(Reporting):
         course = self._course = self._course_of(learn.model)
         position = len(course.records) if course.resumes else course.before
         of = self.trial.signer(fingerprint(learn.model))
+        self._updates = 0
         self._reporter.begin(self._planned(), learn.model, position, of)
+        if self._loads_best():
+            advise_best(self._reporter, "SaveModelCallback", "epoch")
         course.lengths[str(course.before)] = learn.n_epoch
         if course.resumes and course.before < len(course.records):
             self._need_same_fit()
@@ -131,6 +136,9 @@ class HaltuneCallback(Reporting):
         if self._fits:  # what the callbacks make at the start of a fit is there
             self._start()
 
+    def after_step(self) -> None:  # not for a batch whose gradients accumulate
+        self._updates += 1
+
     def after_train(self) -> None:
         self._trained = self._fits
         self._reporter.clock.validating()
@@ -152,7 +160,7 @@ class HaltuneCallback(Reporting):
         if self.monitor not in metrics:
             raise missing(self.monitor, metrics, "in the first epoch", _METRICS)
         self._course.records[self._epoch - 1 :] = [list(metrics.values())]
-        self._reporter.report(metrics[self.monitor], self._epoch, metrics)
+        self._reporter.report(metrics[self.monitor], self._epoch, metrics, updates=self._updates)
         self._reporter.heed(self._epoch)
 
     def after_epoch(self) -> None:
@@ -334,6 +342,14 @@ class HaltuneCallback(Reporting):
             of_library = f"{type(callback).__module__}.".startswith(("fastai.", "haltune."))
             if not of_library or kind == "GradientAccumulation":
                 yield f"{seen[kind]}.{kind}", callback
+
+    def _loads_best(self) -> bool:
+        """Return whether a SaveModelCallback ends the fit with the weights of the epoch that the goal ranks best."""
+        from fastai.callback.tracker import SaveModelCallback
+
+        savers = [c for c in self.learn.cbs if isinstance(c, SaveModelCallback) and c.monitor == self.monitor]
+        way = np.greater if self.trial.goal.sign > 0 else np.less
+        return any(c.comp is way and not c.every_epoch and not c.at_end for c in savers)
 
     def _best_files(self) -> list[Path]:
         """Return the files of the best weights of SaveModelCallbacks, which other trials may overwrite."""

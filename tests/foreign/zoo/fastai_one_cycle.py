@@ -60,4 +60,5 @@ zoo = dict(
     pauses=[1, 3],
     updates=4,
     counts="fastai.optimizer:Optimizer.step",
+    says=["SaveModelCallback keeps the model of its best epoch"],
 )
