@@ -121,11 +121,15 @@ def is_large(marked: str) -> bool:
     return marked.startswith("large ")
 
 
-def note(value: Any, trial: int, marked: str) -> None:
-    """Note that a fit of a trial starts with a list, an object or the like, for `is_shared`. marked: its mark."""
+def note(value: Any, trial: int, marked: str, before: str | None = None) -> None:
+    """Note that a fit of a trial starts with a list, an object or the like, for `is_shared`.
+
+    marked: its mark. before: that which was noted before a hook of the start has changed it.
+    """
     if value is not None and not isinstance(value, (bool, int, float, str, bytes)):
-        with suppress(StopIteration):
-            del _HELD[next(i for i, (one, *of) in enumerate(_HELD) if one is value and of == [trial, marked])]
+        replaced = ([trial, marked], [trial, before])
+        for i in [i for i, (one, *of) in enumerate(_HELD) if one is value and of in replaced][::-1]:
+            del _HELD[i]
         _HELD.append((value, trial, marked))
 
 
