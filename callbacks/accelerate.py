@@ -6,11 +6,12 @@ resume together, on as many processes as before. Report the same value in every 
 loaders before the loop starts.
 
 A checkpoint is the folder of accelerator.save_state with the random state of each process. haltune adds what Accelerate
-does not save: the number of passes over each loader, the position in the present pass, the generators of its data, and
-trainable flags, modes and numbers of the models. In a study that counts steps, a loader continues at that position: it
-reads its first batches again, without training on them. A training does not pause if Accelerate would load objects of
-register_for_checkpointing, which are pickles, or if a model, an average, an optimizer or a schedule next to the loop
-changes and was not prepared. In one process, Ctrl-C waits for the end of the epoch or the step.
+does not save: the number of passes over each loader, the position in the present pass, the generators of its data,
+trainable flags, modes and numbers of the models, and gradients that wait for a step. In a study that counts steps, a
+loader continues at that position: it reads its first batches again, without training on them. A training does not pause
+if Accelerate would load objects of register_for_checkpointing, which are pickles, or if a model, an average, an
+optimizer or a schedule next to the loop changes and was not prepared. In one process, Ctrl-C waits for the end of the
+epoch or the step.
 """
 
 from __future__ import annotations
@@ -30,10 +31,24 @@ from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
 from . import fsdp
-from .changes import Attributes, Print, differences, extras, fingerprint, known_of, own_parts, parts_of, set_extras
+from .changes import (
+    Attributes,
+    Print,
+    differences,
+    extras,
+    fingerprint,
+    known_of,
+    of_modules,
+    own_modules,
+    own_parts,
+    parts_of,
+    set_extras,
+)  # fmt: skip
 from .loop import TrainingLoop, other_ranks, together
 from .objects import of_library, of_program
 from .reporter import ordinary_errors
+
+_SAMPLED = 8  # weights of an optimizer
 
 
 class AcceleratedLoop(TrainingLoop):
@@ -80,6 +95,7 @@ class AcceleratedLoop(TrainingLoop):
     """
 
     _own_file = "haltune_{}.json"
+    _gradients_file = "haltune_gradients_{}.pt"
 
     def __init__(
         self, trial: Trial, accelerator: Any, verbose: bool = False, *, now: Callable[[], float] = time.monotonic
@@ -91,8 +107,10 @@ class AcceleratedLoop(TrainingLoop):
         self._extras: list[Any] = []  # of each model, what its state lacks, at the start
         self._restored: list[Any] = []  # the same, what earlier attempts changed
         self._data = Attributes(trial.id)  # of the program's own data sets and samplers
+        self._of_modules = of_modules(trial.id)
         self._around: dict[str, tuple[Any, Print]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
+        self._waits: set[int] = set()  # numbers of the optimizers whose weights got gradients since their last step
         if accelerator.project_configuration.automatic_checkpoint_naming:
             raise NotSupported(
                 "This Accelerator names its checkpoints itself, so haltune cannot find them. Make it without "
@@ -124,7 +142,31 @@ class AcceleratedLoop(TrainingLoop):
         self._restored = self._restored or [{} for _ in self._accelerator._models]
         self._extras = [extras(model) for model in self._models]
         self._data.see(self._own_data(), self._prepared())
-        yield from super()._epochs(interruption)
+        self._of_modules.see(own_modules(*self._models), self._prepared())
+        handles = [*self._watched()]
+        try:
+            yield from super()._epochs(interruption)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _watched(self) -> Iterator[Any]:
+        """Note which optimizers have got gradients since their last step, from a sample of their weights.
+
+        FSDP sets gradients itself, and DeepSpeed makes the steps.
+        """
+        optimizers = [] if self._sharding in ("FSDP", "DEEPSPEED") else self._accelerator._optimizers
+        for i, optimizer in enumerate(optimizers):
+            weights = [w for group in optimizer.param_groups for w in group["params"] if w.requires_grad]
+            for weight in weights[:: len(weights) // _SAMPLED + 1]:
+                yield weight.register_post_accumulate_grad_hook(lambda _, i=i: self._waits.add(i))
+            yield optimizer.optimizer.register_step_post_hook(lambda *_, i=i: self._waits.discard(i))
+
+    def _gradients(self) -> list[dict[str, Any]]:
+        """Return the gradients that wait for a step, of each model."""
+        models = self._models if self._waits else []
+        found = [{n: p.grad.cpu() for n, p in model.named_parameters() if p.grad is not None} for model in models]
+        return found if any(bool(gradient.any()) for of in found for gradient in of.values()) else []
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
@@ -135,6 +177,11 @@ class AcceleratedLoop(TrainingLoop):
     @property
     def _sharding(self) -> str:
         return str(self._accelerator.distributed_type).rpartition(".")[2]
+
+    @property
+    def _of_fsdp(self) -> list[Any]:
+        """The optimizers whose state FSDP spreads."""
+        return self._accelerator._optimizers if self._sharding == "FSDP" else []
 
     @property
     def _models(self) -> list[Any]:
@@ -170,6 +217,8 @@ class AcceleratedLoop(TrainingLoop):
         """
         if resumes and self._sharding == "DEEPSPEED" and (lost := fsdp.deepspeed_lacks(self._accelerator)) is not None:
             return lost
+        if resumes and (lost := fsdp.lacks(self._accelerator, self._of_fsdp)) is not None:
+            return lost
         if self._accelerator._custom_objects:
             return "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
         known = known_of(*self._prepared())
@@ -186,7 +235,8 @@ class AcceleratedLoop(TrainingLoop):
         if (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
         places = [getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders]
-        if any(places) and (lost := self._data.changed_within(self._own_data(), self._prepared())) is not None:
+        passes = {getattr(loader, "iteration", 0) for loader in self._accelerator._dataloaders}
+        if any(places) and (lost := self._data.changed_within(self._own_data(), self._prepared(), passes)) is not None:
             return lost
         for loader, place in zip(self._accelerator._dataloaders, places, strict=True):
             if getattr(loader, "persistent_workers", False):
@@ -196,16 +246,23 @@ class AcceleratedLoop(TrainingLoop):
         return None
 
     def _write(self, path: Path) -> None:
-        with fsdp.ends_together(self._accelerator._models if self._sharding == "DEEPSPEED" else []):
+        import torch
+
+        held = self._accelerator
+        engines, optimizers = (held._models if self._sharding == "DEEPSPEED" else []), self._of_fsdp
+        with fsdp.ends_together(engines), fsdp.saves(optimizers):
             together(lambda: self._accelerator.save_state(path))  # before the ranks compare their buffers
         ranks = torch_ranks()
         if self._sharding in ("FSDP", "DEEPSPEED"):
             fsdp.write_buffers(path, self._models, self.trial)
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         models = zip(self._models, self._extras, self._restored, strict=True)
-        changed = [differences(extras(model), before, earlier) for model, before, earlier in models]
+        changed = [differences(model, before, earlier) for model, before, earlier in models]
         data = self._data.changed(self._own_data(), self._prepared())
         state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed, "data": data}
+        state["modules"] = self._of_modules.changed(own_modules(*self._models), self._prepared())
+        if gradients := self._gradients():
+            torch.save(gradients, path / ranks.own(self._gradients_file))
         (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
 
     def _check_parts(self, folder: Path) -> None:
@@ -215,27 +272,35 @@ class AcceleratedLoop(TrainingLoop):
     def _restore(self) -> None:
         if self.trial.checkpoint is None:
             return
+        import torch
+
         ranks, folder = torch_ranks(), Path(self.trial.checkpoint)
         try:
             state = json.loads((folder / self._own_file.format(0)).read_text(encoding="utf-8"))
             if state["processes"] == ranks.size:
                 state = json.loads((folder / ranks.own(self._own_file)).read_text(encoding="utf-8"))
             processes = state["processes"]
-            state = {name: state[name] for name in ("loaders", "random", "models", "data")}
+            state = {name: state[name] for name in ("loaders", "random", "models", "modules", "data")}
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
         if processes != ranks.size:
             raise other_ranks(self.trial.id, processes, ranks.size)
         ranks.once(lambda: fsdp.check(folder))
         held = self._accelerator
-        with ordinary_errors():
+        with ordinary_errors(), fsdp.loads(self._of_fsdp, folder):
             held.load_state(folder)
+            fsdp.load_optimizers(held, self._of_fsdp, held._models, folder)
         if self._sharding in ("FSDP", "DEEPSPEED"):
-            fsdp.load_optimizers(held, held._optimizers, held._models, folder)
             fsdp.load_buffers(folder, self._models)
         self._restored = state["models"]
         for model, found in zip(self._models, self._restored, strict=True):
             set_extras(model, found)
+        self._of_modules.put_back(own_modules(*self._models), state["modules"], held.device)
+        if (gradients := folder / ranks.own(self._gradients_file)).exists():
+            for model, found in zip(self._models, torch.load(gradients, map_location="cpu"), strict=True):
+                for name, parameter in model.named_parameters():
+                    parameter.grad = found[name].to(parameter.device) if name in found else None
+            self._waits = {*range(len(held._optimizers))}
         self._data.put_back(self._own_data(), state["data"], always=True)
         for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)

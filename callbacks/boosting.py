@@ -39,15 +39,22 @@ def begin(booster: Any) -> None:
     STARTED.add(booster)
 
 
-def given_by(trial: Trial, package: str, argument: str) -> int | None:
-    """Return the trial of the study whose file the training under way was given to continue, or None.
+def given_by(trial: Trial, package: str, argument: str) -> tuple[int | None, int | None]:
+    """Return what the training under way was given to continue: the trial of a file of the study, and its last round.
+
+    Each is None if it is not known: the round of files other than the last checkpoint of this trial. After an error, a
+    program can continue it a second time, when the trial has reported later rounds.
 
     Callbacks do not get it, so it is read from the call. Without it, a trial could continue another trial's model.
     argument: of the library's function `train`.
     """
     frame = caller("train", package)
     path = None if frame is None else frame.f_locals.get(argument)
-    return trial.owner(path) if isinstance(path, (str, os.PathLike)) else None
+    owner = trial.owner(path) if isinstance(path, (str, os.PathLike)) else None
+    if owner != trial.id or isinstance(trial, Fold) or path != trial.resumes_from:
+        return owner, None
+    record = trial.history.trial(trial.id)
+    return owner, int(record.checkpoint_epoch) if record.checkpoint == path else None
 
 
 def is_cv(booster: Any) -> bool:
@@ -89,7 +96,7 @@ def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) 
 # early stopping: the library keeps the model of its best round
 
 
-def advise_best(reporter: Reporter, keeper: str) -> None:
+def advise_best(reporter: Reporter, keeper: str, unit: str = "round") -> None:
     """Warn if `keeper`, a part of the library, keeps the best round but the study counts the last."""
     trial, goal = reporter.trial, reporter.trial.goal
     if isinstance(trial, Fold):
@@ -99,7 +106,7 @@ def advise_best(reporter: Reporter, keeper: str) -> None:
         counts_last, what, do = goal.of == "last", "a trial of this study", f"Make the goal {best}"
     if counts_last and not trial.measures.others and not reporter.ended:
         reporter.advise(
-            f"{keeper} keeps the model of its best round, but {what} counts with its last round. {do}, so that the "
+            f"{keeper} keeps the model of its best {unit}, but {what} counts with its last {unit}. {do}, so that the "
             "value is that of the model that is kept."
         )
 
@@ -124,53 +131,90 @@ def recorded(reporter: Reporter, name: str, rounds: int) -> dict[str, list[float
     return {name: [*map(float, column[:rounds])] for name, column in columns.items()}
 
 
-# the program's own callbacks, which libraries do not save
+# the program's own callbacks, objectives and metrics, which libraries do not save
 
 
 class Own:
-    """What the program's own callbacks of a training remember: plain data in their attributes and variables.
+    """What the program's own functions of a training remember: plain data in their attributes and variables.
 
-    callbacks: all of the training. trial: its number.
+    functions: all callbacks, objectives and metrics of the training. trial: its number.
     """
 
-    def __init__(self, callbacks: Iterable[Any], trial: int) -> None:
-        self._callbacks, self._trial = [*callbacks], trial
+    def __init__(self, functions: Iterable[Any], trial: int) -> None:
+        self._parts, self._trial = [*_parts(functions)], trial
         self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
         for path, value, _ in self._places():
             if objects.is_data(self._marks[path]):
                 objects.note(value, trial, self._marks[path])
 
-    def write(self, path: Path, rate: str | None = None) -> None:
+    def write(self, path: Path, set_: Any = None) -> None:
         """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.
 
-        rate: the learning rate that a callback has set. Default: None, none has.
+        set_: plain data, such as the learning rate that a callback has set in the booster. Default: None, nothing.
         """
-        values = {name: value for name, value, _ in self._places()}
-        states, lost, others = objects.changes(values, self._marks)
-        for name in (*lost, *others):
+        values, states, unsaved = self._changes()
+        for name in unsaved:
             raise NotSupported(objects.unsaved(name.partition("/")[2], values[name]))
-        if states or rate is not None:
-            found = {"states": states, "rate": rate}
+        if states or set_ is not None:
+            found = {"states": states, "set": objects.data_of(set_)}
             Path(f"{path}{_OWN}").write_text(json.dumps(found), encoding="utf-8")
 
-    def put_back(self, path: str) -> str | None:
-        """Set what `write` saved next to a booster, and return the learning rate."""
+    def put_back(self, path: str) -> Any:
+        """Set what `write` saved next to a booster, and return what a callback has set in it."""
         file = Path(f"{path}{_OWN}")
-        found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "rate": None}
+        found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "set": None}
         states = found["states"]
         for name, value, put in self._places():
             if name in states and not objects.is_shared(value, states[name], self._trial):
                 with suppress(NotSupported):  # built otherwise in this attempt
                     put(objects.put_back(states[name], value))
-        return found["rate"]  # type: ignore[no-any-return]
+        return objects.put_back(found["set"], None)
+
+    def changed(self) -> str | None:
+        """Return the name of a function, or of the class of an object, that remembers another thing now, or None."""
+        _, states, unsaved = self._changes()
+        return next((_name(self._parts[int(name.partition("/")[0])]) for name in (*states, *unsaved)), None)
+
+    def _changes(self) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+        """Return all values, the states of those that changed, and the names of those that cannot be saved."""
+        values = {name: value for name, value, _ in self._places()}
+        states, lost, others = objects.changes(values, self._marks)
+        return values, states, [*lost, *others]
 
     def _places(self) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
-        for i, one in enumerate(self._callbacks):
-            function = isinstance(one, types.FunctionType)
-            if objects.of_library(one.__module__ if function else type(one).__module__):
-                continue
-            name = f"{i}/{one.__qualname__ if function else type(one).__qualname__}"
+        for i, one in enumerate(self._parts):
+            name = f"{i}/{_name(one)}"
             for key, (value, put) in objects.variables_of(one).items():
                 yield f"{name}.{key}", value, put
-            for key, value in () if function else [*getattr(one, "__dict__", {}).items()]:
-                yield f"{name}.{key}", value, partial(setattr, one, key)
+            if isinstance(one, partial):  # its arguments are the same objects, whose contents change
+                for at, value in (*enumerate(one.args), *one.keywords.items()):
+                    yield f"{name}[{at}]", value, lambda value: None
+            else:
+                for key, value in [*getattr(one, "__dict__", {}).items()]:
+                    yield f"{name}.{key}", value, partial(setattr, one, key)
+
+
+def _parts(functions: Iterable[Any]) -> Iterator[Any]:
+    """Yield the functions and objects of the program in callables: libraries wrap them, and so do programs."""
+    for one in functions:
+        if isinstance(one, types.MethodType):
+            yield from _parts([one.__self__])
+        elif isinstance(one, partial):
+            yield from _parts([one.func])
+            yield one
+        elif not _of_library(one):
+            yield one
+        else:
+            held = [*(value for value, _ in objects.variables_of(one).values()), *getattr(one, "__dict__", {}).values()]
+            kinds = (types.FunctionType, types.MethodType, partial)
+            inner = (v for v in held if isinstance(v, kinds) or (callable(v) and objects.of_program(type(v))))
+            yield from _parts(v for v in inner if not _of_library(v))
+
+
+def _name(one: Any) -> str:
+    one = one.func if isinstance(one, partial) else one
+    return str(getattr(one, "__qualname__", type(one).__qualname__))
+
+
+def _of_library(one: Any) -> bool:
+    return objects.of_library(one.__module__ if isinstance(one, types.FunctionType) else type(one).__module__)

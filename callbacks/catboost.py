@@ -7,7 +7,8 @@ not call later callbacks in that round.
 If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including the random state and the overfitting
 detector. CatBoost refuses a snapshot for other data or parameters. CatBoost writes the snapshot after fit, calls no
 callback then, and replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the
-trial ends.
+trial ends. A training is not paused if a callback, a loss or a metric of the program has changed, because nothing could
+be put back into it before the first round.
 
 The best trial's model is kept with the rounds up to the one with which the trial counts. With an eval_set, fit returns
 the model of CatBoost's best round, unless use_best_model=False. So make the goal Minimize("validation-RMSE",
@@ -16,6 +17,7 @@ of="best"), with the metric of eval_metric=; otherwise that model does not have 
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -34,7 +36,7 @@ from haltune.study import Trial
 from haltune.study.trial import Fold
 
 from .base import Reporting, of_instance
-from .boosting import advise_best, full_name, keep_best
+from .boosting import Own, advise_best, full_name, keep_best
 from .reporter import digest, two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
@@ -80,13 +82,14 @@ class HaltuneCallback(Reporting):
                               **callback.snapshot)
     """
 
-    _held = frozenset({"_model"})
+    _held = frozenset({"_model", "_own"})
     _hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
     _model: Any = None  # from the start of fit until the trial ends
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
     _given = 0  # rounds of the model that fit was given to continue
     _cuts = False  # whether CatBoost keeps the best round
+    _own: Own | None = None  # the program's own callbacks, loss and metrics, after the first round
 
     def _setup(self) -> None:
         if self.trial.epoch == 0 and self.trial.ended is None:
@@ -128,21 +131,34 @@ class HaltuneCallback(Reporting):
             value = metrics[full_name(self.monitor, metrics, "fit", _SETS)]
             self._reporter.report(value, info.iteration, metrics, need=self._need, lap=lap)
         self._reporter.heed(info.iteration)
-        if self._reporter.pausing and self._file is None:
-            self._reporter.decline(_UNASKED, always=True)
+        if self._reporter.pausing and (why := self._cannot_pause()):
+            self._reporter.decline(why, always=True)
         return not self._reporter.over
+
+    def _cannot_pause(self) -> str | None:
+        """Return why a resumed training would differ, or None."""
+        if self._file is None:
+            return _UNASKED
+        if self._own is not None and (name := self._own.changed()):
+            return f"what {name} remembers changes, and haltune cannot restore it before CatBoost's first round"
+        return None
 
     def _begin(self, iteration: int) -> None:
         # CatBoost gives its only hook neither the model nor the other callbacks (catboost/catboost#1942), so they are
         # read from the call. Without them no model is kept, and two HaltuneCallbacks would report every round.
-        fit = caller("_fit", "catboost.")
+        fit, period = caller("_fit", "catboost."), 1
         if fit is not None:
             if sum(isinstance(other, HaltuneCallback) for other in fit.f_locals["callbacks"]) > 1:
                 raise two_callbacks("callbacks=[...]")
             self._model = fit.f_locals["self"]
-            self._cuts = fit.f_locals["params"].get("use_best_model", bool(fit.f_locals["train_params"]["eval_sets"]))
-        # the metrics of the first round include evaluations of rounds before this training, of each round or not
-        self._evaluations = iteration - 1
+            params = fit.f_locals["params"]
+            self._cuts = params.get("use_best_model", bool(fit.f_locals["train_params"]["eval_sets"]))
+            period = params.get("metric_period") or 1
+            own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
+            own = [one for value in own for one in (value if isinstance(value, list) else [value])]
+            self._own = Own([*fit.f_locals["callbacks"], *own], self.trial.id)
+        # the metrics of the first round include evaluations of rounds before this training
+        self._evaluations = math.ceil((iteration - 1) / period)
         self._training = _Training()
         if (earlier := _FITS.get(self.trial)) is not None and earlier._model is not None and earlier._reporter.over:
             earlier._end()  # the trial ends before another fit, which CatBoost did not announce

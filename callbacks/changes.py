@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,10 @@ from .reporter import digest
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
 _OF_TORCH = ("training", "call_super_init", "_is_full_backward_hook")
+_OF_DATA = (
+    "dataset", "sampler", "batch_sampler", "data_source", "collate_fn", "data_collator", "transform", "transforms",
+    "target_transform",
+)  # fmt: skip
 _MINUTE = 60.0  # seconds in which a fit starts
 _SAMPLED = 64  # elements of a tensor in a fingerprint, in addition to its sum
 
@@ -68,12 +72,19 @@ class Attributes:
         changed = [name for name in data if name in self._set or now[name] != self._before.get(name)]
         return self._states | {name: objects.data_of(values[name], weights=weights) for name in changed}
 
-    def changed_within(self, owners: Owners, saved: Iterable[Any]) -> str | None:
-        """Return why a pause within a pass loses a change of data; None if only generators changed: loops save them."""
+    def changed_within(self, owners: Owners, saved: Iterable[Any], passes: Container[int]) -> str | None:
+        """Return why a pause within a pass loses a change of data.
+
+        None if only generators changed, which loops save, or numbers that loaders set again by set_epoch. passes: the
+        numbers of the present passes.
+        """
         values = self._values(owners := [*owners])
-        if all(is_generator(values.get(name)) for name in self.changed(owners, saved)):
-            return None
-        return objects.READ_AGAIN
+        again = {f"{place}.{name}" for place, owner in owners for name in _set_by_epoch(type(owner))}
+        for name in self.changed(owners, saved):
+            value = values.get(name)
+            if not (is_generator(value) or (name in again and type(value) is int and value in passes)):
+                return objects.READ_AGAIN
+        return None
 
     def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
         """Return the words on an attribute that changed and cannot be saved, without the first part of its place."""
@@ -139,6 +150,13 @@ class Attributes:
         return found
 
 
+def of_modules(trial: int) -> Attributes:
+    """Return a record of the attributes of `own_modules`, without those that torch gives each module."""
+    import torch
+
+    return Attributes(trial, *vars(torch.nn.Module()))
+
+
 def is_time(value: Any) -> bool:
     """Return whether a number is the present time of a clock."""
     return type(value) in (int, float) and any(now - _MINUTE <= value <= now for now in objects.clocks())
@@ -146,6 +164,12 @@ def is_time(value: Any) -> bool:
 
 def _assigned(code: types.CodeType) -> set[str]:
     return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+
+
+def _set_by_epoch(kind: type) -> set[str]:
+    """Return the names of the attributes that set_epoch of a class sets, and no other method after its __init__."""
+    others = tuple(name for name in dir(kind) if name not in ("__init__", "set_epoch"))
+    return objects.mentioned(kind, ("set_epoch",), _assigned) - objects.mentioned(kind, others, _assigned)
 
 
 def has_copy(value: Any, saved: Iterable[Any]) -> bool:
@@ -251,7 +275,7 @@ def _trains(value: Any) -> bool:
 
 
 def extras(model: Any) -> dict[str, dict[str, Any]]:
-    """Return what changes in a torch model and is not in its state_dict: trainable flags, modes, numbers of modules."""
+    """Return what changes in a torch model and is not in its state_dict: flags, modes, numbers, marks of buffers."""
     modules = dict(model.named_modules())
     return {
         "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
@@ -263,15 +287,19 @@ def extras(model: Any) -> dict[str, dict[str, Any]]:
             for name, value in vars(holder).items()
             if type(value) in (bool, int, float) and name not in _OF_TORCH
         },
+        "buffers": {name: fingerprint_of([buffer]) for name, buffer in unsaved_buffers(model)},
     }
 
 
-def differences(now: Found, before: Found, earlier: Found) -> dict[str, dict[str, Any]]:
-    """Return the extras that differ from those before, and those that earlier attempts changed."""
-    return {
-        kind: {**earlier.get(kind, {}), **{k: v for k, v in of.items() if v != before[kind].get(k)}}
-        for kind, of in now.items()
-    }
+def differences(model: Any, before: Found, earlier: Found) -> dict[str, dict[str, Any]]:
+    """Return the extras of a model that differ from those before, and those that earlier attempts changed."""
+    now = extras(model)
+    changed = {kind: {k: v for k, v in of.items() if v != before[kind].get(k)} for kind, of in now.items()}
+    buffers, changed["buffers"] = changed["buffers"], {}
+    for name, buffer in unsaved_buffers(model):
+        with suppress(NotSupported):  # too large
+            changed["buffers"] |= {name: objects.data_of(buffer)} if name in buffers else {}
+    return {kind: {**earlier.get(kind, {}), **of} for kind, of in changed.items()}
 
 
 def set_extras(model: Any, found: Found) -> None:
@@ -285,18 +313,47 @@ def set_extras(model: Any, found: Found) -> None:
         module, _, attribute = name.rpartition(".")
         if module in modules:
             setattr(modules[module], attribute, value)
+    for name, buffer in unsaved_buffers(model):
+        if name in found.get("buffers", {}):
+            buffer.copy_(objects.put_back(found["buffers"][name], None))
+
+
+def unsaved_buffers(model: Any) -> list[tuple[str, Any]]:
+    """Return the names and values of the buffers that a state_dict lacks."""
+    found = []
+    for prefix, part in model.named_modules():
+        for name in sorted(part._non_persistent_buffers_set):
+            if (buffer := part._buffers.get(name)) is not None:
+                found.append((f"{prefix}.{name}" if prefix else name, buffer))
+    return found
+
+
+def own_modules(*models: Any) -> list[tuple[str, Any]]:
+    """Return the modules of the program's own classes in torch models, by place."""
+    return [
+        (f"model {i}/{name}", module)
+        for i, model in enumerate(models)
+        for name, module in model.named_modules()
+        if not objects.of_library(type(module).__module__)
+    ]
 
 
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
-    """Return the program's own objects in torch loaders, by place: data sets with those that they wrap, samplers."""
+    """Return the program's own objects in torch loaders, by place: data sets, samplers, functions of rows."""
     found: dict[int, tuple[str, Any]] = {}
 
     def search(part: Any, place: str) -> None:
+        if isinstance(part, types.MethodType) and objects.of_program(type(part.__self__)):
+            part = part.__self__
         if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
             if not objects.of_library(type(part).__module__):
                 found[id(part)] = place, part
-            for name in ("dataset", "sampler", "batch_sampler", "data_source", "collate_fn"):
+            for name in _OF_DATA:
                 search(vars(part).get(name), f"{place}/{name}")
+            for name in ("datasets", "transforms"):
+                several = vars(part).get(name)
+                for i, one in enumerate(several if isinstance(several, (list, tuple)) else ()):
+                    search(one, f"{place}/{name}/{i}")
 
     for i, loader in enumerate(loaders):
         search(loader, f"data {i}")

@@ -31,12 +31,13 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
 from .base import Reporting
-from .changes import Attributes, differences, extras, fingerprint, own_parts, set_extras
+from .boosting import advise_best
+from .changes import Attributes, differences, extras, fingerprint, of_modules, own_modules, own_parts, set_extras
 from .reporter import missing, two_callbacks
 
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
 _PARTS = [
-    "random", "loaders", "smooth", "records", "model", "frozen", "gradients", "callbacks", "data", "scaler",
+    "random", "loaders", "smooth", "records", "model", "modules", "frozen", "gradients", "callbacks", "data", "scaler",
     "schedules", "lengths",
 ]  # fmt: skip
 _METRICS = "Give Learner(..., metrics=...)"
@@ -89,6 +90,7 @@ class HaltuneCallback(Reporting):
         self._course = self._new_course()
         self._weights = ""  # fingerprint of the weights after the last epoch
         self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
+        self._updates = 0  # of the present fit
         self._courses()  # notes the checkpoint of this attempt, which a pause replaces
 
     # the events, in the order in which fastai calls them
@@ -108,7 +110,10 @@ class HaltuneCallback(Reporting):
         course = self._course = self._course_of(learn.model)
         position = len(course.records) if course.resumes else course.before
         of = self.trial.signer(fingerprint(learn.model))
+        self._updates = 0
         self._reporter.begin(self._planned(), learn.model, position, of)
+        if self._loads_best():
+            advise_best(self._reporter, "SaveModelCallback", "epoch")
         course.lengths[str(course.before)] = learn.n_epoch
         if course.resumes and course.before < len(course.records):
             self._need_same_fit()
@@ -131,6 +136,9 @@ class HaltuneCallback(Reporting):
         if self._fits:  # what the callbacks make at the start of a fit is there
             self._start()
 
+    def after_step(self) -> None:  # not for a batch whose gradients accumulate
+        self._updates += 1
+
     def after_train(self) -> None:
         self._trained = self._fits
         self._reporter.clock.validating()
@@ -152,7 +160,7 @@ class HaltuneCallback(Reporting):
         if self.monitor not in metrics:
             raise missing(self.monitor, metrics, "in the first epoch", _METRICS)
         self._course.records[self._epoch - 1 :] = [list(metrics.values())]
-        self._reporter.report(metrics[self.monitor], self._epoch, metrics)
+        self._reporter.report(metrics[self.monitor], self._epoch, metrics, updates=self._updates)
         self._reporter.heed(self._epoch)
 
     def after_epoch(self) -> None:
@@ -218,7 +226,11 @@ class HaltuneCallback(Reporting):
     def _new_course(self, records: Iterable[list[float]] = (), resumes: bool = False) -> _Course:
         trial = self.trial.id
         return _Course(
-            Attributes(trial, "learn", hook="before_fit"), Attributes(trial), records=[*records], resumes=resumes
+            Attributes(trial, "learn", hook="before_fit"),
+            Attributes(trial),
+            of_modules(trial),
+            records=[*records],
+            resumes=resumes,
         )
 
     def _need_metric(self) -> None:
@@ -305,6 +317,7 @@ class HaltuneCallback(Reporting):
             course.extras = extras(learn.model)
         course.attributes.see(self._own_callbacks(), self._saved())
         course.data.see(self._own_data(), self._saved())
+        course.modules.see(own_modules(learn.model), self._saved())
 
     def _own_data(self) -> list[tuple[str, Any]]:
         return own_parts(*self.learn.dls.loaders)
@@ -329,6 +342,14 @@ class HaltuneCallback(Reporting):
             of_library = f"{type(callback).__module__}.".startswith(("fastai.", "haltune."))
             if not of_library or kind == "GradientAccumulation":
                 yield f"{seen[kind]}.{kind}", callback
+
+    def _loads_best(self) -> bool:
+        """Return whether a SaveModelCallback ends the fit with the weights of the epoch that the goal ranks best."""
+        from fastai.callback.tracker import SaveModelCallback
+
+        savers = [c for c in self.learn.cbs if isinstance(c, SaveModelCallback) and c.monitor == self.monitor]
+        way = np.greater if self.trial.goal.sign > 0 else np.less
+        return any(c.comp is way and not c.every_epoch and not c.at_end for c in savers)
 
     def _best_files(self) -> list[Path]:
         """Return the files of the best weights of SaveModelCallbacks, which other trials may overwrite."""
@@ -369,7 +390,8 @@ class HaltuneCallback(Reporting):
             "loaders": loaders,
             "smooth": [recorder.smooth_loss.count, float(recorder.smooth_loss.val)],
             "records": course.records,
-            "model": differences(extras(learn.model), course.extras, course.found),
+            "model": differences(learn.model, course.extras, course.found),
+            "modules": course.modules.changed(own_modules(learn.model), self._saved()),
             "frozen": getattr(learn.opt, "frozen_idx", None),
             "gradients": [*gradients],
             "callbacks": course.attributes.changed(self._own_callbacks(), self._saved()),
@@ -409,6 +431,7 @@ class HaltuneCallback(Reporting):
             learn.opt.frozen_idx = progress["frozen"]
         self._course.found = progress["model"]
         set_extras(learn.model, self._course.found)
+        self._course.modules.put_back(own_modules(learn.model), progress["modules"], device)
         self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
         self._course.data.put_back(self._own_data(), progress["data"], device, always=True)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
@@ -432,6 +455,7 @@ class _Course:
 
     attributes: Attributes  # of callbacks
     data: Attributes  # of the program's own data sets and samplers
+    modules: Attributes  # of those of its modules
     before: int = 0  # epochs of the fits before the present one
     lengths: dict[str, int] = field(default_factory=dict)  # planned epochs of each fit, by those before it
     records: list[list[float]] = field(default_factory=list)  # the table's columns for each epoch of all fits

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from .sharded import PARTS, check_parts, differing, load_parts, plain_name
+from .sharded import PARTS, check_parts, differing, load_parts, metadata_of, plain_name, unstepped
 
 
 def plugin(accelerator: Any) -> Any:
@@ -112,6 +112,39 @@ def load_optimizers(accelerator: Any, optimizers: Iterable[Any], models: Iterabl
         state = {"optimizer": get_optimizer_state_dict(model, optimizer)}  # which the optimizer makes for this
         dcp.load(state, checkpoint_id=folder / f"optimizer_{i}", planner=Planner())
         set_optimizer_state_dict(model, optimizer, state["optimizer"])
+
+
+def lacks(accelerator: Any, optimizers: Iterable[Any]) -> str | None:
+    """Return why FSDP would not load a state of these optimizers; None if it would."""
+    described = plugin(accelerator)
+    if described is None or described.fsdp_version != 2 or "FULL" not in str(described.state_dict_type):
+        return None
+    if all(optimizer.state for optimizer in optimizers):
+        return None
+    return (
+        "with FULL_STATE_DICT FSDP loads no optimizer without a state, such as before its first step (use "
+        "SHARDED_STATE_DICT)"
+    )
+
+
+def saves(optimizers: Iterable[Any]) -> AbstractContextManager[None]:
+    """Let FSDP save optimizers that have made no step as they are."""
+    return unstepped(getattr(optimizer, "optimizer", optimizer) for optimizer in optimizers)
+
+
+def loads(optimizers: Iterable[Any], folder: Path) -> AbstractContextManager[None]:
+    """Let FSDP load optimizers that had made no step as they were."""
+    return saves(optimizer for i, optimizer in enumerate(optimizers) if not _has_state(folder, i))
+
+
+def _has_state(folder: Path, i: int) -> bool:
+    """Return whether an optimizer had made a step."""
+    import torch
+
+    if (sharded := folder / f"optimizer_{i}").is_dir():
+        return any(path[:2] == ("optimizer", "state") for path in metadata_of(sharded).planner_data.values())
+    whole = folder / ("optimizer.bin" if i == 0 else f"optimizer_{i}.bin")
+    return not whole.is_file() or bool(torch.load(whole, map_location="cpu", mmap=True, weights_only=True)["state"])
 
 
 def check(folder: Path) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -93,12 +92,14 @@ class HaltuneCallback(Reporting):
                               init_model=trial.checkpoint, valid_sets=[held_out], callbacks=[HaltuneCallback(trial)])
     """
 
+    _held = frozenset({"_own"})
     _hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
     _given = 0  # rounds that the trial started with
     _name = ""  # the full name of the metric
     _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
-    _own: Own | None = None  # the program's own callbacks
+    _own: Own | None = None  # the program's own callbacks, objective and metrics
+    _parameters: dict[str, Any]  # of the booster, before the first round
     _recounts = False  # whether a parameter is set by the round of this training
 
     def __init__(
@@ -107,19 +108,31 @@ class HaltuneCallback(Reporting):
         if not (isinstance(every, int) and every > 0):
             raise InvalidInput(f"every={every!r} is not a number of rounds. Use a whole number of at least 1.")
         super().__init__(trial, monitor, verbose, record)
-        # after LightGBM's log and record, before its early stopping, which raises an exception; read from __dict__
-        self.order = 25
         self.every = every
 
     @property
-    def before_iteration(self) -> bool:
-        """False. LightGBM asks for it when it sorts the callbacks of a training, before it calls the first."""
+    def order(self) -> int:
+        """25: after LightGBM's log and record, before its early stopping, which raises an exception.
+
+        LightGBM asks for it when it sorts the callbacks of a training, before it calls the first.
+        """
         frame = caller("train", "lightgbm.")
-        if frame is not None and "callbacks_set" in frame.f_locals:
-            self._own = Own(sorted(frame.f_locals["callbacks_set"], key=attrgetter("order")), self.trial.id)
-            if self.trial.epoch and self.trial.checkpoint is not None and frame.f_locals.get("init_model") is not None:
-                self._own.put_back(self.trial.checkpoint)
-        return False
+        if frame is not None and "callbacks_before_iter" in frame.f_locals:
+            given = frame.f_locals
+            metrics = given.get("feval")
+            functions = [given.get("fobj"), *(metrics if isinstance(metrics, list) else [metrics])]
+            self._own = Own([*given["callbacks"], *filter(None, functions)], self.trial.id)
+            path = self.trial.checkpoint if self.trial.epoch and given.get("init_model") is not None else None
+            parameters = None if path is None else self._own.put_back(path)
+            given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters))
+        return 25
+
+    def _before_round(self, parameters: Any, env: Any) -> None:
+        """Note the booster's parameters before the first round, and set those that a callback had set at a pause."""
+        if env.iteration == env.begin_iteration:
+            self._parameters = dict(env.model.params)
+            if parameters:
+                env.model.reset_parameter(parameters)
 
     def __call__(self, env: Any) -> None:
         """Report a round. It is LightGBM's only hook."""
@@ -161,10 +174,11 @@ class HaltuneCallback(Reporting):
             )
         begin(env.model)
         _need_fresh_data(env)
+        given: int | str | None
+        given, at = given_by(self.trial, "lightgbm.", "init_model")
         # with a new booster the trial starts again; rounds without a split are not in the file
-        self._before = int(self.trial.epoch) if env.begin_iteration else 0
+        self._before = (int(self.trial.epoch) if env.begin_iteration else 0) if at is None else at
         self._given = max(0, env.begin_iteration - self._before)
-        given: int | str | None = given_by(self.trial, "lightgbm.", "init_model")
         if given is None and env.begin_iteration and not is_cv(env.model):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))
         self._reporter.begin(model=env.model, position=self._before, of=given)
@@ -211,7 +225,8 @@ class HaltuneCallback(Reporting):
     def _write_pause(self, model: Any, path: Path) -> None:
         _write(model, path)
         if self._own is not None:
-            self._own.write(path)
+            changed = {n: v for n, v in model.params.items() if self._parameters.get(n) != v}
+            self._own.write(path, changed or None)
 
     def _cannot_pause(self, env: Any, epoch: int) -> str | None:
         """Return why a resumed training would differ, or None."""

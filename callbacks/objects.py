@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -308,7 +308,10 @@ def unsaved(name: str, value: Any) -> str:
             "one in the next)"
         )
     if is_large(mark(value)):
-        return f"{name} changes in training and is too large to be saved (above 16 MB, or a million values)"
+        return (
+            f"{name} changes in training, or at its start, and is too large to be saved (above 16 MB, or a "
+            "million values)"
+        )
     return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
 
 
@@ -329,6 +332,7 @@ def of_program(kind: type) -> bool:
     return not any(of_library(base.__module__) for base in kind.__mro__)
 
 
+@cache
 def of_library(module: str) -> bool:
     """Return whether a module is of an installed package or of haltune."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""

@@ -150,7 +150,7 @@ class ShardedLoop(TrainingLoop):
         together(lambda: folder.mkdir(exist_ok=True))  # before the ranks wait for each other in DCP
         grads = {} if self._light else {name: local(p.grad) for name, p in self._trained() if p.grad is not None}
         optimizers = [] if self._light else self._optimizers
-        with _unstepped(optimizers):
+        with unstepped(optimizers):
             state = self._state(optimizers)
         self._writes(folder, state, grads=grads)()
 
@@ -347,7 +347,7 @@ def read_mark(folder: Path) -> dict[str, Any]:
 def check_parts(folder: Path) -> None:
     """Raise InvalidInput if DCP's list of files cannot be read, or if a file that it names is missing or cut short."""
     ends: dict[str, int] = {}  # the bytes that each file has at least
-    for info in (_metadata(folder).storage_data or {}).values():
+    for info in (metadata_of(folder).storage_data or {}).values():
         ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
     for name, end in sorted(ends.items()):
         if (size := disk.length(folder / name)) is None:
@@ -356,7 +356,7 @@ def check_parts(folder: Path) -> None:
             raise _unreadable(folder, EOFError(f"{name} has {size} of {end} bytes"))
 
 
-def _metadata(folder: Path) -> Any:
+def metadata_of(folder: Path) -> Any:
     from torch.distributed.checkpoint import FileSystemReader
 
     try:
@@ -388,7 +388,7 @@ def _read_part(folder: Path, part: str, own: Path | None = None) -> dict[str, An
     import torch.distributed.checkpoint as dcp
 
     check_parts(folder)
-    metadata = _metadata(folder)
+    metadata = metadata_of(folder)
     names: dict[str, str] = {}  # DCP's -> that in the state dict
     for key, path in metadata.planner_data.items():
         if path[0] == part and key in metadata.state_dict_metadata:
@@ -414,12 +414,12 @@ def _of_first_rank(folder: Path) -> dict[str, Any]:
 
 def _with_state(folder: Path) -> set[str]:
     """Return the parameters whose optimizer has a state in a folder."""
-    paths = _metadata(folder).planner_data.values()
+    paths = metadata_of(folder).planner_data.values()
     return {path[3] for path in paths if (path[0], *path[2:3]) == (_OPTIMIZER, "state")}
 
 
 @contextmanager
-def _unstepped(optimizers: Iterable[Any]) -> Iterator[None]:
+def unstepped(optimizers: Iterable[Any]) -> Iterator[None]:
     """Let DCP read optimizers without a state as they are.
 
     If no weight has a gradient, DCP makes a step with gradients of 0 to get a state. The next step would be the second.

@@ -25,7 +25,19 @@ from haltune._utils.randomness import capture, checked, damaged, generators_in, 
 
 from . import carried, objects
 from .base import Portable
-from .changes import Attributes, Print, differences, extras, fingerprint, known_of, own_parts, parts_of, set_extras
+from .changes import (
+    Attributes,
+    Print,
+    differences,
+    extras,
+    fingerprint,
+    known_of,
+    of_modules,
+    own_modules,
+    own_parts,
+    parts_of,
+    set_extras,
+)  # fmt: skip
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -59,6 +71,7 @@ class Unsaved(Portable):
         self._before: dict[str, Any] = {}  # what can change, as the training started
         self._attributes = Attributes(of["id"], hook="on_train_begin")
         self._of_data = Attributes(of["id"])
+        self._of_modules = of_modules(of["id"])
         kind: type = type(trainer)
         theirs = () if objects.of_library(kind.__module__) else _assigned(kind)
         self._of_trainer = Attributes(of["id"], *theirs)  # what a class of the program adds to the Trainer
@@ -92,6 +105,7 @@ class Unsaved(Portable):
         self._attributes.see(_own_callbacks(self.trainer), self._saved())
         self._of_trainer.see(_own_trainer(self.trainer), self._saved())
         self._of_data.see(self._own_data(), self._saved())
+        self._of_modules.see(own_modules(self.trainer.model), self._saved())
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         within = self._restored.get("pass") if self._resumes else None
@@ -139,9 +153,9 @@ class Unsaved(Portable):
         """Write the file into a checkpoint of the Trainer. within: the pass over the data has not ended."""
         found: dict[str, Any] = {"trial": dict(self._of), "passes": passes, "logged": {}}
         if self._before:
-            present = self._present()
             earlier = self._restored.get("model", {})
-            found["model"] = differences(present["model"], self._before["model"], earlier)
+            found["model"] = differences(self.trainer.model, self._before["model"], earlier)
+            found["modules"] = self._of_modules.changed(own_modules(self.trainer.model), self._saved())
             found["callbacks"] = self._attributes.changed(_own_callbacks(self.trainer), self._saved())
             found["trainer"] = self._of_trainer.changed(_own_trainer(self.trainer), self._saved())
             found["data"] = self._of_data.changed(self._own_data(), self._saved())
@@ -187,7 +201,7 @@ class Unsaved(Portable):
         ):
             if (lost := attributes.lost(owners, self._saved())) is not None:
                 return lost
-        if within and (lost := self._of_data.changed_within(self._own_data(), self._saved())) is not None:
+        if within and (lost := self._of_data.changed_within(self._own_data(), self._saved(), {passes})) is not None:
             return lost
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
@@ -268,6 +282,7 @@ class Unsaved(Portable):
     def _restore(self) -> None:
         trainer, found = self.trainer, self._restored
         set_extras(trainer.model, found.get("model", {}))
+        self._of_modules.put_back(own_modules(trainer.model), found.get("modules", {}), trainer.args.device)
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
         self._of_trainer.put_back(_own_trainer(trainer), found.get("trainer", {}), trainer.args.device)
         self._of_data.put_back(self._own_data(), found.get("data", {}), trainer.args.device, always=True)

@@ -6,7 +6,8 @@ the training inside `with trial:`. `xgb.cv` cannot continue boosters, so its tri
 at once.
 
 A pause saves the booster (.ubj). XGBoost does not save its random generators. So a training that draws from them
-(subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, and a warning says so.
+(subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, and a warning says so; nor is one
+that updates the trees of a whole booster (process_type), which a booster at a pause has only in part.
 EarlyStopping continues in a resumed training. With a LearningRateScheduler a training is not paused, because XGBoost
 would count its rounds from 0 again. Instead, call `model.set_param("learning_rate", rate(model.num_boosted_rounds()))`
 in `before_iteration` of a callback of your own.
@@ -98,6 +99,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _homes = ("xgboost.callback",)
     _base = "TrainingCallback"
     _install = "pip install xgboost"
+    _held = frozenset({"_own"})
     _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
     _given = 0  # rounds that the trial started with
@@ -106,8 +108,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _puts_back = False  # whether the program's own callbacks wait for what they remembered
     _forgets = False  # whether an EarlyStopping waits for the earlier rounds
     _booster: Any = None  # a weak reference to what trains
-    _own: Own | None = None  # the program's own callbacks
-    _rate: str | None = None  # the learning rate at the start
+    _own: Own | None = None  # the program's own callbacks, objective and metric
+    _parameters: dict[str, Any]  # of the booster at the start
     _hidden: tuple[list[Any], list[Any]] | None = None  # the list of callbacks, and those taken from it for a round
 
     # the hooks, in XGBoost's order
@@ -123,12 +125,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             )
         begin(model)
         rounds = model.num_boosted_rounds()
-        owner: int | str | None = None
+        owner: int | str | None
+        owner, at = (None, None) if is_cv(model) else given_by(self.trial, "xgboost.", "xgb_model")
         # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
-        self._before = int(self.trial.epoch) if rounds >= self.trial.epoch else 0
+        self._before = (int(self.trial.epoch) if rounds >= self.trial.epoch else 0) if at is None else at
         self._given = rounds - self._before
         if not is_cv(model):
-            owner = int(stamp) if (stamp := model.attr(_OWNER)) else given_by(self.trial, "xgboost.", "xgb_model")
+            owner = int(stamp) if (stamp := model.attr(_OWNER)) else owner
             if owner is None and rounds:
                 owner = self.trial.signer(_mark(model))
             self._booster = weakref.ref(model)
@@ -140,9 +143,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             callbacks.remove(self)
             callbacks.insert(0, self)
         carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
-        self._own = Own(callbacks, self.trial.id)
+        train = caller("train", "xgboost.")
+        functions = [] if train is None else [train.f_locals.get(name) for name in ("obj", "custom_metric")]
+        self._own = Own([*callbacks, *filter(None, functions)], self.trial.id)
         self._recounts = any(isinstance(c, LearningRateScheduler) for c in callbacks)
-        self._puts_back, self._rate = self._before > 0, None if is_cv(model) else _rate(model)
+        self._puts_back, self._parameters = self._before > 0, {} if is_cv(model) else _parameters(model)
         stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
         self._stops_early = bool(stoppers)
         self._forgets = self._stops_early and self._before > 0
@@ -154,9 +159,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         self._show_others()
         path, self._puts_back = self.trial.checkpoint if self._puts_back else None, False
-        rate = None if path is None or self._own is None else self._own.put_back(path)
-        if rate is not None:
-            model.set_param("learning_rate", rate)
+        parameters = None if path is None or self._own is None else self._own.put_back(path)
+        if parameters:
+            model.set_param(parameters)
+            model.save_config()  # applies them; otherwise learning_rate would win over an eta that a callback sets now
         return self._reporter.verdict is not None  # the verdict came in an earlier training
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -218,6 +224,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return _CV
         if self._recounts:
             return _RECOUNTS
+        if _given().get("process_type") == "update":
+            return "XGBoost updates the rounds of a whole booster (process_type), and a pause would save only the first"
         if drawing := _drawing(model):
             return f"XGBoost does not save the random numbers of {drawing}, so a resumed training would differ"
         rounds = model.num_boosted_rounds() - self._given
@@ -241,8 +249,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _write_pause(self, model: Any, path: Path) -> None:
         _write(model, path, owned=True)
         if self._own is not None:
-            rate = _rate(model)
-            self._own.write(path, None if rate == self._rate else rate)
+            changed = {n: v for n, v in _parameters(model).items() if self._parameters.get(n) != v}
+            self._own.write(path, changed or None)
 
     def _remind(self, model: Any, name: str, evals_log: Any) -> None:
         """Show the rounds before this training to XGBoost's EarlyStopping."""
@@ -311,9 +319,17 @@ def _values(node: Any) -> Iterator[tuple[str, Any]]:
             yield str(name), value
 
 
-def _rate(model: Any) -> str | None:
-    """Return the learning rate of a booster, which a callback may set."""
-    return next((value for name, value in _values(json.loads(model.save_config())) if name == "learning_rate"), None)
+def _parameters(model: Any) -> dict[str, Any]:
+    """Return the parameters of a booster that a callback may set, such as learning_rate, and not what it has learnt."""
+
+    def read(node: Any) -> Iterator[tuple[str, Any]]:
+        for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+            if str(name).endswith("_param") and not str(name).endswith("_model_param"):
+                yield from _values(value)
+            elif isinstance(value, (dict, list)):
+                yield from read(value)
+
+    return dict(read(json.loads(model.save_config())))
 
 
 def _booster(model: Any) -> str:
@@ -321,14 +337,18 @@ def _booster(model: Any) -> str:
     return str(json.loads(model.save_config())["learner"]["gradient_booster"]["name"])
 
 
+def _given() -> dict[str, Any]:
+    """Return the parameters that the training was given."""
+    frame = caller("train", "xgboost.")
+    return {} if frame is None else {name: v for name, v in dict(frame.f_locals["params"]).items() if v is not None}
+
+
 def _drawing(model: Any) -> str:
     """Return the parameters by which a training draws random numbers, or an empty text."""
 
     # the configuration lacks parameters that are not used yet; without them, a booster that draws rows would pause
-    frame = caller("train", "xgboost.")
-    given = {} if frame is None else {name: v for name, v in dict(frame.f_locals["params"]).items() if v is not None}
     found = set()
-    for name, value in (*_values(json.loads(model.save_config())), *given.items()):
+    for name, value in (*_values(json.loads(model.save_config())), *_given().items()):
         if name == "subsample" or name.startswith("colsample_by"):
             draws = float(value) < 1
         elif name in ("rate_drop", "one_drop"):

@@ -349,7 +349,9 @@ class _Reader:
             if name in given_length:
                 problem = self.at(("study", name), replace, problem, **{name: given_length[name]})
         problem = self.at(("constraints",), replace, problem, constraints=limits)
-        found: Problem = self.at(("start",), replace, problem, start=self.data.get("start", ()))
+        if isinstance(start := self.data.get("start", ()), dict):
+            raise self.error(("start",), "write each configuration as a table with two brackets, [[start]].")
+        found: Problem = self.at(("start",), replace, problem, start=start)
         return found
 
     def goal(self, table: dict[str, Any]) -> Goal:

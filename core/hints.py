@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from types import CodeType, MappingProxyType
@@ -329,7 +329,7 @@ def missing_attribute(
     return f"{whose} has no attribute {name!r}" + (f": {answer}" if answer else "")
 
 
-def explain_misreading(error: BaseException, config: dict[str, Any]) -> None:
+def explain_misreading(error: BaseException, config: dict[str, Any], space: Iterable[str]) -> None:
     """Add a note to an error of reading a trial or its configuration, or of a class in place of a callback."""
     named = f"haltune: trial.config is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
     if isinstance(error, AttributeError) and error.obj is config:
@@ -339,4 +339,5 @@ def explain_misreading(error: BaseException, config: dict[str, Any]) -> None:
     elif isinstance(error, TypeError) and "'method' object" in str(error):  # range(trial.epochs), epochs=trial.epochs
         error.add_note("haltune: trial.epochs() yields the epochs, and trial.max_epochs is their number")
     elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in config:
-        error.add_note(named)
+        absent = f". {error.args[0]!r} is conditional, and its condition does not hold in this trial: use config.get()"
+        error.add_note(named + absent * (error.args[0] in space))

@@ -23,7 +23,7 @@ from typing import Any, Self
 from haltune._utils.checks import python_number
 from haltune._utils.process import Scratch
 from haltune._utils.signals import NOTICES, named
-from haltune.display import cell, plural
+from haltune.display import cell, one_line, plural
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
@@ -224,7 +224,13 @@ class Crew:
                 slot.trial = answer
                 if slot.child is None:
                     slot.child = self._start(slot, self._marker)
-                slot.child.begin(answer, self._logs / f"trial-{answer.id}.log")
+                try:
+                    slot.child.begin(answer, self._logs / f"trial-{answer.id}.log")
+                except OSError as error:
+                    raise HaltuneError(
+                        f"Cannot start trial {answer.id}: {one_line(error)}. After that is solved, the same command "
+                        "continues the search."
+                    ) from error
 
     # -- busy ones ----------------------------------------------------------------------------
 

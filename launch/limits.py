@@ -33,10 +33,13 @@ class Limits:
         return cls(seconds, bytes_of(memory, "memory_limit"))
 
     def exceeded(self, session: int, seconds: float) -> str | None:
-        """Return why the trial of this session must end after so many seconds; None if it may continue."""
+        """Return why the trial of this session must end after so many seconds; None if it may continue.
+
+        session: 0 if it has no processes on this machine.
+        """
         if self.seconds is not None and seconds > self.seconds:
             return f"trial_timeout: it ran for {seconds:.0f} s; {self.seconds:g} s are allowed"
-        if self.memory is not None and (used := memory(session)) > self.memory:
+        if self.memory is not None and session and (used := memory(session)) > self.memory:
             return f"memory_limit: it used {readable(used)}; {readable(self.memory)} are allowed"
         return None
 

@@ -130,6 +130,8 @@ class Metrics:
 
 def in_folder(name: str, path: str | None) -> None:
     """Raise InvalidInput unless a path stays in the trial's folder."""
+    if path is not None and "{folder}" in path:
+        raise InvalidInput(f"{name} = {path!r}: the path is in the trial's folder already. Leave {{folder}} out.")
     if path is not None and (os.path.isabs(path) or ".." in Path(path).parts or "\0" in path):
         raise InvalidInput(
             f"{name} = {path!r} is not in the trial's folder, so all trials would share it. Use a path relative to "
@@ -148,6 +150,7 @@ class Followed:
         self._path, self.reader, self._start = path, reader, start
         self._offset = start
         self._inode: int | None = None
+        self._as_read: tuple[int, ...] = ()  # when it was read last
         self._head = self._tail = b""
         self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
@@ -164,15 +167,18 @@ class Followed:
             rows.append(row)
         return rows
 
+    def has(self, column: str) -> bool:
+        return any(column in row for row in self._seen)
+
     def _new_bytes(self, surely: bool) -> bytes:
         try:
-            if not surely and self._path.stat().st_size == self._offset and self._inode == self._path.stat().st_ino:
-                return b""  # a file that was rewritten with as many bytes is read with its next row
+            if not surely and self._as_read == _as_read(self._path.stat()):
+                return b""
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if self._inode is not None and (found.st_ino != self._inode or not self._is_continued(file, found)):
                     self._anew()
-                self._inode = found.st_ino
+                self._inode, self._as_read = found.st_ino, _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
         except OSError:  # it does not exist yet, or no longer
@@ -195,6 +201,10 @@ class Followed:
         self.reader.reset()
         self._offset, self._start, self._head, self._tail = 0, 0, b"", b""
         self._repeats, self._seen = self._seen[::-1], []
+
+
+def _as_read(stat: os.stat_result) -> tuple[int, ...]:
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _same(a: Row, b: Row) -> bool:
@@ -224,6 +234,7 @@ class Lines(Reader):
     ends = re.compile(rb"\n")
 
     def __init__(self) -> None:
+        self.texts = dict[str, Any]()  # by column, the last cell that was no number; "" if there was none
         self.reset()
 
     def reset(self) -> None:
@@ -249,43 +260,58 @@ class Lines(Reader):
         """Return the numbers of a line; none for a line that is no row."""
         raise NotImplementedError
 
+    def numbers(self, cells: Iterable[tuple[str, Any]]) -> Row:
+        """Return the cells of a line that are numbers, and keep the other ones for messages."""
+        row: Row = {}
+        for name, cell in cells:
+            if (value := number(cell)) is not None:
+                row[name] = value
+            elif cell or name not in self.texts:
+                self.texts[name] = "" if cell is None else cell
+        return row
+
 
 class Csv(Lines):
     """Comma-separated values, also by tabs, semicolons or spaces. A line with one of the `names` is a header."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = set(names)
-        self.columns = dict[str, None]()  # all that were seen
         super().__init__()
 
     def reset(self) -> None:
         super().reset()
-        self._header: list[str] | None = None
-        self._delimiter = ","
+        self._header, self._delimiter = list[str](), ""
 
     def row(self, line: str) -> Row:
-        if not line.strip() or (line.lstrip().startswith("#") and self._header is not None):
+        if not line.strip() or (self._header and line.lstrip().startswith("#")):
             return {}
-        if self._header is None:
-            line = line.lstrip("# ")
-            self._delimiter = next((mark for mark in ",\t;" if mark in line), " " if " " in line.strip() else ",")
-        cells = self._cells(line)
-        if self._header is None or self._names & set(cells):
-            self._header = cells
-            self.columns |= dict.fromkeys(filter(None, cells))
+        text = line if self._header else line.lstrip("# ")
+        marks = [self._delimiter] if self._header else _DELIMITERS
+        for mark in marks:
+            cells = _cells(text, mark)
+            if not self._names.isdisjoint(cells):
+                self._header, self._delimiter = cells, mark
+                self.texts |= dict.fromkeys(filter(None, cells), "")
+                return {}
+        if not self._header:  # a title, or a header without a name that the study needs
+            cells = _cells(text, next((mark for mark in marks if mark in text), ","))
+            if not any(number(cell) is not None for cell in cells):
+                self.texts |= dict.fromkeys(filter(None, cells), "")
             return {}
         if len(cells) != len(self._header):  # a killed program left a part of a line
             return {}
-        return {
-            name: value for name, cell in zip(self._header, cells, strict=True) if (value := number(cell)) is not None
-        }
+        return self.numbers(zip(self._header, cells, strict=True))
 
-    def _cells(self, line: str) -> list[str]:
-        if self._delimiter == " ":
-            return line.split()
-        with suppress(csv.Error):
-            return [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=self._delimiter))]
-        return []
+
+_DELIMITERS = (",", "\t", ";", " ")
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    if delimiter == " ":
+        return line.split()
+    with suppress(csv.Error):
+        return [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=delimiter))]
+    return []
 
 
 class JsonLines(Lines):
@@ -298,15 +324,15 @@ class JsonLines(Lines):
             found = json.loads(line)
         except (ValueError, RecursionError):
             return {}
-        return dict(_flat(found)) if isinstance(found, dict) else {}
+        return self.numbers(_flat(found)) if isinstance(found, dict) else {}
 
 
-def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{above}{name}.")
-        elif not isinstance(value, (bool, list)) and value is not None and (found := number(value)) is not None:
-            yield f"{above}{name}", found
+        else:
+            yield f"{above}{name}", value
 
 
 class Matched(Lines):
@@ -323,8 +349,7 @@ class Matched(Lines):
         line, row = self._colours.sub("", line), Row()
         for pattern in self._patterns:
             for found in pattern.finditer(line):
-                numbers = ((name, number(text)) for name, text in found.groupdict().items() if text is not None)
-                row |= {name: value for name, value in numbers if value is not None}
+                row |= self.numbers((name, text) for name, text in found.groupdict().items() if text is not None)
         return row
 
 
@@ -422,7 +447,7 @@ class WandbRuns(Reader):
             name = ".".join(part.decode() for part in item.get(1, []) or item.get(2, []))
             value = json.loads(item[16][-1]) if item.get(16) else None
             if not name.startswith("_"):
-                row |= dict(_flat({name: value}))
+                row |= {part: v for part, cell in _flat({name: value}) if (v := number(cell)) is not None}
         step = _parsed(history[2][-1]).get(1, [0])[-1] if history.get(2) else None
         return row if step is None or not row else {**row, "step": float(step)}
 
@@ -466,7 +491,7 @@ class Database(Followed):
 
     def __init__(self, path: Path) -> None:
         self._address, self._last = f"{path.absolute().as_uri()}?mode=ro", 0
-        self.reader = Reader()
+        self.reader, self._seen = Reader(), []
 
     def read(self, whole: bool = False) -> list[Row]:
         rows: list[Row] = []
@@ -481,6 +506,8 @@ class Database(Followed):
 
 def number(value: Any) -> float | None:
     """Return a cell as a number, also nan and 95.2%; None if it is none."""
+    if isinstance(value, bool):
+        return None
     if isinstance(value, str):
         value = value.strip().removesuffix("%")
         if "_" in value:
@@ -547,8 +574,21 @@ class Log:
     @property
     def names(self) -> list[str]:
         """The columns seen, also those without a number so far."""
-        headers = [name for followed in self._files.values() for name in getattr(followed.reader, "columns", ())]
-        return sorted({*self.columns, *headers})
+        return sorted({*self.columns, *self.texts})
+
+    @property
+    def texts(self) -> dict[str, Any]:
+        """By column, the last cell that was no number; "" if there was none."""
+        found: dict[str, Any] = {}
+        for followed in self._files.values():
+            if isinstance(followed.reader, Lines):
+                found |= followed.reader.texts
+        return found
+
+    def files_with(self, name: str) -> list[str]:
+        """Return the files with a column, by their paths in the trial's folder."""
+        found = [path for path, followed in self._files.items() if followed.has(name)]
+        return sorted(os.path.relpath(path, self._folder) for path in found)
 
     @property
     def found(self) -> bool:
@@ -632,6 +672,7 @@ class Curve:
         self, metrics: Metrics, measures: Measures, after: float = 0.0, origin: tuple[float, float] = (0.0, 0.0),
         known: Iterable[str] = (), began: float | None = None,
     ) -> None:  # fmt: skip
+        self._named = metrics.position
         self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
         self._strict = metrics.first is None
         self._goal, self._needed = measures.first, {measures.first, *measures.goals}
@@ -639,12 +680,14 @@ class Curve:
         self._after, self._origin = after, origin
         self._began = math.inf if began is None else began + self._shift
         self._start: float | None = None  # position of the first row
+        self._zeroth = set[str]()  # columns of rows at the position 0, without the goal
         self._last: float | None = None  # position of the last row that has one
         self._pending: dict[float, Row] = {}  # by position
         self._once: Row = {}  # constraints, which a program may log once
         self._value: float | None = None  # the goal's, at the position reached
         self._has_goal = False  # a row had it
         self._reached = after  # the last position that was returned
+        self._latest: Row = {}  # its metrics; further ones that come before the report enter it
         self.again = False  # the training started from its start, although it was to continue
         self.repeated: float | None = None  # a position with several values of the goal
 
@@ -659,18 +702,19 @@ class Curve:
         Raises InvalidInput for a position 0; NotSupported if a training that was to continue starts again, as another.
         """
         position, goal = self._place(row), row.get(self._goal)
+        self._once |= {name: row[name] for name in self._limited & row.keys()}
         if position is None:
             return
         if self._start is None:
             self._start = position
         if position <= 0.0:
-            if self._strict and self._by in row and goal is not None:
-                raise InvalidInput(
-                    f"The first row with {self._goal} in the log has {self._by} 0. If the first epoch or step has "
-                    "the number 0, write first = 0 under [metrics]. If the row is from before the training, write "
-                    "first = 1."
-                )
+            if self._strict and self._by in row:
+                if goal is not None:
+                    raise self._asks_for_first(f"The first row with {self._goal} in the log has {self._by} 0")
+                self._zeroth |= row.keys() - {self._by}
             return
+        if goal is not None and self._counts_from_zero(position, row):
+            raise self._asks_for_first(f"The log has rows with {self._by} 0, 1 and so on")
         if goal is not None and not self._has_goal:
             self._has_goal = True
             origin, value = self._origin
@@ -683,10 +727,11 @@ class Curve:
                         "command gives it {checkpoint}, or leave checkpoint out under [program]."
                     )
                 self.again, self._reached, self._pending = True, 0.0, {}
-        self._once |= {name: row[name] for name in self._limited & row.keys()}
         if position <= self._reached:
             if goal is not None and position == self._reached > self._after and not _equal(goal, self._value):
                 self.repeated = position
+            if position == self._reached:
+                self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
             return
         pending = self._pending.setdefault(position, {})
         pending |= row
@@ -694,9 +739,23 @@ class Curve:
             return
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
-        self._value, self._reached = metrics[self._goal], position
+        self._value, self._reached, self._latest = metrics[self._goal], position, metrics
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         yield position, metrics
+
+    def _counts_from_zero(self, position: float, row: Row) -> bool:
+        """Return whether the first row with the goal follows rows of the epochs 0, 1, and so on, which lack it."""
+        if not self._zeroth or self._named is None or self._has_goal:
+            return False
+        first = row | self._pending.get(position, {}) | self._pending.get(1.0, {})
+        places = {*self._pending, position}
+        return places == {float(n + 1) for n in range(len(places))} and not self._zeroth.isdisjoint(first)
+
+    def _asks_for_first(self, found: str) -> InvalidInput:
+        return InvalidInput(
+            f"{found}. If the first epoch or step has the number 0, write first = 0 under [metrics]. If that row is "
+            "from before the training, write first = 1."
+        )
 
     def _place(self, row: Row) -> float | None:
         """Return the position of a row; one without has that of the row before."""

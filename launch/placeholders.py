@@ -182,7 +182,7 @@ class ConfigFile:
         """Return the further entries with these in place of their texts. An entry whose text is absent is left out."""
         given = iter(texts)
         filled: dict[str, Any] = _each_text(dict(self.values), lambda _: next(given))
-        return {name: value for name, value in filled.items() if value is not None}
+        return filled
 
     def text(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> str:
         """Return the file's text. Raises InvalidInput if the base cannot be read, or has a value where a table is."""
@@ -192,7 +192,8 @@ class ConfigFile:
             raise InvalidInput(f"Cannot read {self.base}: {getattr(error, 'strerror', None) or error}") from error
         if not isinstance(data, dict):
             raise InvalidInput(f"{self.base} holds {data!r}, not a table of names and values.")
-        for name, value in {**config, **values}.items():
+        # parameters go into the tables of `values`, and not the other way round
+        for name, value in {**values, **config, **values}.items():
             _set(data, name, value, str(self.base))
         return _written(data, self.kind)
 
@@ -201,7 +202,8 @@ def _each_text(value: Any, change: Callable[[str], object]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {name: _each_text(part, change) for name, part in value.items()}
+        changed = {name: _each_text(part, change) for name, part in value.items()}
+        return {name: part for name, part in changed.items() if part is not None}
     return [_each_text(part, change) for part in value] if isinstance(value, list) else value
 
 
@@ -212,9 +214,9 @@ def _set(data: Any, name: str, value: Any, where: str) -> None:
         if isinstance(data, list) and part.isdecimal() and int(part) < len(data):
             key: Any = int(part)
         elif isinstance(data, dict):
-            key = part
-            if not last and data.get(part) is None:
-                data[part] = {}
+            key = int(part) if part not in data and part.isdecimal() and int(part) in data else part
+            if not last and data.get(key) is None:
+                data[key] = {}
         else:
             raise InvalidInput(
                 f"Cannot set {name} in {where}: {'.'.join(parts[:n])} is {data!r}, which has no {part!r}."

@@ -7,9 +7,12 @@ CHECKPOINTS/trial-7/run-1, named by the attempt that started it; an attempt that
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import reprlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,12 +21,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from haltune._utils.checks import python_number
-from haltune.display import numeral, one_line, plural, several_of
+from haltune.display import duration, numeral, one_line, plural, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported
-from haltune.log.decisions import Action, Verdict
+from haltune.log.decisions import Action
 from haltune.log.events import Status
 from haltune.log.problem import Problem, length_argument
 from haltune.space.domains import Constant
@@ -38,8 +41,10 @@ from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, T
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
 _TAIL = 4000  # bytes of a program's output that are recorded if it fails
+_LATE = 20.0  # seconds without a row after which many at once are a log that the program writes late
 _SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written
 _SCAN = 0.2  # seconds between looks for checkpoints
+_WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
 _PATIENCE = 2.0  # seconds, at least, that a pause waits for a checkpoint without a number
 
 
@@ -90,8 +95,10 @@ class Program:
 
     def check(self, problem: Problem) -> None:
         """Raise InvalidInput for what cannot work in a study of this problem."""
-        texts = self._texts(problem)
+        texts, parameters = self._texts(problem), problem.space.parameters
         used = set[str]().union(*(part.used for part in texts))
+        unused = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
+        used.difference_update(parameters)  # they hide placeholders of the same name
         if self.checkpoint is not None:
             _Checkpoints(Path(), self.checkpoint, problem.unit, None)  # its pattern
             if CHECKPOINT not in used:
@@ -99,10 +106,19 @@ class Program:
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
                     "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out."
                 )
-        if CONFIG in used or self.config != ConfigFile():  # a program without the file needs no PyYAML
-            self.config.text({}, {})
-        if CONFIG in used:
-            self.config.text(dict.fromkeys(problem.space.parameters, 0), self.config.values)
+        if CONFIG not in used and self.config != ConfigFile():
+            raise InvalidInput(
+                "[program] has a config, the file {config}, but the command does not use it. Add it, such as --config "
+                "{config}, or leave config out."
+            )
+        if CONFIG in used:  # a program without the file needs no PyYAML
+            self.config.text(dict.fromkeys(parameters, 0), self.config.filled(self.config.texts()))
+            for name in self.config.values:
+                if name in parameters and name not in texts[2].used:
+                    raise InvalidInput(
+                        f"values of [program.config] set {name!r}, a parameter of the space, so trials would not differ"
+                        f" in it. Remove it there, or use the trial's value in it: {{{name}}}."
+                    )
         if self.metrics is None:
             return
         if os.name != "posix":
@@ -122,12 +138,10 @@ class Program:
                 "The command uses {checkpoint}. Name the program's checkpoints: under [program] write checkpoint, a "
                 "pattern in the trial's folder."
             )
-        parameters = problem.space.parameters
-        varied = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
-        if not used.intersection(ALL) and varied:
+        if not used.intersection(ALL) and unused:
             raise InvalidInput(
-                f"The command does not use {', '.join(map(repr, varied))}, so trials would not differ in it. Add "
-                f"--{varied[0]} {{{varied[0]}}}, or one of {{options}}, {{overrides}} and {{config}}, which hold all."
+                f"The command does not use {', '.join(map(repr, unused))}, so trials would not differ in it. Add "
+                f"--{unused[0]} {{{unused[0]}}}, or one of {{options}}, {{overrides}} and {{config}}, which hold all."
             )
         given = self.metrics.environment(Path()) or self.cwd is not None or FOLDER in used
         if self.metrics.path is not None and not given:
@@ -136,7 +150,7 @@ class Program:
                 'it, as the program\'s folder for output, or write cwd = "{folder}" under [program].'
             )
         first = self.command[0]
-        if "{" not in first and self.cwd is None and shutil.which(first) is None:
+        if ("{" not in first or " " in first) and self.cwd is None and shutil.which(first) is None:
             raise cannot_start(first, "No such file or directory")
 
     def _own(self, problem: Problem) -> list[str]:
@@ -150,8 +164,10 @@ class Program:
         file = [name for name in own if name not in ALL]
         around = [*self.env.values(), *([self.cwd] if self.cwd is not None else [])]
         command = Texts(self.command, names, own)
-        config = Texts(self.config.texts() if CONFIG in command.used else (), names, file)
-        return command, Texts(around, names, [*file, CONFIG]), config
+        given = Texts(around, names, [*file, CONFIG])
+        has_file = CONFIG not in names and CONFIG in command.used | given.used
+        config = Texts(self.config.texts() if has_file else (), names, file)
+        return command, given, config
 
     # a trial
 
@@ -159,7 +175,7 @@ class Program:
         """Return how to start an attempt; makes its folder and its configuration file."""
         problem = study.problem
         command, around, config = self._texts(problem)
-        used = command.used | around.used | config.used
+        used = (command.used | around.used | config.used).difference(problem.space.parameters)
         folder = folder_of(study, trial)
         if self.metrics is not None or used & {FOLDER, CONFIG}:
             folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +184,7 @@ class Program:
         own = dict.fromkeys(self._own(problem), length) | {
             FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: trial.checkpoint,
         }  # fmt: skip
-        if CONFIG in command.used:
+        if CONFIG in used:
             values = self.config.filled(config.values(trial.config, own))
             path.write_text(self.config.text(trial.config, values), encoding="utf-8")
         filled = around.values(trial.config, own)
@@ -195,6 +211,8 @@ def folder_of(study: Study, trial: Trial) -> Path:
 
 def cannot_start(program: str, why: str | None) -> InvalidInput:
     how = f" Write python {program}." if program.endswith(".py") else ""
+    if " " in program:
+        how = " Write its words without quotation marks around all of them."
     return InvalidInput(f"Cannot start {program!r}: {why}.{how}")
 
 
@@ -202,9 +220,9 @@ class ScriptFailed(Exception):
     """A program ended with an exit status other than 0."""
 
 
-def failed(trial: Trial, why: str, log: Path) -> Ending:
-    """Record that a program failed, with the last lines of its output."""
-    tail = _tail(log)
+def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
+    """Record that a program failed, with the last lines of its output, which starts at this byte of the log."""
+    tail = _tail(log, start)
     last = tail.splitlines()[-1] if tail else "it printed nothing"
     return _recorded(trial, f"{why}: {last}", tail or None, tail)
 
@@ -215,9 +233,9 @@ def _recorded(trial: Trial, error: str, traceback: str | None, tail: str) -> End
     return Ending() if not refused and trial.tolerates(ScriptFailed(error)) else Ending(raised=tail or error)
 
 
-def _tail(log: Path) -> str:
+def _tail(log: Path, start: int) -> str:
     with suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _TAIL))
+        file.seek(max(start, log.stat().st_size - _TAIL))
         return file.read().decode(errors="replace").strip()
     return ""
 
@@ -229,14 +247,37 @@ class Unedited(Child):
         assert program.metrics is not None
         self._study, self._program, self._slot, self._metrics = study, program, slot, program.metrics
         self._process: subprocess.Popen[bytes] | None = None
-        study.session.replica.leaving = leave_when(marker, study.session.holder)
+        self._lock: IO[bytes] | None = None  # of its folder, until the program has it
+        self._leaves = study.session.replica.leaving = leave_when(marker, study.session.holder)
 
     def begin(self, trial: Trial, log: Path) -> None:
-        program, history = self._program, self._study.history
         log.parent.mkdir(parents=True, exist_ok=True)
-        start = program.start(self._study, trial)
-        self._trial, self._output, self._folder = trial, log, start.folder
-        before, origin = history.trial(trial.id), (0.0, 0.0)
+        trial.patient = False  # it trains on while the store is away
+        self._trial, self._output = trial, log
+        self._start = self._program.start(self._study, trial)
+        self._folder = self._start.folder
+        self._process, self.session, self.began = None, 0, None
+        self._lock = (self._folder.parent / "running").open("ab")
+        self._waits_until = time.monotonic() + self._program.grace + _WAIT
+        self._launch()
+
+    def _launch(self) -> bool:
+        """Start the program, unless that of an earlier attempt, whose launcher was killed, still writes there.
+
+        Return whether it has started.
+        """
+        import fcntl  # POSIX only
+
+        if self._process is not None:
+            return True
+        assert self._lock is not None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() < self._waits_until:
+                return False
+        trial, program, start, log = self._trial, self._program, self._start, self._output
+        before, origin = self._study.history.trial(trial.id), (0.0, 0.0)
         if trial.checkpoint is not None and len(before.epochs):
             origin = float(before.epochs[0]), float(before.values[0])
         measures = trial.measures
@@ -252,24 +293,27 @@ class Unedited(Child):
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
         self._saved: float | None = None  # position of the last checkpoint that was recorded
-        self._last_row = time.monotonic()
+        self._last_row = self._looked = time.monotonic()
         self._pace = 0.0  # seconds of the last epoch
         environment = {"PYTHONUNBUFFERED": "1", **start.environment, **self._slot.extra}
         environment.pop(VARIABLE, None)
-        lock = start.folder.parent / "running"
-        words = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(lock), *start.words]
-        with log.open("ab") as output:
+        supervisor = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(self._lock.fileno())]
+        with log.open("ab") as output, self._lock:
+            self._printed = output.tell()
             self._process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=start.cwd, env=environment,
-                start_new_session=True,
+                [*supervisor, *start.words], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
+                cwd=start.cwd, env=environment, start_new_session=True, pass_fds=[self._lock.fileno()],
             )  # fmt: skip
         assert self._process.stdin is not None
         self._input = self._process.stdin  # at whose end the supervisor ends the program
         self.session, self.began = self._process.pid, time.monotonic()
+        return True
 
     # while it trains
 
     def poll(self) -> Ending | None:
+        if not self._launch():
+            return None if self._leaves() is None else Ending()
         assert self._process is not None
         limits.kill_rest(self.session)
         code = self._process.poll()
@@ -294,11 +338,17 @@ class Unedited(Child):
             )
         self._rows += rows
         if curve.repeated is not None:
+            goal, files = trial.goal.metric, self._log.files_with(trial.goal.metric)
             trial.hint(
-                f"The log has several values of {trial.goal.metric!r} at {trial.unit} {curve.repeated:g}; the first "
-                f"counts. If a row is less than one {trial.unit}, name another column as position under [metrics].",
+                f"The log has several values of {goal!r} at {trial.unit} {curve.repeated:g}; the first counts. "
+                + (
+                    f"They are in {', '.join(files)}: name the right one under [metrics]."
+                    if len(files) > 1
+                    else f"If a row is less than one {trial.unit}, name another column as position under [metrics]."
+                ),
                 "several values",
             )
+            curve.repeated = None
         late = max(3.0, (trial.horizon or 0.0) / 5)  # many evaluate once in hundreds of steps
         if not trial.epoch and curve.waits >= late and trial.goal.metric not in self._log.names:
             trial.hint(
@@ -313,33 +363,54 @@ class Unedited(Child):
         ended: the program has ended by itself, so there is nothing to pause, and all that it trained counts.
         """
         trial, now = self._trial, time.monotonic()
+        limit = math.inf if trial.horizon is None else trial.horizon * (1.0 + 1e-9)
+        beyond = bool(self._rows) and self._rows[-1][0] > limit
+        while self._rows and self._rows[-1][0] > limit:
+            position, _ = self._rows.pop()
+        if beyond and not self._rows and not trial.epoch:
+            raise InvalidInput(
+                f"The first row with {trial.goal.metric} has {self._metrics.by or trial.unit} {position:g}, which is "
+                f"beyond {length_argument(trial.unit)}={trial.horizon}. If it does not count {several_of(trial.unit)}, "
+                f"name the column that does as position under [metrics]: {', '.join(self._log.names)}. Or let the "
+                "study count what it counts, such as max_steps. Otherwise let the program evaluate earlier."
+            )
         share = (now - self._last_row) / max(1, len(self._rows))  # seconds
-        while self._rows and trial.ended is None and (ended or not self._ignores):
-            position, metrics = self._rows[0]
-            if trial.horizon is not None and position > trial.horizon * (1.0 + 1e-9):
+        watched, self._looked = now - self._looked < _PATIENCE, now  # a proposal may take long
+        if watched and len(self._rows) > 1 and not self._pace and now - self._last_row > _LATE:
+            trained = self._rows[-1][0] - self._rows[0][0]
+            if trained >= 0.5 * (trial.horizon or math.inf):
                 trial.hint(
-                    f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. "
-                    f"Give the program its length: {{{length_argument(trial.unit)}}}.",
-                    "beyond",
+                    f"{self._metrics.words} had nothing of trial {trial.id} for {duration(now - self._last_row)}, and "
+                    f"then {len(self._rows)} rows at once, too late to end it earlier. If the program writes them as "
+                    "it trains, let it flush its log after each row, in Python by flush=True or file.flush(), or name "
+                    "another log under [metrics].",
+                    "late rows",
                 )
-                self._rows.clear()
-                self._end()
-                return
-            if ended:
-                trial.decline_pause()
-            verdict = trial.report(metrics, position, share)  # a StoreError keeps the row
+        ignores = self._ignores and not ended
+        while self._rows and trial.ended is None and not ignores:
+            position, metrics = self._rows[0]
+            trial.decline_pause()  # with a row behind it, it comes too late
+            trial.report(metrics, position, share, judge=not self._ignores)  # a StoreError keeps the row
             self._rows.popleft()
             self._last_row, self._pace = now, share
             if self._checkpoints is not None:
                 self._checkpoints.row(now)
                 if trial.ended is None and trial.keeps(best_epoch=True):
                     self._best = float(trial.epoch)
-            if not ended and verdict.stops:
-                self._obey(verdict)
+        if self._ignores and not (ended or self._ends) and self._pauses_at is None:
+            self._obey()
+        if beyond and not self._ignores:
+            trial.hint(
+                f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. Give "
+                f"the program its length: {{{length_argument(trial.unit)}}}.",
+                "beyond",
+            )
+            self._end()
 
-    def _obey(self, verdict: Verdict) -> None:
+    def _obey(self) -> None:
         """End the program after its verdict, or wait for the checkpoint with which the trial continues later."""
-        if self._trial.ended is None and verdict.resumable:
+        verdict = self._trial.verdict
+        if self._trial.ended is None and verdict is not None and verdict.resumable:
             if self._checkpoints is not None:
                 self._pauses_at = float(self._trial.epoch)
             else:
@@ -396,8 +467,8 @@ class Unedited(Child):
         if verdict is None or verdict.action is not Action.PAUSE:
             return False
         trial.decline_pause()
-        why = f"its folder has no checkpoint of it, {self._program.checkpoint}"
-        if self._checkpoints is not None and not self._checkpoints.numbered and any(self._checkpoints._paths()):
+        why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others()}"
+        if self._checkpoints is not None and not self._checkpoints.numbered and any(self._checkpoints.paths()):
             why = (
                 f"{self._program.checkpoint} was not complete {_SETTLED:g} s before the next row (it could be with the "
                 "number {epoch} in its name)"
@@ -407,6 +478,10 @@ class Unedited(Child):
             "no pause",
         )
         return True
+
+    def _others(self) -> str:
+        found = [path.name for path in self._checkpoints.paths()] if self._checkpoints is not None else []
+        return f", only {', '.join(found[-3:])}" if found else ""
 
     def _copy(self, path: Path, keep: float | bool = False) -> bool:
         """Copy a checkpoint that a later epoch would overwrite into the study's own; return whether that succeeded."""
@@ -434,13 +509,14 @@ class Unedited(Child):
         self._input.close()
         if trial.ended is not None:
             return Ending()
-        if not self._ends and code < 0:
+        whole = trial.horizon is not None and trial.epoch >= trial.horizon
+        if not self._ends and code < 0 and not whole:
             return Ending(died=limits.how_it_died(code))
-        if not self._ends and code > 0:
-            return failed(trial, limits.how_it_died(code), self._output)
+        if not self._ends and code != 0:  # what has trained in full is not trained again
+            return failed(trial, limits.how_it_died(code), self._output, self._printed)
         if not self._ends and not trial.epoch:
-            why = f"ended without a value of {trial.goal.metric!r}. {self._columns()}"
-            tail = _tail(self._output)
+            why = f"ended without a value of {self._missing!r}. {self._columns()}"
+            tail = _tail(self._output, self._printed)
             return _recorded(
                 trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
             )
@@ -448,11 +524,12 @@ class Unedited(Child):
             while self._rows:  # trained before it saved its state
                 position, metrics = self._rows.popleft()
                 trial.report(metrics, position, judge=False)
-            path = found.since(self._ended_at)
+            path = found.since(self._ended_at, killed=code == -signal.SIGKILL)
             if path is None or not self._copy(path):
                 trial.hint(
-                    f"Trial {trial.id} wrote no checkpoint {self._program.checkpoint} when it got SIGTERM, so it "
-                    "trains again from its start if it is promoted.",
+                    f"Trial {trial.id} wrote no complete checkpoint {self._program.checkpoint} within "
+                    f"{self._program.grace:g} s after SIGTERM, so it trains again from its start if it is promoted. If "
+                    "the program needs longer, raise grace under [program].",
                     "no checkpoint",
                 )
         elif found is not None:
@@ -464,7 +541,7 @@ class Unedited(Child):
                 "short",
             )
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
-        trial.finish("completed" if by_itself else None)
+        trial.finish("completed" if by_itself or whole else None)
         return Ending()
 
     def _keep(self, found: _Checkpoints) -> None:
@@ -472,29 +549,55 @@ class Unedited(Child):
         found.look(at_once=True)
         if found.numbered:
             self._record(found, settled=0.0, last=not self._ignores)
-        elif not self._ignores and (path := found.latest(settled=0.0)) is not None and self._trial.keeps():
+            lacks = self._saved != float(self._trial.epoch) and not self._ends
+            if lacks and self._trial.goal.of == "last" and self._trial.keeps():
+                self._trial.hint(
+                    f"The folder of trial {self._trial.id} has no checkpoint {self._program.checkpoint} of its last "
+                    f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others()}, so its model is not kept.",
+                    "not kept",
+                )
+        elif not self._ignores and (path := found.latest(ended=True)) is not None and self._trial.keeps():
             self._copy(path)
+
+    @property
+    def _missing(self) -> str:
+        """The first metric that the study needs and the log does not have."""
+        measures = self._trial.measures
+        needed = (measures.first, *measures.goals, *measures.limited)
+        return next((name for name in needed if name not in self._log.columns), measures.first)
 
     def _columns(self) -> str:
         """Return what was found instead of the metric, in sentences."""
-        where, names = self._metrics.words, self._log.names
-        by, goal = self._metrics.by, self._trial.goal.metric
-        if goal in names and by is not None and by not in names:
-            return f"{where} has no {by!r}, the position under [metrics]. It has {', '.join(map(repr, names))}."
+        where, names, missing = self._metrics.words, self._log.names, self._missing
+        by, listed = self._metrics.by, ", ".join(map(repr, self._log.names))
+        for name in (missing, *([by] if by is not None else [])):
+            if name in names and name not in self._log.columns:
+                if not (cell := self._log.texts[name]):
+                    return f"{where} has a column {name!r}, but no row with a number there and a cell for each column."
+                return f"In {where}, {name!r} is {reprlib.repr(cell)}, not a number such as 0.95 or 95%."
+        if by is not None and by not in names and missing in names:
+            return f"{where} has no {by!r}, the position under [metrics]. It has {listed}."
+        if missing in names:
+            return (
+                f"{where} has {listed}, but no row, or rows of one {self._trial.unit}, with all that the study needs."
+            )
         if names:
-            listed = ", ".join(map(repr, names))
-            return f"{where} has {listed}. Name one of them as the goal."
+            what = "the goal" if missing == self._trial.goal.metric else "the other goals and the constraints"
+            return f"{where} has {listed}. Name one of them as {what}."
         if self._metrics.path is None:
             return f"No line that it printed matches the pattern; see {self._output}."
         there = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*") if path.is_file())
         what = ", ".join(there[:8]) or "nothing"
         if self._log.found:
-            return f"{where} has no rows of numbers."
+            how = " A row is an object in one line." if self._metrics.kind == "jsonl" else ""
+            return f"{where} has no rows of numbers.{how}"
         return f"There is no {where} in {self._folder}, which holds {what}."
 
     def close(self, kill: bool = False) -> None:
         process = self._process
         if process is None:
+            if self._lock is not None:
+                self._lock.close()
             return
         with suppress(OSError):
             if kill and not self._input.closed:
@@ -532,7 +635,7 @@ class _Checkpoints:
         self._next_look = 0.0
         self._changes = self._rows = 0
         self._row_times: deque[float] = deque([time.monotonic()], maxlen=2)
-        for path in self._paths():  # of an earlier attempt
+        for path in self.paths():  # of an earlier attempt
             self._seen[path] = _signature(path), -float("inf")
         self._old = {path: signature for path, (signature, _) in self._seen.items()}
 
@@ -547,7 +650,7 @@ class _Checkpoints:
         if now < self._next_look and not at_once:
             return
         self._next_look = now + _SCAN
-        for path in self._paths():
+        for path in self.paths():
             signature = _signature(path)
             if self._seen.get(path, (None, 0.0))[0] != signature:
                 fresh = path not in self._seen or now - self._seen[path][1] > _SETTLED
@@ -566,26 +669,34 @@ class _Checkpoints:
                 return path
         return None
 
-    def latest(self, settled: float = _SETTLED) -> Path | None:
-        """Return the checkpoint of the last row, complete, if the program writes one after every row."""
+    def latest(self, ended: bool = False) -> Path | None:
+        """Return the checkpoint of the last row, complete, if the program writes one for every row.
+
+        One that was written nearer to the row before is that row's. ended: the program has ended.
+        """
         known = [(since, path) for path, (_, since) in self._seen.items() if path.exists()]
         since, path = max(known, default=(0.0, None))
-        written = since > self._row_times[0] and self._changes >= self._rows
-        return path if written and time.monotonic() - since >= settled else None
+        earliest = self._row_times[0] if ended else sum(self._row_times) / len(self._row_times)
+        written = since > earliest and self._changes >= self._rows
+        return path if written and (ended or time.monotonic() - since >= _SETTLED) else None
 
-    def since(self, moment: float) -> Path | None:
-        """Return the newest checkpoint that was written since a moment, in seconds since 1970."""
-        known = [(path.stat().st_mtime, path) for path in self._paths()]
+    def since(self, moment: float, killed: bool) -> Path | None:
+        """Return the newest checkpoint that was written since a moment, in seconds since 1970.
+
+        killed: whether the program was killed, perhaps while it wrote.
+        """
+        known = [(max((part[3] for part in _signature(path)), default=0) / 1e9, path) for path in self.paths()]
         modified, path = max(known, default=(0.0, None))
         fresh = path is not None and self._old.get(path) != _signature(path)
-        return path if fresh and modified >= moment - 1.0 else None
+        written = moment - 1.0 <= modified and not (killed and time.time() - modified < _SETTLED)
+        return path if fresh and written else None
 
-    def _paths(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         return matching(self._folder, self._glob)
 
 
 def _regex(glob: str) -> str:
-    parts = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+    parts = {"**/": "(?:.*/)?", "*": "[^/]*?", "?": "[^/]"}
     return "".join(parts.get(part, re.escape(part)) for part in re.findall(r"\*\*/|\*|\?|[^*?]+", glob))
 
 

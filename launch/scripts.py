@@ -107,6 +107,7 @@ class Script(Child):
         handover = {VARIABLE: handover_text(self._study, trial, self._marker)}
         try:
             with log.open("ab") as output:
+                self._printed = output.tell()
                 self._process = subprocess.Popen(
                     start.words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=start.cwd,
                     env={**start.environment, **self._slot.extra, **handover}, start_new_session=True,
@@ -132,7 +133,7 @@ class Script(Child):
             self._trial.recall()
             if self._trial.ended is Status.INTERRUPTED:
                 return Ending()
-        return failed(self._trial, limits.how_it_died(code), self._log)
+        return failed(self._trial, limits.how_it_died(code), self._log, self._printed)
 
     def close(self, kill: bool = False) -> None:
         if self._process is not None:

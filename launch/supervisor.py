@@ -2,15 +2,15 @@
 
 It ends the program, with everything that the program started, as soon as the launcher asks for it or is gone. Its input
 is a pipe from the launcher. At the end of the input the program gets SIGTERM, and SIGKILL after GRACE seconds; a byte
-there means SIGKILL at once. It exits as the program does. While it lives it holds a lock on the file LOCK, so that two
-attempts at one trial never train at the same time. It imports no haltune, so that it starts in milliseconds.
+there means SIGKILL at once. It exits as the program does. While it lives it holds the locked file LOCK, a descriptor,
+so that two attempts at one trial never train at the same time. It imports no haltune, so that it starts in
+milliseconds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import resource
 import select
@@ -19,13 +19,12 @@ import sys
 import time
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_WAIT = 60.0  # seconds beyond GRACE that a start waits for the end of an earlier attempt, whose launcher was killed
 
 
-def main(grace: float, lock: str, command: list[str]) -> None:
+def main(grace: float, lock: int, command: list[str]) -> None:
     for number in _HANDLED:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which the program would inherit
-    _acquire(lock, grace + _WAIT)
+    os.set_inheritable(lock, False)  # the lock ends with this process, not with the program
     adopts = _adopt_orphans()
     wakes, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -58,21 +57,6 @@ def main(grace: float, lock: str, command: list[str]) -> None:
     elif not listens:  # no launcher reads how it exits, so it may die with its group
         os.killpg(0, signal.SIGKILL)
     _exit_as(status)
-
-
-def _acquire(lock: str, seconds: float) -> None:
-    """Hold the lock of this trial; after so many seconds continue without it."""
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError:
-            if time.monotonic() > until:
-                return
-        if select.select([0], [], [], 0.05)[0]:  # the launcher asks for the end, or is gone
-            sys.exit(143)
 
 
 def _become(command: list[str]) -> None:
@@ -153,4 +137,4 @@ def _exit_as(status: int) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

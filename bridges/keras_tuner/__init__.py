@@ -24,7 +24,8 @@ from typing import Any
 
 from haltune._utils.signals import interrupts
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.errors import InvalidInput, InvalidSpace, NotSupported, installing
+from haltune.display import plural
+from haltune.errors import InvalidInput, InvalidSpace, NotSupported, StoreError, installing, warn
 from haltune.hints import with_hints
 from haltune.log.decisions import Finish, Wait
 from haltune.log.policy import Policy
@@ -33,6 +34,7 @@ from haltune.space import Space
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
 from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
+from haltune.study.view import read_study
 from haltune.tuners import MOST_VALUES, check_epochs, choice_of
 
 try:
@@ -49,7 +51,7 @@ __all__ = ["Tuner"]
 
 _hps = keras_tuner.engine.hyperparameters
 _log = logging.getLogger("haltune")
-_STORE = "haltune.db"  # in the project's folder
+_STORE, _NAME = "haltune.db", "study"  # in the project's folder
 _PAUSE = 0.2  # seconds between calls of ask while others train
 
 
@@ -99,13 +101,17 @@ def space_of(known: Any) -> Space:
 
 
 def hyperparameter_values(config: Mapping[str, Any], known: Any) -> dict[str, Any]:
-    """Return the values of the active hyperparameters, with the default for a missing one."""
+    """Return the values of the active hyperparameters, with the default for a missing one.
+
+    Those that only another program's fits have declared are included: this program's fit reads them.
+    """
     found = known.copy()
     found.values = {}
     for hp in found.space:
         if hp.name not in found.values and found.is_active(hp):
             found.values[hp.name] = config.get(hp.name, hp.default)
-    return dict(found.values)
+    declared = {hp.name for hp in found.space}
+    return {**{name: value for name, value in config.items() if name not in declared}, **found.values}
 
 
 def _declared(name: str, kinds: list[Any]) -> Domain:
@@ -190,20 +196,36 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         self.held: dict[str, Trial] = {}  # running trials, by Keras Tuner's names
         self._study: Study | None = None
         self._searched: Any = None  # the hyperparameters of the study
+        self.declares_late = self.overwrites = False  # a fit may declare hyperparameters; the folder is deleted
 
     @property
     def study(self) -> Study:
         """The study. It is opened at first use, when the project's folder and the space are known."""
         if self._study is None:
             self._searched = self._searched or self.get_space()
-            self._study = self._opened(space_of(self._searched))
+            self._study = self._opened(Space({**self._recorded(), **space_of(self._searched).parameters}))
         return self._study
+
+    def _recorded(self) -> dict[str, Domain]:
+        """Return the parameters of a study in the user's store, if fits of another program may have declared some."""
+        try:
+            there = None if self._store is None else read_study(self._store, _NAME)
+        except StoreError:  # the study is new
+            there = None
+        if there is None:
+            return {}
+        if self.overwrites and there.trials:
+            warn(
+                f"overwrite=True deletes the project's folder, but the study in {there.store.url} continues, with its "
+                f"{plural(len(there.trials), 'trial')}. For a new search use another store=, or leave store= out."
+            )
+        return dict(there.history.problem.space.parameters) if self.declares_late else {}
 
     def _opened(self, space: Space) -> Study:
         problem = Problem(space, self.goal, self.max_epochs, min_epochs=self._min_epochs)
         store = Path(self._project_dir) / _STORE if self._store is None else self._store
         limit = Budget(trials=self.max_trials) if self.max_trials else Budget()
-        return Study(problem, self.policy, store, budget=limit, **self._options)
+        return Study(problem, self.policy, store, name=_NAME, budget=limit, **self._options)
 
     def _search_what_was_found(self) -> None:
         """Widen the study by hyperparameters that trials declared later, in a HyperModel's fit, with their defaults."""
@@ -211,10 +233,12 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         defaults = {hp.name: hp.default for hp in reversed(self.hyperparameters.space) if hp.name not in known}
         if not defaults:
             return
+        so_far_searched = self.study.history.problem.space.parameters  # by another program, too
         self._searched, self._study = self.get_space(), None
         wider = dict(space_of(self._searched).parameters)
-        so_far = {name: Constant(value, when=wider[name].when) for name, value in defaults.items()}
-        self._opened(Space(wider | so_far))
+        so_far = {n: Constant(value, when=wider[n].when) for n, value in defaults.items() if n not in so_far_searched}
+        if so_far:
+            self._opened(Space({**so_far_searched, **wider, **so_far}))
         self._study = self._opened(Space(wider))
 
     def create_trial(self, tuner_id: str) -> Any:
@@ -371,6 +395,9 @@ class Tuner(keras_tuner.Tuner):  # type: ignore[misc, unused-ignore]
         )  # fmt: skip
         self._held: Trial | None = None  # while it trains
         super().__init__(oracle, hypermodel, **others)
+        fits = getattr(type(self.hypermodel), "fit", None) is not keras_tuner.HyperModel.fit
+        oracle.declares_late = fits or type(self).run_trial is not Tuner.run_trial
+        oracle.overwrites = bool(others.get("overwrite"))
 
     @property
     def study(self) -> Study:

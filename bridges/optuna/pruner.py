@@ -7,7 +7,7 @@ makes the same decision.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
@@ -31,7 +31,7 @@ from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.policies.bobos.policy import Stopper
 from haltune.space import Space
 
-from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, curve_of, optuna, set_attribute, space_of
+from .spaces import ENDS, PREFIX, WHOLE, FrozenTrial, TrialState, beyond, curve_of, optuna, set_attribute, space_of
 
 
 def record_of(trial: FrozenTrial, problem: Problem, scale: Scale | None = None) -> TrialRecord:
@@ -56,10 +56,11 @@ class Past:
     seed: int
     trials: Sequence[TrialRecord]  # ended trials with a curve
     points: Array | None = None  # configurations in the unit cube, by the numbers of the trials
+    beyond: Collection[int] = ()  # trials that violate a constraint
 
     def incumbent(self, exclude: int | None = None) -> float:
-        """Return the best final value of another trial, unscaled; NaN without one."""
-        results = [t.result(self.problem.goal) for t in self.trials if t.id != exclude]
+        """Return the best final value of another trial within the constraints, unscaled; NaN without one."""
+        results = [t.result(self.problem.goal) for t in self.trials if t.id != exclude and t.id not in self.beyond]
         sign = self.problem.goal.sign
         return sign * max((sign * r for r in results if not math.isnan(r)), default=math.nan)
 
@@ -182,7 +183,8 @@ class HaltunePruner(optuna.pruners.BasePruner):
         with self._lock, undisturbed, one_thread, undisturbed.heard:
             over = study.get_trials(deepcopy=False, states=WHOLE)
             points = self._points(study.study_name, over, trial)
-            past = Past(problem, self._seed, self._records(study.study_name, over, problem), points)
+            violating = {t.number for t in over if beyond(t)}
+            past = Past(problem, self._seed, self._records(study.study_name, over, problem), points, violating)
             judged = record_of(trial, problem, past.scale_of(trial.number))
             return self._stopper.verdict(past, judged)
 

@@ -20,7 +20,7 @@ from haltune._utils.checks import check_counts, check_whole, is_number
 from haltune._utils.memo import Memo
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
-from haltune.errors import InvalidInput, InvalidSpace
+from haltune.errors import InvalidInput, InvalidSpace, warn
 from haltune.log import events as ev
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Event, plain
@@ -39,6 +39,7 @@ from .spaces import (
     Translated,
     TrialState,
     all_trials,
+    beyond,
     contains,
     curve_of,
     inward,
@@ -113,14 +114,17 @@ def _events(problem: Problem, known: Sequence[ConfiguredTrial], seed: int) -> It
 
 
 def _marked(trial: FrozenTrial, horizon: int, from_zero: bool) -> Iterator[tuple[int, float]]:
-    """Yield the first epochs at or after 1, 3, 9, ..., and the last one, up to the horizon."""
+    """Yield the first epochs at or after 1, 3, 9, ..., and the last one, up to the horizon.
+
+    A trial that violates a constraint has NaN there, so that the model avoids it like one that diverged.
+    """
     curve = {n: v for n, v in curve_of(trial, from_zero).items() if n <= horizon}
     if trial.state is TrialState.COMPLETE and trial.value is not None:
         curve[horizon] = trial.value
-    mark, last = 1, max(curve, default=0)
+    mark, last, violates = 1, max(curve, default=0), beyond(trial)
     for epoch, value in curve.items():
         if epoch >= mark or epoch == last:
-            yield epoch, value
+            yield epoch, math.nan if violates else value
             mark = 3 ** (math.floor(math.log(epoch, 3) + 1e-9) + 1)
 
 
@@ -134,6 +138,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
     at each stage of training. It learns how well early epochs predict the final value. Parameters of all trials are
     chosen together. A parameter that only some trials have, or with another range, is chosen at random. Each choice
     depends on the trials in the storage, the new trial's number and the seed, also with threads and several processes.
+    Configurations of trials that violate a constraint are avoided.
 
     Args:
         max_epochs: Epochs of a full training. Default: None, the epochs of the longest trial so far.
@@ -176,6 +181,7 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         self._deviations, self._candidates = deviations, candidates
         self._seed = secrets.randbits(32) if seed is None else seed
         self._independent = independent_sampler
+        self._warned = False  # that trainings are longer than max_epochs
         self._models: Memo[SearchModel] = Memo(4)  # each caches its last fit
         self._lock = Lock()  # for the trials of several threads
 
@@ -228,6 +234,12 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
         kind = Maximize if study.direction is optuna.study.StudyDirection.MAXIMIZE else Minimize
         from_zero = any(0 in t.intermediate_values for t in trials)
         longest = max([1, *(max(t.intermediate_values) + from_zero for t in trials if t.intermediate_values)])
+        if self._max_epochs is not None and longest > self._max_epochs and not self._warned:
+            self._warned = True
+            warn(
+                f"A trial reported epoch {longest}, but a full training has {self._max_epochs} epochs. The sampler "
+                f"ignores later values. Use HaltuneSampler(max_epochs={longest}) or more. A step is an epoch."
+            )
         return Problem(translated.space, kind("value"), self._max_epochs or longest)
 
     def _chosen(

@@ -31,6 +31,7 @@ except ImportError as error:
 
 PREFIX = "haltune:"  # of attributes that haltune writes
 PROBLEM = f"{PREFIX}problem"  # attribute of a study
+LIMITS = "constraints"  # system attribute: a list, or one attribute per constraint with a colon before its name
 FrozenTrial = optuna.trial.FrozenTrial
 TrialState = optuna.trial.TrialState
 ENDS = {TrialState.COMPLETE: Status.COMPLETED, TrialState.PRUNED: Status.STOPPED}
@@ -46,6 +47,18 @@ def curve_of(trial: FrozenTrial, from_zero: bool | None = None) -> dict[int, flo
     steps = sorted(trial.intermediate_values)
     shift = (bool(steps) and steps[0] == 0) if from_zero is None else from_zero
     return {step + shift: trial.intermediate_values[step] for step in steps}
+
+
+def limits_of(trial: FrozenTrial) -> dict[str, float]:
+    """Return the constraints of a trial, from any version of Optuna: at most 0 if they hold."""
+    listed = trial.system_attrs.get(LIMITS) or ()
+    named = {k.partition(":")[2]: v for k, v in trial.system_attrs.items() if k.startswith(f"{LIMITS}:")}
+    return {str(i): float(v) for i, v in enumerate(listed)} | {k: float(v) for k, v in named.items()}
+
+
+def beyond(trial: FrozenTrial) -> bool:
+    """Return whether a trial violates a constraint, so that Optuna does not count it as the best."""
+    return any(value > 0.0 for value in limits_of(trial).values())
 
 
 # Samplers and pruners get a study, and a copy of a trial on which nothing can be set. Optuna has no public way from

@@ -49,6 +49,7 @@ from haltune.study.view import StudyView, read_study
 
 from .spaces import (
     ENDS,
+    LIMITS,
     PREFIX,
     PROBLEM,
     WHOLE,
@@ -57,13 +58,13 @@ from .spaces import (
     TrialState,
     alike,
     curve_of,
+    limits_of,
     optuna,
     space_of,
 )  # fmt: skip
 
 _log = logging.getLogger("haltune")
 _ID = f"{PREFIX}id"
-_KEY = "constraints"  # system attribute: a list, or one attribute per constraint with a colon before its name
 _DIRECTION = optuna.study.StudyDirection
 
 
@@ -162,7 +163,7 @@ def _trial(t: TrialRecord, study: StudyView, translated: Translated, ended: floa
             int(n): float(v) for n, v, whole in zip(steps.epochs, t.values, steps.whole, strict=True) if whole
         },
         user_attrs=_attributes(t, {name: results[name] for name in problem.measured}),
-        system_attrs={_KEY: [_excess(c, results[c.metric]) for c in problem.constraints]}
+        system_attrs={LIMITS: [_excess(c, results[c.metric]) for c in problem.constraints]}
         if problem.constraints
         else {},
     )
@@ -250,13 +251,6 @@ def objectives_of(study: optuna.Study, curves: Sequence[Curve]) -> Objectives:
     changes = goals[0].of == "last"  # if the best epoch counts, constraints hold for all epochs
     constraints = [Constraint(f"constraint_{key}", at_most=0.0, changes=changes) for key in keys]
     return Objectives(tuple(goals), tuple(constraints), written=False, notes=tuple(notes))
-
-
-def limits_of(trial: FrozenTrial) -> dict[str, float]:
-    """Return the constraints of a trial, from any version of Optuna: at most 0 if they hold."""
-    listed = trial.system_attrs.get(_KEY) or ()
-    named = {k.partition(":")[2]: v for k, v in trial.system_attrs.items() if k.startswith(f"{_KEY}:")}
-    return {str(i): float(v) for i, v in enumerate(listed)} | {k: float(v) for k, v in named.items()}
 
 
 def _excess(constraint: Constraint, value: float) -> float:

@@ -31,7 +31,7 @@ from haltune.policies import Halting, RandomSearch
 from haltune.policies.bobos.optimal_stopping import OptimalStopping
 from haltune.space import Space
 from haltune.space.domains import Domain
-from haltune.tuners import UNLIMITED, Conducting, Conductor, check_epochs, domain_of, goal_of, read_result
+from haltune.tuners import UNLIMITED, Conducting, Conductor, check_epochs, domain_of, goal_of
 
 try:
     from ray import tune
@@ -50,9 +50,8 @@ _OWN = (*AUTO_RESULT_KEYS, "trial_id", "experiment_tag", "done", "date", "should
 _KNOWN = "haltune supports tune.uniform, loguniform, quniform, randint, lograndint, qrandint and choice of plain values"
 
 
-def _read(result: Mapping[str, Any] | None, metric: str | None, time_attr: str) -> dict[str, Any] | None:
-    own = lambda name: name in _OWN or name.startswith("config/")  # noqa: E731
-    return read_result(result, metric, time_attr, own, TIME_THIS_ITER_S)
+def _is_own(name: str) -> bool:
+    return name in _OWN or name.startswith("config/")
 
 
 def space_of(given: Mapping[str, Any]) -> Space | None:
@@ -199,7 +198,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
 
     def record(self, trial_id: str, result: Mapping[str, Any] | None, judge: bool) -> Verdict | None:
         """Report a result; return None if the metric is missing."""
-        found = _read(result, self._metric, self.time_attr)
+        found = self.conductor.read(trial_id, result, self.time_attr, _is_own, TIME_THIS_ITER_S)
         return None if found is None else self.conductor.report(trial_id, **found, judge=judge)
 
     def save(self, checkpoint_path: str) -> None:
@@ -321,10 +320,17 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
             found = getattr(found, "searcher", None)
         if found is not None:
             given = (self._max_epochs, self._min_epochs or None, self._stopping, self._store)
-            if any(option is not None for option in given):
+            differs = (
+                self.time_attr not in (TRAINING_ITERATION, found.time_attr)
+                or self._value["of"] not in ("last", found._value["of"])
+                or self._value["bounds"] not in (None, found._value["bounds"])
+                or self._metric not in (None, found._metric)
+                or self._mode not in (None, found._mode)
+            )
+            if differs or any(option is not None for option in given):
                 raise InvalidInput(
-                    "The study of HaltuneSearch decides. Use HaltuneScheduler() without max_epochs, min_epochs, "
-                    "stopping and store. For optimal stopping, use HaltuneSearch(policy=haltune.policies.Halting(...))."
+                    "The study of HaltuneSearch decides. Use HaltuneScheduler() without arguments, and pass them to "
+                    "HaltuneSearch. For optimal stopping, use HaltuneSearch(policy=haltune.policies.Halting(...))."
                 )
             self._search, self._conductor = found, None
             found.judged = True
@@ -340,7 +346,9 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
             self.conductor.end(trial.trial_id)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        if self._search is None:
+        """See ray.tune.schedulers.TrialScheduler. A trial that Tune tries again continues."""
+        again = trial.status == "RUNNING" and trial.should_recover()
+        if self._search is None and not again:
             self.conductor.end(trial.trial_id, "the trial failed in Ray Tune")
 
     def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
@@ -353,7 +361,7 @@ class HaltuneScheduler(Conducting, tune.schedulers.FIFOScheduler):  # type: igno
     def _report(self, trial: Any, result: Mapping[str, Any], judge: bool) -> Verdict | None:
         if self._search is not None:
             return self._search.record(trial.trial_id, result, judge)
-        found = _read(result, self._metric, self.time_attr)
+        found = self.conductor.read(trial.trial_id, result, self.time_attr, _is_own, TIME_THIS_ITER_S)
         if found is None:
             return None
         self.conductor.begin(trial.trial_id)

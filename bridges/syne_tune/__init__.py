@@ -20,7 +20,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.space import Space
 from haltune.space.domains import Domain
-from haltune.tuners import MOST_VALUES, Conducting, check_epochs, choice_of, domain_of, goal_of, read_result
+from haltune.tuners import MOST_VALUES, Conducting, check_epochs, choice_of, domain_of, goal_of
 
 try:
     import syne_tune.config_space as theirs
@@ -198,8 +198,9 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
 
     def _report(self, trial: Any, result: Mapping[str, Any]) -> Verdict | None:
         own = lambda name: name.startswith(("st_", "config_")) or name == "trial_id"  # noqa: E731
-        found = read_result(result, self.metric, self.time_attr, own)
-        return None if found is None else self.conductor.report(str(trial.trial_id), **found)
+        name = str(trial.trial_id)
+        found = self.conductor.read(name, result, self.time_attr, own)
+        return None if found is None else self.conductor.report(name, **found)
 
     def _problem_now(self) -> Problem:
         return self._problem

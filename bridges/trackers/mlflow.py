@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -22,12 +24,14 @@ _STATUS = {
 }
 _AT_ONCE = 500  # metrics per request; the server's limit is 1000
 _LONGEST_TAG = 5000  # characters of a tag
+_LONGEST_NAME = 250  # characters of the name of a parameter or a metric
 
 
 class MLflow:
     """Tracker for MLflow: one parent run for the search, and a nested run for each trial.
 
-    A stopped trial is a finished run, a paused one is scheduled; its verdict, reason and P(beats) are tags.
+    A stopped trial is a finished run, a paused one is scheduled; its verdict, reason and P(beats) are tags. In names of
+    metrics and hyperparameters, characters that MLflow refuses become "_": "hit@10" is "hit_10".
 
     Args:
         uri: URI of the server or of a database: "http://localhost:5000", "sqlite:///mlflow.db". Default: None,
@@ -96,7 +100,7 @@ class MLflow:
         known = trial.id in self._runs
         run = self._of(trial)
         if not known:
-            params = [Param(name, str(value)) for name, value in trial.config.items()]
+            params = [Param(_accepted(name), str(value)) for name, value in trial.config.items()]
             for i in range(0, len(params), 100):
                 self._client.log_batch(run, params=params[i : i + 100])
         self._client.update_run(run, status="RUNNING")
@@ -113,7 +117,7 @@ class MLflow:
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(name, float(value), _milliseconds(point.at), point.step)
+            Metric(_accepted(name), float(value), _milliseconds(point.at), point.step)
             for point in points
             for name, value in point.values.items()
             if math.isfinite(value)
@@ -141,6 +145,12 @@ class MLflow:
             self._client.set_terminated(self._runs[trial], "FINISHED")
         self._tag(self._parent, tags)
         self._client.set_terminated(self._parent, "FINISHED" if over else "SCHEDULED")
+
+
+def _accepted(name: str) -> str:
+    """Return a name that MLflow accepts: it would refuse "hit@10", and with it all that follows."""
+    path = posixpath.normpath(re.sub(r"[^/\w.\- :]", "_", name)).lstrip("/")
+    return re.sub(r"^\.+", "_", path)[:_LONGEST_NAME]
 
 
 def _milliseconds(seconds: float) -> int:

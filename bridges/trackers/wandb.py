@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +61,7 @@ class WandB:
 
     def open(self, search: Search) -> int:
         self._search = search
+        self._project = self._project or re.sub(r"[/\\#?%:]", "-", search.name)  # the others are refused
         self._bookmark = Bookmark(Path(self._folder) / "wandb", search)
         return self._bookmark.read()
 
@@ -70,7 +72,7 @@ class WandB:
         if trial.id not in self._runs:
             goal = self._search.problem.goal
             self._runs[trial.id] = run = self._wandb.init(
-                project=self._project or self._search.name, entity=self._entity, mode=self._mode, dir=self._folder,
+                project=self._project, entity=self._entity, mode=self._mode, dir=self._folder,
                 group=self._search.name, job_type="trial", id=f"{self._search.id}-{trial.id}",
                 name=f"trial {trial.id}", config=dict(trial.config), resume="allow", reinit="create_new",
                 settings=self._wandb.Settings(silent=True),

@@ -67,27 +67,6 @@ def check_epochs(who: str, max_epochs: Any, min_epochs: Any = 0) -> int:
     return int(max_epochs)
 
 
-def read_result(
-    result: Mapping[str, Any] | None, metric: Any, epoch: str, is_own: Callable[[str], bool], seconds: str = ""
-) -> dict[str, Any] | None:
-    """Return the arguments of `Conductor.report`; None if the metric or the epoch is missing or not a number.
-
-    metric, epoch, seconds: names in the result. is_own: returns True for a number that the tuner adds itself.
-    """
-    given: Mapping[str, Any] = result or {}
-    value, at, took = given.get(metric), given.get(epoch), given.get(seconds)
-    if not isinstance(value, numbers.Real) or not isinstance(at, numbers.Real) or not float(at) > 0:
-        return None
-    metrics = {
-        str(name): float(number)
-        for name, number in given.items()
-        if isinstance(number, numbers.Real) and not isinstance(number, bool) and name not in (metric, epoch)
-        and not is_own(str(name))
-    }  # fmt: skip
-    took = float(took) if isinstance(took, numbers.Real) and float(took) > 0 else None
-    return {"value": float(value), "epoch": float(at), "seconds": took, "metrics": metrics}
-
-
 class Conductor:
     """A study, and its trials that the other tuner is training.
 
@@ -101,6 +80,7 @@ class Conductor:
         self.reasons: dict[str, str] = {}  # names of stopped trials -> reasons
         self.declined: int | None = None  # the trial that kept training instead of pausing
         self._lock = RLock()
+        self._other: dict[str, list[str]] = {}  # running trials -> numbers in their last result without the metric
         self._warned: set[str] = set()
         self._renewed = study.session.monotonic()
 
@@ -123,6 +103,37 @@ class Conductor:
         trial = self.held.pop(name)
         del self.numbers[name]
         self.hold(to, trial)
+
+    def read(
+        self, name: str, result: Mapping[str, Any] | None, epoch: str, is_own: Callable[[str], bool], seconds: str = ""
+    ) -> dict[str, Any] | None:
+        """Return the arguments of `report`; None if the metric or the epoch is missing or not a number.
+
+        epoch, seconds: names in the result. is_own: returns True for a number that the tuner adds itself.
+        """
+        given, metric = dict(result or {}), self.study.problem.goal.metric
+        value, at, took = given.get(metric), given.get(epoch), given.get(seconds)
+        metrics = {
+            str(key): float(number)
+            for key, number in given.items()
+            if isinstance(number, numbers.Real) and not isinstance(number, bool) and key not in (metric, epoch)
+            and not is_own(str(key))
+        }  # fmt: skip
+        if not isinstance(value, numbers.Real):
+            if given:
+                self._other[name] = list(metrics)
+            return None
+        if not isinstance(at, numbers.Real):
+            self._warn_once(
+                f"Results without a number {epoch!r} are ignored, because it counts epochs. This one has "
+                f"{_listed([metric, *metrics])}. Report {epoch!r}, or set time_attr= to a number that counts from 1."
+            )
+            return None
+        if not float(at) > 0:
+            self._warn_once(f"Results with {epoch}={at} are ignored, because epochs count from 1. Report {epoch} + 1.")
+            return None
+        took = float(took) if isinstance(took, numbers.Real) and float(took) > 0 else None
+        return {"value": float(value), "epoch": float(at), "seconds": took, "metrics": metrics}
 
     def report(
         self,
@@ -165,11 +176,17 @@ class Conductor:
     def end(self, name: str, error: str | None = None, cut: bool = False) -> None:
         """End a trial. error: reason of a failure. cut: another scheduler may have stopped it early."""
         with self._lock:
-            trial = self.held.pop(name, None)
+            trial, other = self.held.pop(name, None), self._other.pop(name, None)
             if trial is None:
                 return
             if error is None and not trial.epoch:
                 error = "ended without a report of the metric"
+                if other is not None:
+                    metric = self.study.problem.goal.metric
+                    self._warn_once(
+                        f"A trial ended, but none of its results has a number {metric!r}. The last one has "
+                        f"{_listed(other)}. Trials without {metric!r} fail: report it, or name another metric."
+                    )
             if error is not None:
                 trial.fail(Failure(error))
                 return
@@ -189,6 +206,10 @@ class Conductor:
         if text not in self._warned:
             self._warned.add(text)
             warn(text)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) or "no other number"
 
 
 def state_of(conductor: Conductor | None) -> dict[str, Any]:

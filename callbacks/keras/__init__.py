@@ -61,11 +61,30 @@ class _Attempt:
     number: int
     optimizer: Callable[[], Any] | None = None  # of the first fit that trained
     layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
-    end: Any = None  # of the last fit: where it was called, the model's optimizer and its trainable weights
+    end: Any = None  # of the last fit that another one may follow: see `_between`
+    watch: companions.Watch | None = None  # of the last fit
+    data: companions.Data | None = None
+
+
+@dataclass(frozen=True)
+class _End:
+    """The end of a fit, or the start of the next one."""
+
+    state: tuple[Any, ...]  # where it was called, the optimizer, and all that the program may change in between
+    marks: Mapping[str, str]  # of the model and the callbacks
+
+    def follows(self, other: _End, same: bool) -> bool:
+        """Return whether nothing has changed in between. same: the callbacks are the same objects."""
+        mine, theirs = (
+            {p: m for p, m in one.marks.items() if same or p.startswith(_OF_MODEL)} for one in (self, other)
+        )
+        return self.state == other.state and mine == theirs
 
 
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
-_REPEATED: set[Any] = set()  # calls of fit, after which the same call followed with the same model
+# call of fit that was repeated with the same state -> whether its callbacks were the same; None: with another state
+_REPEATED: dict[Any, bool | None] = {}
+_OF_MODEL = ("model/", "layer ", "loss ")  # starts of the paths of what a model has
 _MARKED = 1024  # numbers of each weight by which a model is recognized
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
 
@@ -145,7 +164,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.on_train_batch_end = self._batch_ends  # Keras checks whether a callback has this hook
 
     def __getstate__(self) -> dict[str, Any]:
-        tied = {"on_train_batch_end", "_watch", "_before", "_data", "_step", "_training", "_called"}
+        tied = {"on_train_batch_end", "_watch", "_data", "_step", "_training", "_called"}
         return {k: v for k, v in super().__getstate__().items() if k not in tied}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -169,7 +188,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
         self._updates: int | None = None  # of the model's optimizers, when the fit started
-        self._before = companions.Before({})  # the other callbacks
         self._loaded = ""  # a mark of the model that the trial resumes with
 
     # Keras gives every callback its model. The reference is weak, because after an exception no hook can drop it.
@@ -178,9 +196,22 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def set_model(self, model: Any) -> None:
         self._model_ref = weakref.ref(model)
         # before the hooks of a fit's start, which set numbers and the model as if it started
-        self._before = companions.Before(self._others(surroundings.calling_list(self)))
-        if self._resumed is not None:
-            self._loaded = _mark_all(model)
+        attempt, callbacks = _attempt(self.trial), self._others(surroundings.calling_list(self))
+        self._called = surroundings.place_of_fit()
+        self._watch = attempt.watch = companions.Watch(
+            self.trial.id, companions.owners_in(model, callbacks), _OF_MODEL, attempt.watch
+        )
+        self._data = attempt.data = companions.Data(self.trial.id, attempt.data)
+        end, attempt.end = attempt.end, None
+        if end is not None:
+            same = callbacks.keys() <= self._watch.same
+            repeated = not self._data.read_before and end.follows(self._end_of_fit(), same)
+            _REPEATED[self._called] = same if repeated and _REPEATED.get(self._called, same) == same else None
+        self._more = None
+        if self._resumed is not None and attempt.optimizer is None and not self._reporter.ended and not _fresh(model):
+            self._loaded, self._more = _mark_all(model), saving.more_of(self._resumed)
+            if self._more is not None and not self._more["within"]:
+                self._continue(self._resumed, self._more)
 
     def _others(self, listed: list[Any]) -> dict[str, Any]:
         return companions.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
@@ -215,25 +246,20 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             )
         refuse_shadowed_loss(model, self.monitor)
         reporter.begin(epochs, model, of=self._of)
-        self._called = surroundings.place_of_fit()
         attempt = _attempt(self.trial)
-        before, attempt.end = attempt.end, None
-        if before == self._end_of_fit():
-            _REPEATED.add(self._called)
         self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed = None
         if self.trial.epoch == 0:
             for sentence in surroundings.advice(self.trial, self.monitor, listed):
                 reporter.advise(sentence)
-        callbacks = self._others(listed)
-        self._watch = companions.Watch(
-            self.trial.id, companions.owners_in(model, callbacks), ("model/", "layer ", "loss "),
-            self.__dict__.get("_watch"), self._before.changed(callbacks),
-        )  # fmt: skip
-        self._data, self._step = companions.Data(self.trial.id), companions.Compiled.of(model)
-        if self._resumed is not None and not _fresh(model):  # here, because the setup of a fit draws numbers
-            self._continue(self._resumed)
+        self._watch.hooks_were_called()
+        self._step, more, self._more = companions.Compiled.of(model), self._more, None
+        if self._resumed is not None and not _fresh(model):
+            if more is not None:
+                self._step.numbers = more["compiled"]
+            if more is None or more["within"]:  # here, because the setup of a fit draws numbers
+                self._continue(self._resumed, more)
         self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)
         by_epochs = any(type(c).__name__ == "LearningRateScheduler" for c in listed)
         self._rates = [surroundings.rate_of(model)] if by_epochs else []
@@ -242,22 +268,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if reporter.verdict is not None:
             model.stop_training |= _OURS
 
-    def _continue(self, path: str) -> None:
+    def _continue(self, path: str, more: Mapping[str, Any] | None) -> None:
         """Restore the state of the fit from a pause's file, whose model is loaded already."""
         model, reporter = self.model, self._reporter
         saving.restores_randomness(self.trial)
         try:
-            if (more := saving.more_of(path)) is not None:
+            if more is not None:
                 if more["within"] and self._loaded != _mark_all(model):
                     saving.load_again(model, path)
-                self._step.numbers = more["compiled"]
                 self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
                 self._watch.put_back(more["attributes"], companions.of_keras)
                 companions.set_values(companions.of_metrics(model), more["metrics"])
                 companions.set_values(companions.carried(model), more["carried"])
                 optimizers.add_batches(model, more["batches"] - optimizers.batches_of(model))
-                if more["repeated"]:
-                    _REPEATED.add(self._called)
+                if more["repeated"] is not None:
+                    _REPEATED.setdefault(self._called, more["repeated"])
             saving.restore_randomness(model, path)  # last, because reading data again draws numbers
         except (OSError, BadZipFile) as error:  # deleted since the model was loaded
             why = f"the random state in {path} cannot be read ({error})"
@@ -361,7 +386,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         trial.begins_epoch(None)
         if int(model.stop_training) & _OURS:
             return  # the fit was stopped within the epoch
-        if (attempt := _attempt(trial)).optimizer is None:
+        attempt = _attempt(trial)
+        if attempt.optimizer is None:
             attempt.optimizer = weak(getattr(model, "optimizer", None))
         trial.sign(_mark(model))  # a ModelCheckpoint may save this epoch
         if self._rates:
@@ -390,6 +416,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             logs.update(surroundings.tracked(reporter, epoch + 1, trackers))
         if reporter.over:
             model.stop_training |= _OURS
+        elif self._another_follows():
+            attempt.end = self._end_of_fit()
 
     def _keep_last(self) -> None:
         if self._reporter.keeps:
@@ -402,22 +430,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return None
         return made - self._updates or None
 
-    def _end_of_fit(self) -> tuple[Any, Any, list[bool]]:
+    def _end_of_fit(self) -> _End:
         model = self.model
-        return self._called, weak(getattr(model, "optimizer", None)), [w.trainable for w in model.weights]
+        flags, drawn = [w.trainable for w in model.weights], saving.capture_randomness(model)
+        state = self._called, weak(getattr(model, "optimizer", None)), flags, _mark_all(model), drawn
+        return _End(state, self._watch.marks())
 
-    def _check_next_fit(self) -> None:
-        """Raise NotSupported at the end of a fit after which the program may change the model for another fit."""
-        ends, horizon = (self.params or {}).get("epochs"), self.trial.horizon
-        last = self._epoch + 1 == ends and self.trial.epoch < (horizon or math.inf)
-        if last and self._called is not None and self._called not in _REPEATED:
-            raise NotSupported(
-                f"this fit ends at epoch {ends}, and the program may compile or change the model before another fit"
-            )
+    def _another_follows(self) -> bool:
+        """Return whether the present epoch is the last of this fit, and the program has to fit again."""
+        last = self._epoch + 1 == (self.params or {}).get("epochs")
+        return last and self._called is not None and self.trial.epoch < (self.trial.horizon or math.inf)
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         reporter = self._reporter
-        _attempt(self.trial).end = self._end_of_fit()
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and reporter.silent
@@ -480,21 +505,25 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     "its program compiles the model again after it has trained, and would do so in a resumed fit, "
                     "which loses the optimizer's state"
                 )
-            self._check_next_fit()
+            within, repeated = not self._another_follows(), _REPEATED.get(self._called)
+            if not within and repeated is None:
+                raise NotSupported(
+                    "this fit ends before max_epochs, and the program may change the model, a callback or random "
+                    "numbers before another fit. Train in one fit, and make such changes in a callback"
+                )
             self._training.check(model)
-            changed, unread = self._watch.changes()
+            changed, unread = self._watch.changes(within, of_callbacks=within or bool(repeated))
             if unread:
                 raise NotSupported(unread[0])
-            within = self._epoch + 1 < (self.params or {}).get("epochs", math.inf)
             more = {
-                "attributes": (self._watch.set_by_hooks() if within else {}) | changed,
+                "attributes": changed,
                 "within": within,  # a fit, whose hooks of the start have been called
-                "data": self._data.state(),
+                "data": self._data.state(within),
                 "metrics": companions.values_of(companions.of_metrics(model)),
                 "carried": companions.values_of(companions.carried(model)),
                 "batches": optimizers.batches_of(model),
                 "compiled": self._step.numbers,
-                "repeated": self._called in _REPEATED,
+                "repeated": repeated,
             }
             saving.check_optimizer(model, trial)
             if saving.draws_by_tensorflow(model):

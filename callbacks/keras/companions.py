@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -35,6 +36,9 @@ from .optimizers import layers_of, optimizers_of
 
 _SKIPPED = {"_model", "_model_ref", "model", "params", "validation_data"}  # of a callback
 _CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the direction is known: not a state
+
+_PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
+_MADE = "made "  # before the mark of a model that a hook of the fit's start has made
 
 Place = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
 
@@ -83,63 +87,80 @@ class Watch:
     """The attributes of objects, marked when it is made.
 
     trial: of the fit. owners: name -> object. silent: starts of paths whose unreadable changes are not reported.
-    earlier: the watch of the fit before, whose marks stay for the same objects. set_by_hooks: paths of what callbacks
-    have set as the fit began: see `Before`.
+    earlier: the watch of the fit before, whose marks stay for the same objects.
     """
 
     def __init__(
-        self,
-        trial: int,
-        owners: Mapping[str, Any],
-        silent: tuple[str, ...] = (),
-        earlier: Watch | None = None,
-        set_by_hooks: Collection[str] = (),
+        self, trial: int, owners: Mapping[str, Any], silent: tuple[str, ...] = (), earlier: Watch | None = None
     ) -> None:
         self._trial = trial
         self._references = {name: weak(owner) for name, owner in owners.items()}  # after an error no hook can drop it
         self._silent = silent
-        self._ids = {name: id(owner) for name, owner in owners.items()}
+        self._clocks = objects.clocks()
+        self._tensors: set[str] = set()  # paths of what has tensors when the fit starts
+        before = {} if earlier is None else earlier._owners
+        self.same = {name for name, owner in owners.items() if before.get(name) is owner}
         known: dict[str, str] = {} if earlier is None else earlier._marks
-        same = {n for n, i in self._ids.items() if earlier is not None and earlier._ids.get(n) == i}
-        self._marks: dict[str, str] = {path: mark for path, mark in known.items() if path.partition("/")[0] in same}
-        fresh = {name: owner for name, owner in owners.items() if name not in same}
-        for path, value, put in _places(fresh):
+        self._marks: dict[str, str] = {
+            path: mark for path, mark in known.items() if path.partition("/")[0] in self.same
+        }
+        for path, value, put in _places({name: owner for name, owner in owners.items() if name not in self.same}):
             self._marks[path] = objects.mark(value, _parts_of_keras())
             if objects.is_data(self._marks[path]) and not isinstance(put, _SetWeights):
                 objects.note(value, trial, self._marks[path])
-        self._set = set(set_by_hooks)
 
     @property
     def _owners(self) -> dict[str, Any]:
         return {name: one for name, refer in self._references.items() if (one := refer()) is not None}
+
+    def marks(self) -> dict[str, str]:
+        """Return the present marks of what can be saved."""
+        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in _places(self._owners)}
+        return {path: mark for path, mark in marks.items() if objects.is_data(mark)}
+
+    def hooks_were_called(self) -> None:
+        """Take what callbacks have set as the fit began for a change, such as the learning rate that they have read.
+
+        A resumed fit calls these hooks again, when the model has other weights and another learning rate. Not so times,
+        which it takes again, and objects that are no data.
+        """
+        clocks = [*zip(self._clocks, objects.clocks(), strict=True)]
+        for path, value, put in _places(self._owners):
+            self._tensors |= {path} if isinstance(put, _SetTensors) else set()
+            mark = objects.mark(value, _parts_of_keras())
+            is_time = type(value) in (int, float) and any(start <= value <= end for start, end in clocks)
+            if isinstance(put, _SetWeights):
+                self._marks.setdefault(path, _MADE + mark)
+            elif is_time or not (objects.is_data(mark) or objects.is_large(mark)):
+                self._marks[path] = mark
 
     def called(self, path: str) -> str:
         """Return the name of an attribute for messages."""
         owner, _, attribute = path.partition("/")
         return f"{type(self._owners.get(owner)).__name__}.{attribute}"
 
-    def changes(self) -> tuple[dict[str, Any], list[str]]:
-        """Return what changed: path -> state; and why other changes cannot be saved."""
-        places = _places(self._owners)
+    def changes(self, within: bool = True, of_callbacks: bool = True) -> tuple[dict[str, Any], list[str]]:
+        """Return what changed: path -> state; and why other changes cannot be saved.
+
+        within: a fit, rather than at its end. of_callbacks: their attributes, too.
+        """
+        owners = self._owners.items()
+        places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(self._silent)})
         values = {path: value for path, value, _ in places}
         states, lost, others = objects.changes(values, self._marks, constant=_parts_of_keras())
         unread = [*lost, *(path for path in others if not path.startswith(self._silent))]
         # a model that was made or built since: a resumed fit has none whose weights could be set
-        unread += [path for path, _, put in places if isinstance(put, _SetWeights) and path not in self._marks]
+        known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
+        unread += [path for path, _, put in places if isinstance(put, _SetWeights) and path not in known]
+        # later tensors: a resumed fit has nothing there that shows that the arrays were tensors
+        later = states.keys() - self._tensors
+        unread += [path for path, _, put in places if isinstance(put, _SetTensors) and path in later]
         return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
-
-    def set_by_hooks(self) -> dict[str, Any]:
-        """Return what the callbacks have set as the fit began, such as the learning rate that they have read.
-
-        A resumed fit calls these hooks again, when the model has other weights and another learning rate.
-        """
-        values = {path: value for path, value, _ in _places(self._owners) if path in self._set}
-        return objects.changes(values, {}, constant=_parts_of_keras())[0]
 
     def other_model(self) -> str | None:
         """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""
         for path, value, put in _places(self._owners):
-            if isinstance(put, _SetWeights) and objects.mark(value) != self._marks.get(path):
+            if isinstance(put, _SetWeights) and objects.mark(value) != self._marks.get(path, "").removeprefix(_MADE):
                 return self.called(path)
         return None
 
@@ -159,32 +180,6 @@ class Watch:
                         put(objects.put_back(state, value))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None))
-
-
-class Before:
-    """The attributes of a fit's callbacks before Keras calls the hooks of its start."""
-
-    def __init__(self, callbacks: Mapping[str, Any]) -> None:
-        self._marks = self._marked(callbacks)
-        self._clocks = objects.clocks()
-
-    @staticmethod
-    def _marked(callbacks: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-        slots = (slot for name, one in callbacks.items() for slot in _slots(name, one, {id(one)}))
-        return {path: (objects.mark(value, _parts_of_keras()), value) for path, value, _ in slots}
-
-    def changed(self, callbacks: Mapping[str, Any]) -> set[str]:
-        """Return the paths of the data that hooks have set since, without times, which a resumed fit takes again."""
-        found = {}
-        for path, (marked, value) in self._marked(callbacks).items():
-            if (objects.is_data(marked) or _models_in(value)) and marked != self._marks.get(path, ("", None))[0]:
-                found[path] = value
-        clocks = [*zip(self._clocks, objects.clocks(), strict=True)]
-        return {
-            path
-            for path, value in found.items()
-            if type(value) not in (int, float) or not any(start <= value <= end for start, end in clocks)
-        }
 
 
 class Compiled:
@@ -266,6 +261,11 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
     found: list[Place] = []
     for name, owner in owners.items():
         found += _slots(name, owner, {id(owner)})
+    found = [
+        (path, arrays, put if arrays is value else _SetTensors(value, put))
+        for path, value, put in found
+        for arrays in [_as_arrays(value)]
+    ]
     of_model = {name for name, owner in owners.items() if _is_layer(owner)}
     held = {path: () if path.partition("/")[0] in of_model else _models_in(value) for path, value, _ in found}
     if not any(held[path] or _variables_in(value) for path, value, _ in found):
@@ -287,6 +287,46 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
         if not inner and not held[path]:
             places.append((path, value, put))
     return places
+
+
+class _SetTensors:
+    """What sets an attribute that has tensors of TensorFlow or JAX from arrays."""
+
+    def __init__(self, value: Any, put: Callable[[Any], object]) -> None:
+        self._value, self._put = value, put
+
+    def __call__(self, new: Any) -> None:
+        self._put(_as_tensors(new, self._value))
+
+
+def _as_arrays(value: Any) -> Any:
+    """Return a value with arrays in place of the backend's tensors in it; the same if it has none.
+
+    Tensors of torch stay, because they are data, but leave their graph.
+    """
+    from keras import ops
+
+    new = value
+    if isinstance(value, (list, tuple, dict)):
+        inner = value.values() if isinstance(value, dict) else value
+        arrays = [_as_arrays(one) for one in inner]
+        if any(one is not old for one, old in zip(arrays, inner, strict=True)):
+            new = dict(zip(value, arrays, strict=True)) if isinstance(value, dict) else type(value)(arrays)
+    elif ops.is_tensor(value) and not getattr(value, "is_leaf", False) and not _is_variable(value):
+        with suppress(Exception):  # one of a graph of TensorFlow or JAX has no value
+            new = value.detach() if hasattr(value, "untyped_storage") else ops.convert_to_numpy(value)
+    return new
+
+
+def _as_tensors(new: Any, value: Any) -> Any:
+    """Return the arrays of `_as_arrays` as tensors where another value has them."""
+    from keras import ops
+
+    if isinstance(value, dict) and isinstance(new, dict):
+        return {key: _as_tensors(one, value.get(key)) for key, one in new.items()}
+    if isinstance(value, (list, tuple)) and isinstance(new, (list, tuple)) and len(new) == len(value):
+        return type(value)(_as_tensors(one, old) for one, old in zip(new, value, strict=True))
+    return ops.convert_to_tensor(new) if isinstance(new, np.ndarray) and _as_arrays(value) is not value else new
 
 
 class _SetWeights:
@@ -333,7 +373,7 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
         slots = [(f"{name}/{key}", *one) for key, one in objects.variables_of(owner).items()]
     else:
         hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set())
-        if _is_layer(owner):
+        if hasattr(owner, "get_config"):  # a layer, an optimizer, a loss or a metric
             mentioned = objects.mentioned(type(owner))  # other names that start with "_" are Keras' own
             hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
         slots = [
@@ -437,11 +477,23 @@ class Data:
     Without it, shuffles by the data's own generators, and the place within a pass, start again in a resumed fit.
     """
 
-    def __init__(self, trial: int) -> None:
+    def __init__(self, trial: int, earlier: Data | None = None) -> None:
+        import keras
+
         frame = caller("fit", "keras.")
         iterator = None if frame is None else frame.f_locals.get("epoch_iterator")
         self._fit: Callable[[], Any] = weak(iterator)
-        roots, owners, source = [], {}, self._source
+        read = objects.variables_of(getattr(getattr(iterator, "data_adapter", None), "generator", None))
+        self._generator: Callable[[], Any] = weak(read.get("generator", (None,))[0])  # that the program gave to fit
+        # an earlier fit has read from it, too
+        self.read_before: bool = (
+            self._generator() is not None
+            and earlier is not None
+            and (earlier.read_before or earlier._generator() is self._generator())
+        )
+        roots: list[Any] = []
+        owners: dict[str, Any] = {}
+        source = self._source
         self._seeds: list[Any] = []  # variables of Keras' generators, in layers of the functions of a tf.data dataset
         if source is not None:
             roots = [source]
@@ -456,9 +508,12 @@ class Data:
                 parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
                 owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
         self._generators = randomness.generators_in(*roots)
-        self._watch = Watch(trial, owners, tuple(owners))
+        self._watch: Watch = Watch(trial, owners, tuple(owners), None if earlier is None else earlier._watch)
         # random states before the first batch of the present pass, and whether its iterator was made before that
         self._drawn: tuple[Any, Any, bool] | None = None
+        # whether TensorFlow may read ahead from the program's own code
+        by_own = self._generator() is not None if source is None else bool(owners)
+        self._ahead = by_own and (keras.backend.backend() == "tensorflow" or _is_tf(source))
 
     @property
     def _iterator(self) -> Any:
@@ -484,9 +539,14 @@ class Data:
             made = self._iterator._current_iterator is not None
             self._drawn = capture(), randomness.states_of(self._generators), made
 
-    def state(self) -> dict[str, Any]:
-        """Return the place after an epoch. Raises NotSupported if a fit cannot return to it."""
+    def state(self, within: bool) -> dict[str, Any]:
+        """Return the place after an epoch. Raises NotSupported if a fit cannot return to it.
+
+        within: a fit. The next fit after its end starts a new pass.
+        """
         source = self._source
+        if self.read_before:
+            raise NotSupported("several fits read from the same generator of its data. Make one for each fit")
         if _shuffles_from_a_seed(source):
             raise NotSupported(
                 "its tf.data dataset shuffles from a seed, in another order in each pass, and TensorFlow cannot return "
@@ -496,24 +556,32 @@ class Data:
             raise NotSupported(
                 "the workers of its DataLoader persist, with random states of their own. Use persistent_workers=False"
             )
-        seen = int(self._iterator._steps_seen) if self._within else 0
-        drawn = self._drawn if seen else None
         changed, unread = self._watch.changes()
         if unread:
             raise NotSupported(unread[0])
         held = randomness.states_of(self._generators)
-        if self._within and (changed or self._seeds) and _is_tf(source):
-            raise NotSupported(
-                "its tf.data dataset reads ahead by a function with a state, so its place in the data cannot be "
-                "restored. Leave out steps_per_epoch, or use a keras.utils.PyDataset"
-            )
+        seen = drawn = None
+        if self._within and within:
+            seen = int(self._iterator._steps_seen)
+            drawn = self._drawn if seen else None
+            states = json.dumps([_of_python(drawn[0]), drawn[1]]) if drawn else ""
+            others = drawn is not None and states != json.dumps([_of_python(randomness.capture()), held])
+            if self._ahead and (changed or self._seeds or others):
+                raise NotSupported(
+                    "TensorFlow reads its data ahead by a function with a state or with global random numbers, so its "
+                    "place in the data cannot be restored. Leave out steps_per_epoch, or let a Python generator draw "
+                    "from random numbers of its own, np.random.default_rng(seed)"
+                )
+            if self._generator() is not None and seen < _PEEKED:
+                raise NotSupported("Keras reads two batches of its generator before the training, and one is left")
         seeds = [np.asarray(v).tolist() for v in self._seeds]
         return {"generators": held, "changed": changed, "seen": seen, "drawn": drawn, "seeds": seeds}
 
     def put_back(self, state: Mapping[str, Any], restore: Callable[[Any], object]) -> None:
         """Return to a place. restore: sets a random state; the caller sets the final one afterwards."""
-        if self._within:
-            drawn, held, made = state["drawn"] or (None, {}, False)
+        if state["seen"] is not None:
+            self._drawn = state["drawn"]
+            drawn, held, made = self._drawn or (None, {}, False)
             iterator = self._iterator
             if made:  # to make it draws numbers, too
                 iterator._current_iterator = iter(iterator._get_iterator())
@@ -529,6 +597,10 @@ class Data:
             variable.assign(np.asarray(numbers, "uint32"))
         self._watch.put_back(state["changed"], lambda owner: True)
         randomness.set_states(self._generators, state["generators"])
+
+
+def _of_python(state: Mapping[str, Any]) -> list[Any]:
+    return [state["python"], state["numpy"]]
 
 
 def batches_of_epoch(planned: int | None) -> int:

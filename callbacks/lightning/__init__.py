@@ -306,6 +306,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             now = checkpoint.capture(trainer)
             first = not (self._epochs or trainer.current_epoch)
             self._epoch_start = [*self._epoch_start, now] if first else [now]
+        if self._snapshot is not None and (self._epochs or trainer.current_epoch):
+            self._snapshot.epoch_starts(trainer)
 
     def _step_ends(self, trainer: Any, rest: Callable[[], None]) -> None:
         """Handle the end of a step, after all of its hooks. rest: Lightning's own end of the step."""
@@ -633,7 +635,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 reporter.report(
                     found.value, found.epoch, metrics, lambda: self._need(trainer), found.lap, updates=found.updates
                 )
-            if over is None and found is not None and reporter.waits and why_not() is None:
+            if self._ends_early and (reporter.pausing or reporter.waits):
+                reporter.decline(
+                    "its fit ends where it would pause, before the trial's last epoch, and a resumed fit would "
+                    "continue where the program starts another one, perhaps with a new optimizer",
+                    always=True,
+                )
+            elif over is None and found is not None and reporter.waits and why_not() is None:
                 reporter.heed(found.epoch)
             else:
                 reporter.heed(over)
@@ -642,12 +650,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if not within and (self._validations or not trainer.enable_validation):
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
                 self._need_a_value(trainer, logged, f"in {epochs}", _EPOCHS_WITHOUT_VALUE)
-            if reporter.pausing and self._ends_early:
-                reporter.decline(
-                    "its fit ends where it would pause, before the trial's last epoch, and a resumed fit would "
-                    "continue where the program starts another one, perhaps with a new optimizer",
-                    always=True,
-                )
             if reporter.pausing and why_not() is not None:
                 reporter.advise(
                     f"This fit cannot resume exactly from here: {why_not()}. Trials pause at the next possible point, "

@@ -9,7 +9,7 @@ loaders, and callbacks without a state_dict; buffers that are not persistent; an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from haltune.errors import NotSupported
 
 from .. import objects
-from ..changes import Print, has_copy, is_time
+from ..changes import Print, has_copy, is_time, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
 from .resuming import unused
@@ -50,6 +50,17 @@ class Snapshot:
                     self._copies.append(_called(owner, name))
         self._frozen = _frozen(trainer.lightning_module)
         self._held = _held_weights(trainer)
+        self._parts = dict(_data_parts(trainer))
+        self._made_again: set[str] = set()  # owners that the program makes for each epoch, of loaders
+        self._numbers = _numbers_of_data(trainer)  # when the present epoch started
+
+    def epoch_starts(self, trainer: Any) -> None:
+        """Note the data of an epoch: a change while they are read, and those that the program has made for it."""
+        self._numbers = _numbers_of_data(trainer)
+        before, self._parts = self._parts, dict(_data_parts(trainer))
+        if made := {name for name, part in self._parts.items() if before.get(name) is not part}:
+            self._made_again |= made
+            self._marks |= marked(trainer, made)
 
     def check(self, trainer: Any) -> None:
         """Raise NotSupported if an object that no checkpoint has holds weights which the fit has changed, or data."""
@@ -73,7 +84,7 @@ class Snapshot:
                 changed, _, _ = objects.changes(held, self._marks.get(owner, {}))
                 if any(not isinstance(held[name], _SCALARS) for name in changed):
                     return objects.READ_AGAIN
-        return None
+        return None if _numbers_of_data(trainer) == self._numbers else objects.READ_AGAIN
 
     def changes(self, trainer: Any) -> dict[str, Any]:
         """Return what changed, as primitives and tensors."""
@@ -85,13 +96,13 @@ class Snapshot:
                 held["training"] = modes[owner]
             how = {"weights": () if _is_data(owner) else shared, "tensors": not _is_data(owner)}
             changed, _, _ = objects.changes(held, self._marks.get(owner, {}), **how)
-            if changed:
+            if changed and owner not in self._made_again:
                 attributes[owner] = changed
         frozen = _frozen(module)
         found = {
             "attributes": attributes,
             "frozen": sorted(frozen) if frozen != self._frozen else None,
-            "buffers": {n: b.cpu() for n, b in _unsaved_buffers(module)},
+            "buffers": {n: b.cpu() for n, b in unsaved_buffers(module)},
             "gradients": {},
         }
         if not module.automatic_optimization:  # the module may use them in a later step
@@ -99,11 +110,12 @@ class Snapshot:
         return found
 
 
-def marked(trainer: Any) -> dict[str, dict[str, str]]:
-    """Return marks of the attributes: owner -> name -> mark."""
+def marked(trainer: Any, of: Container[str] | None = None) -> dict[str, dict[str, str]]:
+    """Return marks of the attributes: owner -> name -> mark. of: these owners; None: all."""
     return {
         owner: {n: objects.mark(v, tensors=not _is_data(owner)) for n, v in held.items()}
         for owner, held, _ in _owners(trainer)
+        if of is None or owner in of
     }
 
 
@@ -116,15 +128,15 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int) -> None:
                 continue
             with suppress(NotSupported):  # built otherwise in this attempt
                 put(name, objects.put_back(state, held.get(name), module.device))
-    for loader in leaves(trainer.train_dataloader):  # Lightning has set the present epoch before
-        for _, part in loader_parts(loader):
-            if hasattr(part, "set_epoch"):
+    for loader in leaves(trainer.train_dataloader):  # Lightning has set the present epoch of these before
+        for name, part in loader_parts(loader):
+            if name in ("sampler", "batches.sampler") and hasattr(part, "set_epoch"):
                 part.set_epoch(trainer.current_epoch)
     parameters = dict(module.named_parameters())
     if found["frozen"] is not None:
         for name, parameter in parameters.items():
             parameter.requires_grad_(name not in found["frozen"])
-    for name, buffer in _unsaved_buffers(module):
+    for name, buffer in unsaved_buffers(module):
         if name in found["buffers"]:
             buffer.copy_(found["buffers"][name])
     for name, gradient in found["gradients"].items():
@@ -168,12 +180,25 @@ def _owners(trainer: Any) -> Iterator[Owner]:
                 held = {variable: value for variable, (value, _) in variables.items()}
                 yield f"callback.{i}.{type(callback).__qualname__}.{name}", held, partial(_set_variable, variables)
     data = [] if datamodule is None else [("datamodule", datamodule)]
-    for i, loader in enumerate(leaves(trainer.train_dataloader)):
-        data += [(f"train.{i}.{name}", part) for name, part in loader_parts(loader) if part is not loader]
-    for name, part in data:
+    for name, part in (*data, *_data_parts(trainer)):
         own = not objects.of_library(type(part).__module__)
         held = {n: v for n, v in vars(part).items() if own or (isinstance(v, _SCALARS) and n[:1] != "_")}
         yield name, held, partial(setattr, part)
+
+
+def _data_parts(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of the training loaders: samplers, and data sets with those that they wrap."""
+    for i, loader in enumerate(leaves(trainer.train_dataloader)):
+        yield from ((f"train.{i}.{name}", part) for name, part in loader_parts(loader) if part is not loader)
+
+
+def _numbers_of_data(trainer: Any) -> dict[str, Any]:
+    """Return the scalars of the data that train, by owner."""
+    return {
+        owner: {name: value for name, value in held.items() if isinstance(value, _SCALARS)}
+        for owner, held, _ in _owners(trainer)
+        if owner.startswith("train.")
+    }
 
 
 def _held_weights(trainer: Any) -> dict[str, Print]:
@@ -237,13 +262,3 @@ def _set_variable(variables: Mapping[str, Any], name: str, value: Any) -> None:
 
 def _frozen(module: Any) -> set[str]:
     return {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
-
-
-def _unsaved_buffers(module: Any) -> list[tuple[str, Any]]:
-    """Return (name, buffer) of the buffers that a state_dict lacks."""
-    found = []
-    for prefix, part in module.named_modules():
-        for name in sorted(part._non_persistent_buffers_set):
-            if (buffer := part._buffers.get(name)) is not None:
-                found.append((f"{prefix}.{name}" if prefix else name, buffer))
-    return found

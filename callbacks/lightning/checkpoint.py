@@ -300,11 +300,11 @@ def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
 
 
 def _generators(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (position, generator) of the loaders, samplers and data sets with their own generators, each one once."""
+    """Yield (position, generator) of the generators in loaders, samplers, data sets and their functions, each once."""
     seen: set[int] = set()
     for part, owner in _parts(trainer):
-        for name, value in vars(owner).items():
-            if randomness.is_generator(value) and id(value) not in seen:
+        for name, value in randomness.generators_in(owner).items():
+            if id(value) not in seen:
                 seen.add(id(value))
                 yield f"{part}.{name}", value
 

@@ -15,6 +15,7 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 from haltune.study import Trial
 
+from ..changes import own_parts
 from ..schedules import falls, of_torch
 from .internals import cluster_environment
 from .shards import cannot_save
@@ -50,7 +51,7 @@ def leaves(loaders: Any) -> Iterator[Any]:
 
 
 def loader_parts(loader: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, object) of a loader, its samplers, and its data set with those that it wraps."""
+    """Yield (name, object) of a loader, its samplers, its data set with those that it wraps, and the program's own."""
     batches, dataset = getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None)
     parts = {
         "loader": loader,
@@ -61,6 +62,10 @@ def loader_parts(loader: Any) -> Iterator[tuple[str, Any]]:
     while dataset is not None and len(parts) < 9:
         parts[f"dataset{len(parts) - 4 or ''}"] = dataset
         dataset = vars(dataset).get("dataset") if hasattr(dataset, "__dict__") else None
+    known = {id(part) for part in parts.values()}
+    for place, part in own_parts(loader):
+        if id(part) not in known:
+            parts[place.partition("/")[2].replace("/", ".")] = part
     yield from ((name, part) for name, part in parts.items() if hasattr(part, "__dict__"))
 
 

@@ -199,7 +199,10 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
         return [(str(i), inner) for i, inner in enumerate(value)] if len(value) <= _SHORT else []
     if isinstance(value, functools.partial):
         return [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
-    if isinstance(value, (type, types.ModuleType, types.FunctionType)) or hasattr(value, "parameters"):
+    if isinstance(value, types.FunctionType):  # the variables of the functions around it
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        return [(name, cell.cell_contents) for name, cell in cells if cell != types.CellType()]
+    if isinstance(value, (type, types.ModuleType)) or hasattr(value, "parameters"):
         return []  # a model is no data
     owner = getattr(value, "__self__", None)  # of a method
     return [*getattr(value, "__dict__", {}).items(), *([] if owner is None else [("__self__", owner)])]

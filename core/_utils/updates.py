@@ -6,6 +6,7 @@ first step on, and their marks: digests by which weights that another trial has 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import sys
@@ -237,6 +238,21 @@ def has_moments(optimizer: Any) -> bool:
     held = (v for of in _mappings(optimizer.state) for name, v in of.items() if name != "step" and v is not None)
     here = (v.to_local() if hasattr(v, "to_local") else v for v in held)  # the parts of other ranks need them all
     return any(bool((v != 0).any()) if hasattr(v, "any") else bool(v) for v in here)
+
+
+def schedules_of(optimizer: Any) -> list[Any]:
+    """Return torch's learning-rate schedules of an optimizer that count. They hold it, but it does not hold them."""
+    holders: list[Any] = gc.get_referrers(optimizer)
+    held = [one for one in holders if type(one) is dict and one.get("optimizer") is optimizer]  # their attributes
+    base = sys.modules["torch.optim.lr_scheduler"].LRScheduler
+    found = (one for one in (*holders, *(gc.get_referrers(*held) if held else ())) if issubclass(type(one), base))
+    return [one for one in found if vars(one).keys() >= {"last_epoch", "_last_lr"}]  # a chain has them in its parts
+
+
+def start_again(schedules: Iterable[Any], optimizer: Any) -> bool:
+    """Return whether schedules of an optimizer are all at their start, and its rates are not those that they set."""
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    return all(one.last_epoch <= 0 and [*map(float, one._last_lr)] != rates for one in schedules)
 
 
 Kind = tuple[int, frozenset[tuple[str, Any]]]  # how many weights an optimizer has, names and shapes of its state

@@ -224,8 +224,8 @@ def _record_late(replica: Replica, attempt: Attempt, report: Report) -> None:
 
 def _has_ended(attempt: Attempt) -> str:
     return (
-        f"trial {attempt.id} has ended ({attempt.ended}), by trial.finish(), trial.fail() or at the end of `with "
-        "trial`. Later reports do not count"
+        f"trial {attempt.id} has ended ({attempt.ended}), by study.tell(), trial.finish(), trial.fail() or at the end "
+        "of `with trial`. Later reports do not count"
     )
 
 
@@ -243,7 +243,8 @@ def _doubt_order(replica: Replica, attempt: Attempt, r: TrialRecord, report: Rep
         text = f"{reported}, but {_ELSEWHERE} has reported {at(r.epoch)} already; the report is ignored. {_ONE_OBJECT}"
     else:
         text = (
-            f"{reported} after {at(r.epoch)}; the report is ignored. A training that resumes from a checkpoint must "
-            "continue its count (Keras: initial_epoch, Lightning: ckpt_path)."
+            f"{reported} after {at(r.epoch)}; the report is ignored. Report each {attempt.unit} once: several metrics "
+            "go into one dict, and if a callback reports, do not report yourself. A training that resumes from a "
+            "checkpoint must continue its count (Keras: initial_epoch, Lightning: ckpt_path)."
         )
     replica.warn_once(text, about=f"epochs of trial {attempt.id}, attempt {attempt.attempt}")

@@ -105,6 +105,8 @@ class Seen:
     signed: dict[Hashable, dict[tuple[int, int], int]] = field(default_factory=dict)
     # trial and its fold -> kinds of optimizers that have trained it, or of which the file that it resumed has a state
     optimizers: dict[tuple[int, int], frozenset[Kind]] = field(default_factory=dict)
+    # the same -> whether each of them that has learning-rate schedules of torch had one that had counted, at a save
+    schedules: dict[tuple[int, int], bool] = field(default_factory=dict)
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
 
 
@@ -552,7 +554,8 @@ class Session:
         if not spawning():
             raise NotSupported(
                 "A study cannot be pickled, because its log is its state. Open it again with the URL of its store: "
-                "Study(problem, policy, store='sqlite:///search.db')."
+                "Study(problem, policy, store='sqlite:///search.db'). If a model or a function that is saved holds the "
+                "trial, such as lambda left: trial.config['lr'] * left, give it the value: lr = trial.config['lr']."
             )
         settings, handed_out = self.settings, set(self.log.handed_out)
         decides = type(settings.policy.policy if isinstance(settings.policy, Wrapper) else settings.policy)
@@ -729,12 +732,12 @@ def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> 
     """Return how an interrupted trial continues."""
     if record.checkpoint_epoch:
         at = problem.at(record.checkpoint_epoch)
-        return f"The next ask, or the next start of this program, resumes it after {at}, its last checkpoint."
+        return f"The next start of this program, or the next study.ask(), resumes it after {at}, its last checkpoint."
     if not attempt.epoch:
-        return "The next ask, or the next start of this program, trains it from scratch."
+        return "The next start of this program, or the next study.ask(), trains it from scratch."
     return (
-        "The next ask, or the next start of this program, trains it from scratch, because it has no checkpoint. "
-        "Callbacks save when a trial pauses; in your own loop call trial.save(write) after an epoch."
+        "The next start of this program, or the next study.ask(), trains it from scratch, because it has no "
+        "checkpoint. Callbacks save when a trial pauses; in your own loop call trial.save(write) after an epoch."
     )
 
 

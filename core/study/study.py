@@ -209,6 +209,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             except GeneratorExit:  # the loop was left, by break or by an exception
                 try:
                     answer.interrupt()
+                    self.session.log_ended()
                 except StoreError as error:  # if it were raised here, Python would print a traceback and continue
                     _log.warning("Trial %d could not be given back: %s", answer.id, error)
                 raise

@@ -490,7 +490,7 @@ class Trial(Port, KnowsAttributes):
             if interrupts(error) or isinstance(error, StoreError) or self._signals.waits:
                 self.interrupt()
                 return False
-            explain_misreading(error, self.config)
+            explain_misreading(error, self.config, self._session.log.problem.space.names)
             self.fail(error)
             if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
                 return False  # it was over in a process that trained it

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from haltune._utils import updates
 from haltune._utils.updates import Training, Updated
@@ -60,6 +60,10 @@ class OwnWeights:
         self._doubted: str | None = None
         # optimizers that began without momentum or averages in a trial that resumes
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
+        # optimizers -> their learning-rate schedules, as weak references; None: not known yet
+        self._schedules: WeakKeyDictionary[Any, list[Any] | None] = WeakKeyDictionary()
+        # optimizers of a trial that resumes with their rates and new schedules -> its position then
+        self._scheduled_again: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -76,6 +80,7 @@ class OwnWeights:
         if marks:
             self._refusal = None
         self._need_state(optimizer)
+        self._need_schedule(optimizer)
         try:
             self._need_own(optimizer, marks)
             self._begun_with = dict.fromkeys(marks, self.trains.epoch) | self._begun_with
@@ -152,6 +157,39 @@ class OwnWeights:
                     "optimizer",
                     once=True,
                 )
+
+    def _need_schedule(self, optimizer: Any) -> None:
+        """Warn once if a trial has resumed with its learning rate, but with a schedule that counts from 0 again.
+
+        It counted before the pause. One that a program makes for a new phase sets the rate, and one that the program
+        moves to its place does not count from 0.
+        """
+        trial = self.trains
+        self._schedules.setdefault(optimizer, None)
+        if trial._resumes and trial._model is None and not follows():
+            counted = self._trial._session.seen.schedules.get((trial.id, trial._index))
+            if counted and (found := self._schedules_of(optimizer)) and updates.start_again(found, optimizer):
+                self._scheduled_again[optimizer] = trial.epoch
+        elif (began := self._scheduled_again.get(optimizer)) is not None:
+            if not (steps := [one for one in self._schedules_of(optimizer) if one.last_epoch > 0]):
+                return
+            del self._scheduled_again[optimizer]
+            if any(one.last_epoch == getattr(one, "_step_count", one.last_epoch + 1) - 1 for one in steps):
+                trial.warn(
+                    f"Trial {trial.id} has resumed after {trial._at(began)} with the learning rate that it had there, "
+                    f"but its {type(steps[0]).__name__} starts again, so it does not train as it would have without "
+                    "the pause. Save the state_dict() of each optimizer and schedule with the weights, and load them "
+                    "all.",
+                    "schedule state",
+                    once=True,
+                )
+
+    def _schedules_of(self, optimizer: Any) -> list[Any]:
+        """Return the learning-rate schedules that an optimizer had when this was asked first."""
+        held = self._schedules.get(optimizer)
+        if held is None and "initial_lr" in optimizer.param_groups[0]:
+            held = self._schedules[optimizer] = [*map(ref, updates.schedules_of(optimizer))]
+        return [one for reference in held or () if (one := reference()) is not None]
 
     def _kinds(self, path: str) -> frozenset[updates.Kind]:
         """Return the kinds of optimizers before a pause: those of its file, if another process has trained."""
@@ -263,6 +301,9 @@ class OwnWeights:
         training = self._trial._states.training
         for mark in () if training is None else training.marks(each):
             self.trains.sign(mark)
+        if each and (of := [found for one in self._schedules if (found := self._schedules_of(one))]):
+            counted = all(any(one.last_epoch > 0 for one in found) for found in of)
+            self._trial._session.seen.schedules[self.trains.id, self.trains._index] = counted
 
     def restarts(self) -> None:
         """State that a new model has started the curve again: it does not do so twice."""

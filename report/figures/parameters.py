@@ -132,7 +132,7 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
             order=60, wide=len(names) > 2,
             note="The expected value of a full training along one parameter, averaged over the others, with its 90% "
             f"interval.{' A parameter is left out if a constant fits within its band.' * known} Where the band is "
-            f"wide, the estimate is uncertain. Dots are trials, open if stopped.{_floor(model)}",
+            f"wide, the estimate is uncertain. Open dots are trials that stopped or paused.{_floor(model)}",
             annotations=[] if data else [nothing(_TOO_FEW)], **axes,
         ),
     }  # fmt: skip
@@ -362,7 +362,7 @@ def rank_spec(facts: Digest, names: Sequence[str] = ()) -> Spec:
         }],
         "layout": _over_two(
             facts, "Ranks", 37, across, along, buttons,
-            f"Colour is the rank by {goal.metric}: the best trial orange, the worst pale; open if stopped.",
+            f"Colour is the rank by {goal.metric}: the best trial orange, the worst pale. Open dots stopped or paused.",
         ),
     }  # fmt: skip
 

@@ -146,8 +146,8 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         "data": [results, line, dots] if steps else [],
         "layout": layout(
             "Best so far", told, order=20, showlegend=False,
-            note="The line is the best value of a leader so far. A large dot marks a new leader: a complete trial, as "
-            "soon as there is one. Small dots are final values, open if a trial was not trained in full.",
+            note="The line is the best value of the leading trials so far. A large dot marks a new leading trial; once "
+            "a trial is complete, only complete ones lead. Small dots are final values; open dots stopped or paused.",
             logs=bool(steps) and min(ys) > 0,
             xaxis=axis(views[0].title, rangemode="tozero"),
             yaxis=axis(metric, range=first_view([*ys, *map(_value, came)], goal.sign)),

@@ -144,7 +144,10 @@ def test_an_accelerator_that_names_its_checkpoints_itself_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"processes": 2, "random": {}, "loaders": [], "models": [], "data": {}}', "on 2 ranks.*nproc_per_node 2"),
+        (
+            '{"processes": 2, "random": {}, "loaders": [], "models": [], "modules": {}, "data": {}}',
+            "on 2 ranks.*nproc_per_node 2",
+        ),
         ("{}", "damaged"),
     ],
 )

@@ -82,6 +82,40 @@ def test_a_schedule_whose_rounds_start_again_is_not_paused_and_says_what_continu
     np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(gradient.train(rates(), rounds=6)[0]))
 
 
+def test_a_booster_whose_rounds_are_updated_is_not_paused():
+    xgb = BOOSTING["xgboost"]().package
+    data, held_out = xgb.DMatrix(X[TRAIN], Y[TRAIN]), xgb.DMatrix(X[HELD_OUT], Y[HELD_OUT])
+    whole = xgb.train({"max_depth": 3}, xgb.DMatrix(X[HELD_OUT], Y[HELD_OUT]), 4)
+    s = pausing_study(at=(2,), epochs=4, metric="validation-rmse", verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"cannot be paused, because XGBoost updates .*process_type"):
+            xgb.train({"process_type": "update", "updater": "refresh"}, data, trial.max_epochs - trial.epoch,
+                      xgb_model=trial.checkpoint or whole, evals=[(held_out, "validation")], verbose_eval=False,
+                      callbacks=[BOOSTING["xgboost"]().callback(trial)])  # fmt: skip
+    assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 4)]
+
+
+def test_what_a_metric_of_the_program_remembers_continues_after_a_pause(gradient):
+    def smoothed():
+        seen = []
+
+        def smooth(predictions, data):
+            seen.append(float(np.mean(predictions)))
+            smooth.calls += 1
+            return ("smooth", float(np.sum(seen)) / smooth.calls, False)[: 2 if gradient.name == "xgboost" else 3]
+
+        smooth.calls = 0
+        return {"custom_metric" if gradient.name == "xgboost" else "feval": smooth}
+
+    s = pausing_study(at=(2,), epochs=5, metric="validation-smooth", verbose=0)
+    for trial in s:
+        with trial:
+            gradient.attempt(trial, gradient.callback(trial), options=smoothed())
+    _, log = gradient.train(rounds=5, options=smoothed())
+    assert s.trials[0].attempt == 2
+    assert s.trials[0].values.tolist() == log["validation"]["smooth"]
+
+
 # early stopping of the library
 
 
@@ -296,6 +330,27 @@ def test_a_model_that_the_program_kept_of_another_trial_is_not_continued(lib, in
     assert [t.epoch for t in s.trials] == [3, 0]
 
 
+def test_a_checkpoint_that_is_continued_again_after_an_error_counts_from_its_own_round(gradient):
+    def fails(number):
+        if number == 3:
+            raise MemoryError
+
+    s = pausing_study(at=(2,), epochs=6, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            if (start := trial.checkpoint) is not None:
+                with pytest.raises(MemoryError):
+                    gradient.train(gradient.callback(trial), gradient.each_round(fails), rounds=4, start=start)
+                assert trial.epoch == 4
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                booster, _ = gradient.train(gradient.callback(trial), rounds=6 if start is None else 4, start=start)
+    whole, log = gradient.train(rounds=6)
+    assert gradient.rounds(booster) == 6
+    np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(whole))
+    assert s.trials[0].values.tolist() == log["validation"][gradient.loss]
+
+
 def test_a_model_of_no_trial_is_continued_in_each(lib):
     base = lib.train(rounds=2)[0]
     s = pausing_study(at=(), epochs=3, trials=2, metric=lib.monitor, verbose=0)
@@ -482,8 +537,9 @@ def test_a_data_set_that_was_continued_is_refused_for_a_training_from_the_start(
 
 
 @catboost_alone
-def test_rounds_that_catboost_does_not_evaluate_are_not_reported(lib):
-    s = pausing_study(at=(5,), epochs=10, metric=lib.monitor, verbose=0)
+@pytest.mark.parametrize("at", [5, 9])  # CatBoost evaluates the round after the latter
+def test_rounds_that_catboost_does_not_evaluate_are_not_reported(lib, at):
+    s = pausing_study(at=(at,), epochs=10, metric=lib.monitor, verbose=0)
     model = lib.search(s, metric_period=4)
     assert s.trials[0].epochs.tolist() == [1, 5, 9, 10]
     np.testing.assert_array_equal(lib.scores(model), lib.scores(lib.train(rounds=10)[0]))

@@ -114,6 +114,23 @@ def test_a_new_trial_after_a_resumed_one_draws_as_if_nothing_had_been_resumed(li
     assert trial.attempt == attempts[-1]
 
 
+@pytest.mark.parametrize("lib", LOOPS, indirect=True)
+def test_a_resumed_trial_that_no_block_contains_does_not_leave_the_random_state_of_its_training(lib, tmp_path):
+    case = lib.usual
+
+    def drawn_after(at, folder):
+        lib.folder = tmp_path / folder
+        s = pausing_study(f"{lib.folder}.db", at=at, epochs=case.length, metric=lib.monitor, verbose=0)
+        for attempt in range(len(at) + 1):
+            seed(attempt)
+            trial = s.ask()  # a block would restore the state, whatever the loop states
+            lib.attempt(trial, *lib.callbacks(trial))
+            trial.finish()
+        return drawn()
+
+    assert differences(drawn_after(case.at, "paused"), drawn_after((), "straight")) != []
+
+
 TRAINED_ALONE = [  # one of each library is quick, in addition to the test without a study above
     pytest.param(name, given, id=f"{name}, {case}", marks=(*given.marks, *[pytest.mark.slow] * (given != kind.usual)))
     for name, kind in LOOPS.items()
@@ -244,6 +261,38 @@ def test_a_fit_of_a_trial_that_has_ended_is_said_not_to_be_reported_and_nothing_
     ours = [str(w.message) for w in told if w.category is HaltuneWarning]
     assert ours == ["Trial 7 has ended, so the epochs of this fit are not reported."]
     assert (trial.epochs, trial.endings) == ([], [])
+
+
+@pytest.mark.parametrize("given", ["the model", "the kept file"])
+def test_a_fit_that_continues_another_trial_is_refused_with_its_cause_and_changes_nothing(lib, given, tmp_path):
+    lib.folder = tmp_path / "training"
+    s = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, trials=2, metric=lib.monitor, keep=1, verbose=0)
+    with s.ask() as first:
+        model, _ = lib.train(*lib.callbacks(first), rounds=2)
+    before = lib.scores(model)
+    with pytest.raises(NotSupported, match=r"trial 1.* trial 0.*another configuration"), s.ask() as second:
+        continuing = lib.continuing(model if given == "the model" else s.best.checkpoint)
+        lib.train(*lib.callbacks(second), rounds=4, **continuing)
+    assert [t.values.size for t in s.trials] == [2, 0]
+    np.testing.assert_array_equal(lib.scores(model), before)
+
+
+@pytest.mark.parametrize("lib", [name for name, kind in FITS.items() if not kind.uncounted], indirect=True)
+def test_a_round_with_fewer_updates_is_warned_of_at_its_report(lib, tmp_path):
+    s = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, metric=lib.monitor, verbose=0)
+    idle, options = lib.idling()
+    with pytest.warns(HaltuneWarning, match=r"made (no update|\d+ updates?) from epoch 1 to 2\b"), s.ask() as trial:
+        lib.train(*[idle] * (idle is not None), *lib.callbacks(trial), rounds=2, **options)
+
+
+def test_the_advice_on_a_best_model_that_the_library_keeps_names_the_metric_and_direction_of_the_study(lib, tmp_path):
+    lib.folder, trial = tmp_path / "training", FakeTrial(lib.monitor, max_epochs=2, maximize=True)
+    keeper, options = lib.keeping()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        lib.train(*[keeper] * (keeper is not None), lib.callback(trial), rounds=2, **options)
+    said = [*trial.hints, *(str(w.message) for w in told)]
+    assert [text for text in said if f"Maximize({lib.monitor!r}, of='best')" in text], said
 
 
 @pytest.mark.parametrize("lib", [name for name in FITS if name != "catboost"], indirect=True)

@@ -644,6 +644,81 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
     assert all("resumed after epoch 2, but its SGD began without the momentum" in text for text in found)
 
 
+@pytest.mark.parametrize(
+    ("program", "warns"),
+    [
+        ("nothing", True),
+        ("nothing, of a schedule by batches", True),
+        ("nothing, of warmup and then a cosine", True),
+        ("nothing, of a chain of schedules", True),
+        ("the schedule", False),
+        ("the schedule, a chain", False),
+        ("the count, for last_epoch=", False),
+        ("nothing, and steps it to its place", False),
+        ("nothing, and steps it by the number of the epoch", False),
+        ("nothing, of a schedule that is given the first epoch", False),
+        ("nothing, and starts another schedule where it resumes", False),
+        ("nothing, of a schedule that waits for the end of a warmup by hand", False),
+        ("nothing, of a constant rate", False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The epoch parameter in", "ignore:Detected call of", "ignore:To get the last")
+def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns, tmp_path):
+    rates = torch.optim.lr_scheduler
+
+    def scheduled(sgd, trial, last=-1):
+        if "warmup and" in program:
+            return rates.SequentialLR(sgd, [rates.LinearLR(sgd, 0.5, 1.0, 1), rates.CosineAnnealingLR(sgd, 5)], [1])
+        if "chain" in program:
+            return rates.ChainedScheduler([rates.ConstantLR(sgd, 0.5, 9), rates.ExponentialLR(sgd, 0.9)])
+        if "given the first" in program:
+            return rates.LambdaLR(sgd, lambda epoch, first=trial.epoch: 0.9 ** (epoch + first))
+        if "constant" in program:
+            return rates.StepLR(sgd, 100)
+        return rates.CosineAnnealingLR(sgd, 20, last_epoch=last)
+
+    def train(trial):
+        net = torch.nn.Linear(8, 2)
+        sgd = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+        state = {} if trial.checkpoint is None else torch.load(trial.checkpoint)
+        schedule = None if "last_epoch=" in program and state else scheduled(sgd, trial)
+        if state:
+            net.load_state_dict(state["net"])
+            sgd.load_state_dict(state["sgd"])
+            if program.startswith("the schedule"):
+                schedule.load_state_dict(state["schedule"])
+            for _ in range(trial.epoch if "to its place" in program else 0):
+                schedule.step()
+            schedule = schedule or scheduled(sgd, trial, state["count"])
+            if "another schedule" in program:
+                schedule = rates.ExponentialLR(sgd, 0.5)
+
+        def save(path):
+            state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "count": vars(schedule).get("last_epoch")}
+            saved = {"schedule": schedule.state_dict()} if program.startswith("the schedule") else {}
+            torch.save(state | saved, path)
+
+        for epoch in (loop := TrainingLoop(trial, save=save)):
+            if "by hand" in program and epoch < 4:
+                sgd.param_groups[0]["lr"] = 0.01 * epoch
+            for _ in range(2):
+                sgd.zero_grad()
+                net(torch.ones(1, 8)).sum().backward()
+                sgd.step()
+                if "by batches" in program:
+                    schedule.step()
+            if "number of the epoch" in program:
+                schedule.step(epoch)
+            elif "by hand" not in program or epoch >= 4:
+                schedule.step()
+            loop.report(0.5)
+
+    with warned() as found:
+        pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=6, trials=2, verbose=0).optimize(train)
+    assert len(found) == warns, found
+    assert all("resumed after epoch 2 with the learning rate that it had there, but its" in text for text in found)
+
+
 @pytest.mark.parametrize("same_process", [True, False])
 @pytest.mark.parametrize(
     ("program", "warns"),

@@ -19,6 +19,7 @@ from haltune import load_study
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning
+from haltune.launch import programs
 from haltune.launch.metric_logs import WandbRuns
 from haltune.log.events import Reported, Status
 
@@ -41,6 +42,7 @@ csv = "log.csv"
 position = "epoch"
 """
 HALVING = STUDY.replace('name = "RandomSearch"\ntrials = 2', 'name = "Hyperband"\neta = 2') + "[budget]\ntrials = 4\n"
+PRINTED = "[metrics]\npattern = 'val_acc=(?P<val_acc>.*)'\n"
 RESUMES = HALVING + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
 
 # Programs as their authors write them. They import little, so that a test starts many in a second.
@@ -163,6 +165,16 @@ def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(sea
     assert {t.attempt for t in trials(tmp_path)} == {1}
 
 
+def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(search, tmp_path):
+    program = TRAIN.replace("at-{state['epoch']}", "at-{500 * state['epoch']}")
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert (
+        "no checkpoint at-{epoch}.json of its last epoch, 4, only at-1000.json, at-1500.json, at-2000.json, so" in said
+    )
+
+
 def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path):
     at_the_end = TRAIN.replace(
         'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
@@ -176,6 +188,20 @@ def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_pat
     assert any(t.attempt > 1 for t in trials(tmp_path))
 
 
+def test_a_checkpoint_that_a_program_was_killed_in_the_middle_of_is_not_used(search, tmp_path):
+    slowly = TRAIN.replace(
+        'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
+        "import signal, time\n        signal.signal(signal.SIGTERM, lambda *_: [\n"
+        '            (open(a.out + "/last.json", "a").write("["), time.sleep(0.01)) for _ in range(9999)])',
+    )
+    study = RESUMES.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\ngrace = 0.3\n"
+    code, said = search(study, slowly, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.2)")
+    assert code == 0, said
+    assert "wrote no complete checkpoint last.json within 0.3 s" in said
+    assert all(map(right, trials(tmp_path)))
+    assert {t.status for t in trials(tmp_path)} >= {Status.COMPLETED}
+
+
 @pytest.mark.slow
 def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_epoch(search, tmp_path):
     program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
@@ -186,6 +212,27 @@ def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_ep
     assert any(t.attempt > 1 and t.status is Status.COMPLETED for t in trials(tmp_path))
     best = load_study(tmp_path / "search.db").best
     assert json.loads(Path(best.checkpoint).read_text()) == {"epoch": 4, "lr": best.config["lr"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [True, False])
+def test_a_checkpoint_from_before_the_epoch_is_not_taken_for_the_one_after_it(search, tmp_path, late):
+    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+    program = TRAIN.replace(save, "" if late else save).replace("    while state", f"    {save}\n    while state")
+    program = program.replace("        log.write(f", "        import time; time.sleep(1.2)\n        log.write(f", 1)
+    program = program.replace("at-{state['epoch']}.json", "last.json")
+    hook = save.replace("at-{state['epoch']}.json", "last.json")
+    hook = f"import time; time.sleep(0.8); {hook}; time.sleep(0.8)" if late else ""
+    study = RESUMES.replace("at-{epoch}.json", "last.json")
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 0, said
+    assert "again from its start" not in said
+    assert all(map(right, trials(tmp_path)))
+    resumes = [e for e in load_study(tmp_path / "search.db").events() if type(e).__name__ == "Checkpointed"]
+    assert resumes
+    for event in resumes:
+        path = next(tmp_path.glob(f"search.checkpoints/*/{event.path}"), None)
+        assert path is None or json.loads(path.read_text())["epoch"] == event.epoch
 
 
 @pytest.mark.slow
@@ -237,6 +284,14 @@ def test_a_program_that_fails_at_once_ends_the_search_with_what_it_printed(searc
     assert [t.error for t in trials(tmp_path)] == ["ended with exit status 1: no data at /data"]
 
 
+def test_a_failure_does_not_show_what_an_earlier_attempt_printed(search, tmp_path):
+    dies = "import os, sys\nif os.path.exists('died'): sys.exit(3)\n"
+    dies += "open('died', 'w'); print('all is well', flush=True); os.kill(os.getpid(), 9)"
+    code, said = search(STUDY + CSV, dies)
+    assert code == 1, said
+    assert [t.error for t in trials(tmp_path)] == ["ended with exit status 3: it printed nothing"]
+
+
 def test_a_later_failure_is_recorded_and_the_search_goes_on(search, tmp_path):
     hook = "if os.path.exists('once'): sys.exit('out of luck')\nif state['epoch'] == a.epochs: open('once', 'w')"
     code, said = search(STUDY + CSV, hook=hook)
@@ -260,12 +315,97 @@ def test_a_program_that_trains_beyond_the_full_length_ends_there(search, tmp_pat
         (STUDY + CSV.replace("log.csv", "logs/*.csv"), ("There is no logs/*.csv", "at-1.json", "log.csv")),
         (STUDY + CSV.replace('"epoch"', '"step"'), ("log.csv has no 'step', the position",)),
         (STUDY + "[metrics]\npattern = 'acc=(?P<val_acc>.*)'\n", ("No line that it printed matches",)),
+        (
+            STUDY + "[constraints]\nsize = { at_most = 5 }\n" + CSV,
+            ("without a value of 'size'", "'val_acc'. Name one of them as the other goals and the constraints"),
+        ),
     ],
 )
 def test_a_metric_that_never_comes_is_an_error_that_says_what_is_there(search, study, named):
     code, said = search(study)
     assert code == 1
     assert [name for name in named if name not in said] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("epoch;val_acc\n1;0,5\n", "In log.csv, 'val_acc' is '0,5', not a number such as 0.95"),
+        (
+            "epoch,val_acc\n1,0.5,\n",
+            "log.csv has a column 'val_acc', but no row with a number there and a cell for each",
+        ),
+        ("epoch,val_acc\n1/4,0.5\n", "In log.csv, 'epoch' is '1/4'"),
+        ("run 3\nepochs,accuracy\n1,0.5\n", "log.csv has 'accuracy', 'epochs'. Name one of them as the goal"),
+    ],
+)
+def test_a_column_that_is_there_but_not_read_is_an_error_that_says_why(search, written, named):
+    code, said = search(STUDY + CSV, f"import sys\nopen(sys.argv[6] + '/log.csv', 'w').write({written!r})")
+    assert code == 1
+    assert named in said
+
+
+@pytest.mark.parametrize(
+    ("metrics", "printed", "named"),
+    [
+        (r"pattern = 'acc (?P<val_acc>\S+)'", "acc 0.9, loss 1", "In the lines that it prints, 'val_acc' is '0.9,'"),
+        ('jsonl = "log.jsonl"', '{"val_acc": "tensor(0.9)"}', "In log.jsonl, 'val_acc' is 'tensor(0.9)', not a number"),
+        ('jsonl = "log.jsonl"', '{"val_acc": [0.9]}', "In log.jsonl, 'val_acc' is [0.9], not a number"),
+    ],
+)
+def test_a_metric_that_is_not_a_number_is_an_error_that_shows_it(search, metrics, printed, named):
+    program = f"import sys\nprint({printed!r})\nprint({printed!r}, file=open(sys.argv[6] + '/log.jsonl', 'w'))"
+    code, said = search(f"{STUDY}[metrics]\n{metrics}\n", program)
+    assert code == 1
+    assert named in said
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [("*.csv", "They are in log.csv, train.csv: name the right one"), ("log.csv", "If a row is less than one epoch")],
+)
+def test_several_values_of_an_epoch_are_named_with_their_files(search, path, named):
+    hook = "train = open(a.out + ('/train.csv' if PATH == '*.csv' else '/log.csv'), 'a')\n"
+    hook += "train.write('epoch,val_acc\\n' * (state['epoch'] == 1) + f\"{state['epoch']},0.125\\n\"); train.close()"
+    hook += "\nimport time; time.sleep(0.1)"
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV.replace("log.csv", path)
+    code, said = search(study, hook=hook.replace("PATH", repr(path)))
+    assert code == 0, said
+    assert said.count("several values of 'val_acc' at epoch") == 1
+    assert named in said
+
+
+def test_a_position_in_another_unit_is_an_error_at_its_first_row(search):
+    code, said = search(STUDY + CSV, TRAIN.replace("{state['epoch']},", "{100 * state['epoch']},"))
+    assert code == 2
+    assert "has epoch 100, which is beyond max_epochs=4" in said
+    assert "Give the program its length" not in said
+
+
+def test_rows_that_a_program_writes_only_at_its_end_all_count_and_haltune_says_that_they_came_too_late(
+    search, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(programs, "_LATE", 0.0)
+    late = TRAIN.replace("        log.flush()\n", "") + "import time; time.sleep(0.5)\n"
+    code, said = search(HALVING + CSV, late)
+    assert code == 0, said
+    assert said.count("flush its log after each row") == 1
+    assert [(t.epoch, t.attempt, right(t)) for t in trials(tmp_path)] == [(4, 1, True)] * 4
+
+
+def test_a_program_that_dies_after_its_last_epoch_is_not_trained_again(search, tmp_path):
+    code, said = search(STUDY + CSV, f"{TRAIN}os.kill(os.getpid(), 11)\n")
+    assert code == 1
+    assert "was killed by SIGSEGV" in said
+    assert [(t.status, t.attempt) for t in trials(tmp_path)] == [(Status.FAILED, 1)]
+
+
+def test_the_number_of_a_checkpoint_may_follow_any_text(search, tmp_path):
+    study = STUDY.replace("= 4", "= 12").replace("trials = 2", "trials = 1") + CSV
+    words = (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}")
+    code, said = search(f'{study}[program]\ncheckpoint = "*{{epoch}}.json"\n', words=words)
+    assert code == 0, said
+    assert Path(load_study(tmp_path / "search.db").best.checkpoint).name == "at-12.json"
 
 
 @pytest.mark.parametrize(("logged", "warned"), [("val_acc", False), ("acc", True)])
@@ -295,6 +435,16 @@ def test_epochs_that_count_from_zero_are_asked_for_at_the_first_row(search, tmp_
     assert all(map(right, trials(tmp_path)))
 
 
+def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_validation(search):
+    value = "{a.lr * state['epoch'] + a.depth}"
+    every_second = TRAIN.replace("{state['epoch']},{a.lr},", "{state['epoch'] - 1},{a.lr},")
+    every_second = every_second.replace(value, "{a.lr if state['epoch'] % 2 == 0 else ''}")
+    code, said = search(STUDY + CSV, every_second)
+    assert code == 2
+    assert "write first = 0 under [metrics]" in said
+    assert search(STUDY + CSV + "first = 1\n", every_second)[0] == 0
+
+
 # -- refused before anything is trained ------------------------------------------------------------------------------
 
 
@@ -315,9 +465,13 @@ def test_epochs_that_count_from_zero_are_asked_for_at_the_first_row(search, tmp_
         (STUDY + "[metrics]\npattern = 'a(?P<acc>.)'\n", ("{options}",), ("no group for the goal 'val_acc'",)),
         (STUDY + CSV, ("-x{options}", "{folder}"), ("cannot be a part of",)),
         (STUDY + CSV + "[program]\nconfig = { base = 'none.yaml' }\n", ("{config}", "{folder}"), ("Cannot read",)),
+        (STUDY + CSV + "[program]\nconfig = { values = { a = 1 } }\n", WORDS, ("does not use it", "--config {config}")),
+        (STUDY + CSV + "[program]\nconfig = { values = { lr = 1 } }\n", ("{config}", "{folder}"), ("set 'lr'", "{lr}")),
+        (STUDY + CSV.replace("log.csv", "{folder}/log.csv"), WORDS, ("line 14", "Leave {folder} out")),
         (STUDY + CSV + "[program]\ngrace = -1\n", WORDS, ("program.grace",)),
         (STUDY.replace("max_epochs", "max_steps") + CSV.replace("position = ", "#"), WORDS, ("counts steps",)),
         (STUDY + CSV, None, ("No program is named",)),
+        (STUDY + "[program]\ncommand = ['python train.py {lr} {depth}']\n" + PRINTED, None, ("quotation marks",)),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_is_trained(search, tmp_path, study, words, named):
@@ -335,6 +489,13 @@ def test_a_program_that_is_not_there_is_refused_too(search, tmp_path):
     assert not (tmp_path / "search.db").exists()
 
 
+def test_a_folder_that_cannot_be_made_ends_the_search_with_one_sentence(search, tmp_path):
+    code, said = search(STUDY + CSV + '[program]\ncwd = "train.py/{trial}"\n')
+    assert code == 2
+    assert "Cannot start trial 0: NotADirectoryError" in said
+    assert trials(tmp_path)[0].status is Status.INTERRUPTED
+
+
 # -- how a configuration reaches a program ---------------------------------------------------------------------------
 
 PRINTS = """
@@ -342,7 +503,6 @@ import json, os, sys
 print(json.dumps({"words": sys.argv[1:], "env": os.environ.get("SIZE"), "cwd": os.getcwd()}))
 print("val_acc=1")
 """
-PATTERN = "[metrics]\npattern = 'val_acc=(?P<val_acc>.*)'\n"
 ODD = """
 name = { choice = ["a b; $(touch hacked)", "'\\"{lr}"] }
 degree = { int = [2, 3], when = { name = "'\\"{lr}" } }
@@ -359,7 +519,7 @@ def printed(folder):
 
 
 def test_values_are_whole_words_and_absent_ones_take_their_option_with_them(search, tmp_path):
-    study = STUDY.replace("[policy]", f"{ODD}[policy]").replace("trials = 2", "trials = 1") + PATTERN
+    study = STUDY.replace("[policy]", f"{ODD}[policy]").replace("trials = 2", "trials = 1") + PRINTED
     study += '[program]\nenv = { SIZE = "{depth}x" }\ncwd = "{folder}"\n'
     (tmp_path / "search.toml").write_text(study)
     words = (
@@ -395,7 +555,7 @@ def test_a_configuration_file_overlays_a_base_with_nested_names(search, tmp_path
     study = (
         STUDY.replace("lr =", '"opts.0.lr" =').replace("depth =", '"model.depth" =').replace("trials = 2", "trials = 1")
     )
-    study += PATTERN + f'[program.config]\nbase = "base.{format}"\n'
+    study += PRINTED + f'[program.config]\nbase = "base.{format}"\n'
     study += 'values = { out = "{folder}", "trainer.max_epochs" = "{max_epochs}", fast = true }\n'
     study = study.replace("[program.config]", "[program]\n[program.config]")
     code, said = search(study, PRINTS, ("--config", "{config}"))
@@ -408,6 +568,36 @@ def test_a_configuration_file_overlays_a_base_with_nested_names(search, tmp_path
         "model": {"depth": trial.config["model.depth"], "width": 64}, "opts": [{"lr": trial.config["opts.0.lr"]}],
         "seed": 7, "out": os.path.dirname(path), "trainer": {"max_epochs": 4}, "fast": True,
     }  # fmt: skip
+
+
+def test_a_parameter_may_have_the_name_of_a_placeholder_which_it_hides(search, tmp_path):
+    study = STUDY.replace("lr =", "checkpoint =").replace("depth =", "config =").replace("trials = 2", "trials = 1")
+    code, said = search(study + PRINTED, PRINTS, ("{checkpoint}", "{config}"))
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    assert printed(tmp_path)["words"] == [str(trial.config["checkpoint"]), str(trial.config["config"])]
+    assert not list(tmp_path.glob("search.checkpoints/**/config.yaml"))
+    code, said = search(study.replace("seed = 3", "seed = 4") + PRINTED, PRINTS, ("{config}",))
+    assert code == 2
+    assert "does not use 'checkpoint'" in said
+
+
+def test_a_table_of_further_entries_keeps_the_parameters_within_it(search, tmp_path):
+    study = STUDY.replace("lr =", '"model.lr" =').replace("trials = 2", "trials = 1") + PRINTED
+    study += '[program]\n[program.config]\nformat = "json"\n[program.config.values]\ndepth = "{depth}x"\n'
+    study += "[program.config.values.model]\nwidth = 64\n"
+    code, said = search(study, PRINTS, ("--config", "{config}"))
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    read = json.loads(Path(printed(tmp_path)["words"][1]).read_text())
+    assert read == {"depth": f"{trial.config['depth']}x", "model": {"width": 64, "lr": trial.config["model.lr"]}}
+
+
+def test_the_file_of_a_configuration_is_also_there_if_the_environment_names_it(search, tmp_path):
+    study = STUDY + PRINTED + '[program]\nconfig = { format = "json" }\nenv = { SIZE = "{config}" }\n'
+    code, said = search(study, PRINTS, ("train",))
+    assert code == 0, said
+    assert json.loads(Path(printed(tmp_path)["env"]).read_text()) == trials(tmp_path)[0].config
 
 
 # -- the other commands ------------------------------------------------------------------------------------------------
@@ -455,6 +645,31 @@ def test_a_search_that_is_killed_or_interrupted_goes_on_and_no_program_is_left(s
     code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
+
+
+@pytest.mark.slow
+def test_what_a_program_writes_after_its_launcher_was_killed_does_not_count_for_the_next_attempt(search, tmp_path):
+    stubborn = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for epoch in range(1, 5 if os.path.exists("free") else 9999):
+    print("val_acc", epoch, flush=True)
+    time.sleep(0.05 if os.path.exists("free") else 0.5 if epoch < 4 else 0.05)
+"""
+    study = STUDY.replace("= 4", "= 999").replace("trials = 2", "trials = 1") + "[program]\ngrace = 8\n"
+    study += "[metrics]\npattern = 'val_acc (?P<val_acc>.*)'\n"
+    (tmp_path / "search.toml").write_text(study)
+    (tmp_path / "train.py").write_text(stubborn)
+    words = [sys.executable, "-I", "-S", "train.py", "{options}"]
+    first = subprocess.Popen([sys.executable, "-m", "haltune", "run", "search.toml", "--", *words], cwd=tmp_path)
+    wait_for(lambda: [p for p in tmp_path.glob("search.logs/*/trial-0.log") if "acc 3" in p.read_text()])
+    first.kill()
+    first.wait()
+    (tmp_path / "free").touch()
+    code, said = search(study, stubborn, ("{options}",))
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    assert trial.values.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 WANDB = """

@@ -163,6 +163,7 @@ ERRORS = [
     ("max_epochs = 30", 'maximize = "val_acc"', 3, "unknown key. It belongs under [goal]"),
     ("max_epochs = 30", "max_epoch = 30", 3, "Perhaps you mean 'max_epochs'"),
     ("[policy]", "[[start]]\nlr = 0.01\n\n[policy]", 20, "has no 'kernel'"),
+    ("[policy]", "[start]\nlr = 0.01\n\n[policy]", 20, "two brackets, [[start]]"),
     ('name = "BOBOS"', 'name = "Halting"', 21, 'Add a table [policy.policy] with it, such as name = "RandomSearch"'),
     ("seed = 4", 'learn_from = [{ store = "a.db" }]', 4, "For a store with several studies"),
     ("seed = 4", 'checkpoints = { disk_quota = "lots" }', 4, "'20GB'"),

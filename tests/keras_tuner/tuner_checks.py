@@ -16,7 +16,7 @@ from documents import blocks
 from paused_studies import PausesAt
 
 from haltune import load_study
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 from haltune.keras_tuner import Tuner
 from haltune.policies import RandomSearch
 
@@ -149,6 +149,24 @@ def test_what_only_a_fit_asks_for_had_its_default_and_is_searched_from_then_on(t
     for trial, record in zip(t.oracle.trials.values(), t.study.trials, strict=True):
         assert trial.hyperparameters.values == record.config
     assert t.get_best_hyperparameters()[0].values == t.study.best_params
+
+
+def test_programs_with_folders_of_their_own_search_one_study_of_what_their_fits_ask_for(tmp_path):
+    options = {"store": tmp_path / "search.db", "max_trials": 9}
+    at_once = tuner(tmp_path / "at once", AsksLate(), **options)
+    assert at_once.study.problem.space.names == ("lr",)
+    search(tuner(tmp_path / "first", AsksLate(), **options | {"max_trials": 3}))
+    later = tuner(tmp_path / "later", AsksLate(), **options | {"max_trials": 6})
+    search(later)
+    search(at_once)
+    for t, trained in ((later, range(3, 6)), (at_once, range(6, 9))):
+        assert sorted(t.oracle.trials) == [str(id) for id in trained]
+        assert {name: trial.hyperparameters.values for name, trial in t.oracle.trials.items()} == {
+            str(id): t.study.trials[id].config for id in trained
+        }
+    assert len({r.config["batch"] for r in at_once.study.trials[3:]}) > 1
+    with pytest.warns(HaltuneWarning, match="9 trials"):
+        search(tuner(tmp_path / "later", AsksLate(), overwrite=True, **options))
 
 
 def test_a_class_derived_from_it_may_be_no_network(tmp_path):

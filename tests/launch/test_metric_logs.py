@@ -130,6 +130,16 @@ def test_a_file_that_is_written_anew_repeats_no_row(tmp_path_factory, table, cut
     assert equal([(row["epoch"], row["acc"]) for row in got], [(float(n), float(b)) for n, (_, b) in enumerate(table)])
 
 
+def test_a_file_that_holds_only_the_last_row_is_read_each_time(tmp_path):
+    path, got = tmp_path / "last.json", []
+    followed = Followed(path, JsonLines())
+    for epoch in (1, 2, 3):
+        path.write_text(json.dumps({"epoch": epoch}) + "\n")
+        os.utime(path, ns=(epoch, epoch))  # also where the clock of files is coarse
+        got += followed.read()
+    assert got == [{"epoch": 1.0}, {"epoch": 2.0}, {"epoch": 3.0}]
+
+
 def test_a_rotated_file_counts_after_the_one_before(tmp_path):
     path = tmp_path / "log.csv"
     log = Log(Metrics(csv="*.csv"), ["acc"], tmp_path, tmp_path / "out")
@@ -164,6 +174,16 @@ def test_files_that_come_late_are_found_and_a_header_may_change(tmp_path):
     (last,) = log.read(whole=True)
     assert math.isnan(last["acc"])
     assert log.names == ["acc", "epoch", "loss"]
+
+
+@pytest.mark.parametrize("before", ["Training started, on cpu\n", "run 3; seed 1\n", "# run 3\n# epoch, loss\n", ""])
+@pytest.mark.parametrize(("mark", "ending"), [(",", "\n"), ("\t", "\r\n"), (";", "\n"), ("  ", "\n")])
+@pytest.mark.parametrize("comment", ["", "# "])
+def test_a_table_is_found_behind_other_lines_in_a_file(before, mark, ending, comment):
+    table = [f"{comment}epoch", "acc"], ["1", "0.5"], ["# the best acc", "so far"], ["2", "0.75"]
+    text = before + "".join(mark.join(row) + ending for row in table)
+    rows = rows_of(Csv({"acc"}), [text.encode()])
+    assert rows == [{"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.75}]
 
 
 def test_a_database_of_mlflow_is_read_as_it_grows(tmp_path):
@@ -220,6 +240,20 @@ def test_a_program_that_evaluates_before_it_continues_does_not_start_again(tmp_p
     write([*rows, (2.0, 0.7)])
     got = [(place, row["acc"]) for row in log.read() for place, row in curve.add(row)]
     assert (got, curve.again) == ([(1.0, 0.5)] * again + [(2.0, 0.7)], again)
+
+
+@pytest.mark.parametrize("place", [{}, {"epoch": 0.0}, {"epoch": 1.0}, {"epoch": math.nan}])
+def test_a_constraint_may_be_logged_before_the_first_epoch(place):
+    curve = Curve(Metrics(csv="x", position="epoch"), Measures("acc", (), ("size",)))
+    got = [report for row in (place | {"size": 3.0}, {"epoch": 1.0, "acc": 0.5}) for report in curve.add(row)]
+    assert got == [(1.0, {"acc": 0.5, "size": 3.0})]
+
+
+def test_metrics_that_follow_the_goal_in_the_same_epoch_are_recorded_too():
+    curve = Curve(Metrics(csv="x", position="epoch"), ACC)
+    rows = [{"epoch": n, name: n + 0.5} for n in (1.0, 2.0) for name in ("loss", "acc", "f1")]
+    got = [report for row in [*rows, {"epoch": 2.0, "f1": 9.0}] for report in curve.add(row)]
+    assert got == [(n, {"loss": n + 0.5, "acc": n + 0.5, "f1": n + 0.5}) for n in (1.0, 2.0)]
 
 
 @given(st.permutations(["acc", "f1", "size"]), st.integers(1, 5), st.integers(0, 4))

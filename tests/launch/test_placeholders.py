@@ -54,6 +54,23 @@ def test_a_configuration_file_is_read_as_it_was(config, format):
     assert ({"yaml": yaml.safe_load, "json": json.loads, "toml": tomllib.loads}[format](text) or {}) == config
 
 
+def test_a_number_in_a_name_is_also_found_as_a_number_in_the_base(tmp_path):
+    yaml = pytest.importorskip("yaml")
+    (tmp_path / "base.yaml").write_text("groups: {0: {lr: 1}, '1': {lr: 1}}\nlayers: [{lr: 1}]\n")
+    names = {"groups.0.lr": 2, "groups.1.lr": 3, "layers.0.lr": 4, "groups.2.lr": 5}
+    text = ConfigFile(tmp_path / "base.yaml").text(names, {})
+    assert yaml.safe_load(text) == {
+        "groups": {0: {"lr": 2}, "1": {"lr": 3}, "2": {"lr": 5}}, "layers": [{"lr": 4}],
+    }  # fmt: skip
+
+
+def test_an_entry_with_an_absent_value_is_left_out_also_within_a_table():
+    file = ConfigFile(format="toml", values={"a": "{x}", "b": {"c": "{x}", "d": {"e": "{y}"}}, "n": 1})
+    texts = Texts(file.texts(), ["x", "y"], [])
+    assert file.filled(texts.values({"y": 2}, {})) == {"b": {"d": {"e": 2}}, "n": 1}
+    assert tomllib.loads(file.text({}, file.filled(texts.values({}, {})))) == {"b": {"d": {}}, "n": 1}
+
+
 @given(VALUES)
 def test_an_override_is_read_by_hydra_and_by_omegaconf_as_it_was(value):
     parser = pytest.importorskip("hydra.core.override_parser.overrides_parser").OverridesParser.create()

@@ -78,6 +78,23 @@ def test_the_first_trial_has_nothing_to_beat_and_a_bad_one_goes_early():
     assert "P(beats 0.65" in study.trials[-1].user_attrs["haltune:reason"]
 
 
+@pytest.mark.parametrize("violates", [True, False])
+def test_a_trial_that_violates_a_constraint_prunes_no_other(violates):
+    study = optuna.create_study(direction="maximize", pruner=HaltunePruner(EPOCHS, stopping=QUICK))
+    for top, limit in ((0.9, violates), (0.85, violates), (0.2, False), (0.25, False)):
+        study.add_trial(optuna.trial.create_trial(
+            value=curve(top, EPOCHS), params={"top": top}, system_attrs={"constraints": [float(limit)]},
+            distributions={"top": optuna.distributions.FloatDistribution(0.0, 1.0)},
+            intermediate_values={epoch: curve(top, epoch) for epoch in range(1, EPOCHS + 1)},
+        ))  # fmt: skip
+    trial = study.ask({"top": optuna.distributions.FloatDistribution(0.4, 0.4)})
+    for epoch in range(1, EPOCHS):
+        trial.report(curve(0.4, epoch), epoch)
+        if trial.should_prune():
+            break
+    assert (epoch == EPOCHS - 1) == violates
+
+
 def test_no_trial_is_pruned_before_the_minimum_of_epochs():
     early = [n for state, n in ends(searched(HaltunePruner(EPOCHS, stopping=QUICK), TOPS)) if state == "PRUNED"]
     late = ends(searched(HaltunePruner(EPOCHS, stopping=QUICK, min_epochs=9), TOPS))

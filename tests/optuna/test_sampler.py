@@ -77,6 +77,17 @@ def test_pruned_trials_teach_it():
     assert study.ask().suggest_float("lr", 1e-4, 1.0, log=True) == pytest.approx(0.01, rel=0.5)
 
 
+def test_it_avoids_what_violates_a_constraint():
+    def objective(trial):
+        x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
+        trial.storage.set_trial_system_attr(trial._trial_id, "constraints", [0.5 - x])
+        return x + y
+
+    study = searched(HaltuneSampler(seed=0), 30, objective)
+    assert sum(trial.params["x"] < 0.5 for trial in study.trials[10:]) < 10
+    assert study.best_trial.params["x"] == pytest.approx(0.55, abs=0.06)
+
+
 @pytest.mark.slow
 def test_with_the_pruner_it_is_a_search_of_one_line_each():
     study = searched(HaltuneSampler(seed=0), 25, learning, pruner=HaltunePruner(9))
@@ -182,3 +193,9 @@ def test_a_pruner_warns_once_that_trainings_are_longer_than_it_knows():
     with pytest.warns(HaltuneWarning, match="max_epochs=5") as caught:
         searched(optuna.samplers.RandomSampler(0), 3, learning, pruner=HaltunePruner(max_epochs=4))
     assert sum("not pruned" in str(w.message) for w in caught) == 1
+
+
+def test_a_sampler_warns_once_that_trainings_are_longer_than_it_knows():
+    with pytest.warns(HaltuneWarning, match=r"max_epochs=9\) or more") as caught:
+        searched(HaltuneSampler(max_epochs=4), 3, learning)
+    assert sum("sampler ignores" in str(w.message) for w in caught) == 1

@@ -127,7 +127,7 @@ def test_values_that_are_none_and_metrics_that_are_missing_stop_no_other_trial(h
 
 def test_an_error_is_a_failure_and_others_continue():
     s, scheduler = search(), HaltuneScheduler(9, metric="acc", mode="max")
-    trial = SimpleNamespace(trial_id="a")
+    trial = SimpleNamespace(trial_id="a", status="RUNNING", should_recover=lambda: False)
     for one in ("a", "b"):
         s.suggest(one)
     s.on_trial_complete("a", error=True)
@@ -137,6 +137,17 @@ def test_an_error_is_a_failure_and_others_continue():
     assert [r.status for r in s.study.trials] == ["failed", "running"]
     assert [r.error for r in scheduler.study.trials] == ["the trial failed in Ray Tune"]
     assert s.suggest("b") == s.suggest("b")
+
+
+def test_a_trial_that_tune_tries_again_is_one_trial():
+    scheduler = HaltuneScheduler(9, metric="acc", mode="max")
+    trial = SimpleNamespace(trial_id="a", status="RUNNING", should_recover=lambda: True)
+    for epoch in (1, 2, 2, 3):
+        scheduler.on_trial_result(None, trial, {"acc": 0.1 * epoch, "training_iteration": epoch})
+        if epoch == 2:
+            scheduler.on_trial_error(None, trial)
+    scheduler.on_trial_complete(None, trial, {"acc": 0.3, "training_iteration": 3})
+    assert [(r.status, list(r.epochs)) for r in scheduler.study.trials] == [("completed", [1, 2, 3])]
 
 
 def test_tunes_own_wrappers_limit_it_and_repeat_its_trials():
@@ -225,6 +236,8 @@ def test_epochs_are_counted_by_the_users_attribute_and_later_ones_are_reported()
         (lambda: HaltuneSearch(metric="acc", mode="max", max_epochs=9).suggest("a"), InvalidInput, "no space"),
         (lambda: HaltuneScheduler(metric="acc", mode="max").study, InvalidInput, "needs max_epochs="),
         (lambda: driven(search(), HaltuneScheduler(9)), InvalidInput, "Use HaltuneScheduler\\(\\)"),
+        (lambda: driven(search(), HaltuneScheduler(time_attr="epoch")), InvalidInput, "pass them to HaltuneSearch"),
+        (lambda: driven(search(), HaltuneScheduler(of="best", metric="acc", mode="max")), InvalidInput, "pass them"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_searched_is_said(make, error, said):

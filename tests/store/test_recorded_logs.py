@@ -32,6 +32,11 @@ FUNCTIONS: dict[str, dict[str, Any]] = {  # what a log has only by its name
     "truvar-grid": {"policy": LAWFUL["truvar-grid"]()},
     "queue": {"constraints": SHALLOW},
 }
+RECORD = (
+    "Name a form of each new policy in POLICIES of tests/support/recorder.py, and record a study with each new event "
+    "in its STUDIES. Then run: PYTHONPATH=tests/support python tests/support/recorder.py "
+    f"tests/recorded_logs/{haltune.__version__}"
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")  # checkpoints are not recorded
 
@@ -59,18 +64,18 @@ def keeps(found: Any, recorded: Any) -> bool:
 
 
 def test_every_kind_of_event_and_every_policy_of_this_version_was_recorded() -> None:
-    assert haltune.__version__ in RECORDED
+    assert haltune.__version__ in RECORDED, RECORD
     store = open_store(FOLDER / f"{haltune.__version__}.sqlite", reading=True)
     events = [event for name in store.names() for event in store.read(name)]
-    assert {event.kind for event in events} == KINDS.keys()
+    assert {event.kind for event in events} == KINDS.keys(), RECORD
     specs = [e.policy.get("inner", e.policy) | e.policy for e in events if isinstance(e, Created)]
-    assert {spec["policy"] for spec in specs} >= set(POLICY_NAMES)
+    assert {spec["policy"] for spec in specs} >= set(POLICY_NAMES), RECORD
 
 
 def test_this_version_can_be_recorded_again(tmp_path: Path) -> None:
     record(tmp_path / "again")
     store = open_store(tmp_path / "again.sqlite", reading=True)
-    assert store.names() == list(RECORDED[haltune.__version__])
+    assert store.names() == list(RECORDED[haltune.__version__]), RECORD
     assert {event.kind for name in store.names() for event in store.read(name)} == KINDS.keys()
 
 

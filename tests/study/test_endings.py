@@ -11,7 +11,8 @@ import pytest
 from clocked import World
 from whims import PAUSE
 
-from haltune import Action, Float
+from haltune import Action, Float, Study
+from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneError, HaltuneWarning, InvalidInput, StoreError
 from haltune.log.events import Ended, Reported, Resumed, Status
 
@@ -54,12 +55,21 @@ def test_a_mistake_that_haltune_refuses_says_that_the_trial_is_offered_again(
     with pytest.raises(HaltuneError), world.ask() as first:
         mistake(first)
     assert world.study.trials[0].status is Status.INTERRUPTED
-    assert "Trial 0 was interrupted. The next ask, or the next start of this program, trains it from" in caplog.text
+    assert "Trial 0 was interrupted. The next start of this program, or the next study.ask(), trains" in caplog.text
     again = world.ask()
     assert (again.id, again.attempt, again.config) == (0, 2, first.config)
     with pytest.raises(HaltuneError), again:  # a program that handles it does not search for ever
         mistake(again)
     assert world.study.trials[0].status is Status.FAILED
+
+
+def test_a_trial_that_paused_is_logged_when_the_loop_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "haltune"):
+        for trial in Study({"x": Float(0.0, 1.0)}, "acc", max_epochs=9, budget="3 trials", seed=0):
+            for _ in (loop := TrainingLoop(trial, save=lambda path: path.write_text("weights"))):
+                loop.report(0.5)
+            break
+    assert "Trial 0 paused at epoch 1 of 9: acc 0.5" in caplog.text
 
 
 def test_such_a_mistake_of_one_configuration_fails_it_once_another_has_succeeded(world: World) -> None:
@@ -167,7 +177,9 @@ def test_a_report_after_the_end_is_stored_out_of_the_curve(world: World) -> None
     trial = world.ask()
     trial.report(0.1)
     trial.finish()
-    with pytest.warns(HaltuneWarning, match=r"trial 0 has ended \(completed\), by trial.finish\(\)") as told:
+    with pytest.warns(
+        HaltuneWarning, match=r"trial 0 has ended \(completed\), by study.tell\(\), trial.finish\(\)"
+    ) as told:
         late = [trial.report(0.9), trial.report(0.8)]
     assert len(told) == 1
     assert {(v.stops, "has ended (completed)" in v.reason, "lease" in v.reason) for v in late} == {(True, True, False)}

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from worlds import begun, problem, search, small_study
 
-from haltune import Budget, Finish, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Wait
+from haltune import Budget, Choice, Finish, Float, HaltuneWarning, Maximize, Minimize, Problem, Space, Study, Wait
 from haltune import policies as of
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.events import Reported
@@ -166,6 +166,14 @@ def test_a_configuration_that_is_read_as_what_it_is_not_says_how_it_is_read(wron
     with pytest.raises((AttributeError, KeyError)) as raised, begun(study()) as trial:
         wrong(trial.config)
     assert answer in raised.value.__notes__[0]
+
+
+def test_a_parameter_whose_condition_does_not_hold_is_named_as_conditional() -> None:
+    space = {"kind": Choice(["a", "b"]), "rate": Float(0.0, 1.0, when={"kind": "b"})}
+    one = Study(space, "acc", policy=RandomSearch(), budget="9 trials", start=[{"kind": "a"}])
+    with pytest.raises(KeyError) as raised, begun(one) as trial:
+        trial.config["rate"]
+    assert "'rate' is conditional, and its condition does not hold in this trial" in raised.value.__notes__[0]
 
 
 @pytest.mark.parametrize(

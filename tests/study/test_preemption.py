@@ -315,7 +315,7 @@ def test_a_trial_whose_program_handles_ctrl_c_and_ends_early_is_interrupted_and_
         block(study, train)
     trial = study.trials[0]
     assert (trial.status, list(trial.values)) == (Status.INTERRUPTED, [0.5, 0.5])
-    assert "Trial 0 was interrupted. The next ask" in caplog.text
+    assert "Trial 0 was interrupted. The next start" in caplog.text
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     again = study.ask()
     assert (again.id, again.attempt) == (0, 2)  # type: ignore[union-attr]

@@ -157,6 +157,14 @@ def test_an_epoch_reported_again_is_ignored_with_one_warning(world: World) -> No
     assert len(world.events(Reported)) == 2
 
 
+def test_two_reports_an_epoch_are_named_as_a_possible_cause(world: World) -> None:
+    trial = world.ask()
+    with pytest.warns(HaltuneWarning, match=r"Report each epoch once: several metrics go into one dict"):
+        for epoch in (1, 2):
+            trial.report(0.1)
+            trial.report(0.2, epoch=epoch)
+
+
 def test_a_copy_of_a_trial_is_named_where_both_report(world: World) -> None:
     trial = world.ask()
     other = copy.copy(trial)

@@ -92,6 +92,7 @@ class Fit:
 
     usual, special = Case(at=(1, 3)), {}
     folder = None  # for what a training writes; None: a temporary one
+    uncounted = ""  # why no counter of the framework shows the updates that a round lacks; then there is no `idling`
 
     def __init__(self):
         self.package = pytest.importorskip(self.name, reason=f"{self.name} is not installed")
@@ -101,6 +102,10 @@ class Fit:
     def cases(cls):
         """The trainings that equal uninterrupted ones when they resume."""
         return {"paused twice": cls.usual} | cls.special
+
+    def continuing(self, given):
+        """Options of `train` that continue a trained model, or a file that haltune has kept (a path)."""
+        return {"start": given}
 
     @property
     def monitor(self):
@@ -287,6 +292,20 @@ class XGBoost(Booster):
     def recounting(self, rate):
         return self.package.callback.LearningRateScheduler(rate)
 
+    def idling(self):
+        """A callback of the user's own, with which the second round adds nothing to the booster; options of `train`."""
+
+        def before(_, model, epoch, log):
+            if epoch == 1:
+                model.update = lambda *data, **options: None
+            return False
+
+        return type("Idles", (self.package.callback.TrainingCallback,), {"before_iteration": before})(), {}
+
+    def keeping(self):
+        """The library's own callback that keeps its best model; options of `train`."""
+        return self.package.callback.EarlyStopping(3), {}
+
 
 class LightGBM(Booster):
     name, loss, hint = "lightgbm", "binary_logloss", "init_model=trial.checkpoint"
@@ -347,6 +366,11 @@ class LightGBM(Booster):
     def recounting(self, rate):
         return self.package.reset_parameter(learning_rate=rate)
 
+    uncounted = "LightGBM does not count rounds in which no leaf can be split, and these are trained as all others."
+
+    def keeping(self):
+        return self.package.early_stopping(3, verbose=False), {}
+
 
 class CatBoost(Booster):
     def straight(self, rounds, planned):
@@ -380,6 +404,14 @@ class CatBoost(Booster):
 
     def load(self, path):
         return self.package.CatBoostClassifier().load_model(path)
+
+    uncounted = "CatBoost gives its callback the number of the round, which is the position, and no model."
+
+    def continuing(self, given):
+        return {"snapshot": {"init_model": given}}
+
+    def keeping(self):
+        return None, {"use_best_model": True}
 
     def each_round(self, call):
         """CatBoost has no hook before a round: after the one before."""
@@ -418,7 +450,7 @@ class Fastai(Fit):
         draw = torch.randn(24, 3, generator=g)
         self.rows = [(x, x.sum(0, keepdim=True) + 0.1 * torch.randn(1, generator=g)) for x in draw]
 
-    def learner(self, seed=0, path=None, **options):
+    def learner(self, seed=0, path=None, net=None, **options):
         import torch
         from fastai.callback.schedule import Learner
         from fastai.data.core import DataLoaders
@@ -432,12 +464,35 @@ class Fastai(Fit):
         dls = DataLoaders(DataLoader(self.rows[:16], bs=8, shuffle=True), DataLoader(self.rows[16:], bs=8))
         layers = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.2), torch.nn.Linear(4, 1)
         loss = torch.nn.functional.mse_loss
-        learn = Learner(dls, torch.nn.Sequential(*layers), loss, metrics=mae, path=path, **options)
+        learn = Learner(dls, net or torch.nn.Sequential(*layers), loss, metrics=mae, path=path, **options)
         learn.logger = lambda record: None  # its table
         return learn
 
+    def continuing(self, given):
+        import torch
+
+        learn = self.learner() if isinstance(given, str) else given
+        if learn is not given:
+            learn.model.load_state_dict(torch.load(Path(given) / "model.pth")["model"])
+        return {"net": learn.model}
+
+    def idling(self):
+        from fastai.callback.core import Callback, CancelBatchException
+
+        class Idles(Callback):
+            def before_step(self):
+                if self.epoch == 1:
+                    raise CancelBatchException  # as GradientAccumulation
+
+        return Idles(), {}
+
+    def keeping(self):
+        from fastai.callback.tracker import SaveModelCallback
+
+        return SaveModelCallback("mae", comp=np.greater), {}
+
     def train(self, *callbacks, rounds=5, **options):
-        learn = self.learner(**options)
+        learn = self.learner(path=self.folder, **options)
         learn.fit(rounds, 0.05, cbs=list(callbacks))
         columns = zip(learn.recorder.metric_names[1:-1], zip(*learn.recorder.values, strict=True), strict=True)
         return learn, {"": {name: list(values) for name, values in columns}}
@@ -504,6 +559,23 @@ class Transformers(Fit):
             t.train(resume_from_checkpoint=start)
         log = t.state.log_history
         return t, {"eval": {"loss": [line["eval_loss"] for line in log if "eval_loss" in line]}}
+
+    def continuing(self, given):
+        return {"start": given} if isinstance(given, str) else {"model": given.model}
+
+    def idling(self):
+        from transformers import TrainerCallback
+        from transformers_nets import rows
+
+        class Idles(TrainerCallback):
+            def on_epoch_end(self, args, state, control, **others):
+                args.gradient_accumulation_steps = 4
+
+        return Idles(), {"train": rows(48)}
+
+    def keeping(self):
+        keeps = {"load_best_model_at_end": True, "metric_for_best_model": self.monitor, "greater_is_better": True}
+        return None, {"save_strategy": "epoch"} | keeps
 
     def state(self, t):
         parts = {"optimizer": t.optimizer.state_dict(), "schedule": t.lr_scheduler.state_dict()}
@@ -583,7 +655,31 @@ class Lightning(Fit):
             "step": trainer.global_step,
         }
 
-    def train(self, *callbacks, rounds=5, **options):
+    def continuing(self, given):
+        return {"start": given} if isinstance(given, str) else {"net": given.lightning_module}
+
+    def idling(self):
+        from lightning_nets import Net
+
+        class Idles(Net):
+            def __init__(self):
+                super().__init__()
+                self.automatic_optimization = False
+
+            def training_step(self, batch, index):
+                loss = super().training_step(batch, index)
+                if self.current_epoch != 1:
+                    self.manual_backward(loss)
+                    self.optimizers().step()
+
+        return None, {"net": Idles()}
+
+    def keeping(self):
+        from lightning.pytorch.callbacks import ModelCheckpoint
+
+        return ModelCheckpoint(self.folder, monitor=self.monitor), {"enable_checkpointing": True}
+
+    def train(self, *callbacks, rounds=5, net=None, start=None, **options):
         from lightning_nets import Net, make_trainer, shuffled
 
         log = []
@@ -594,7 +690,7 @@ class Lightning(Fit):
 
         seed(3)
         trainer = make_trainer(*callbacks, epochs=rounds, num_sanity_val_steps=0, **options)
-        trainer.fit(Logs(), shuffled(), shuffled())
+        trainer.fit(net or Logs(), shuffled(), shuffled(), ckpt_path=start)
         return trainer, {"": {"val_loss": log}}
 
     def metric(self, data, name):
@@ -645,17 +741,31 @@ class Keras(Fit):
         given = {"validation_data": (X, Y), "batch_size": size, "verbose": 0} | plan | options
         return model, {"": model.fit(x, y, callbacks=[*callbacks], **given).history}
 
+    def continuing(self, given):
+        return {"model": self.package.saving.load_model(given) if isinstance(given, str) else given}
+
+    def idling(self):
+        class Idles(self.package.callbacks.Callback):
+            def on_epoch_begin(self, epoch, logs=None):
+                if epoch == 1:
+                    self.model.train_function = lambda data: {"loss": 0.0}
+
+        return Idles(), {}
+
+    def keeping(self):
+        return self.package.callbacks.EarlyStopping(self.monitor, mode="max", restore_best_weights=True), {}
+
     def state(self, model):
         from keras_resume_checks import state
 
         return {"variables": state(model)}
 
-    def train(self, *callbacks, rounds=5, **options):
+    def train(self, *callbacks, rounds=5, model=None, **options):
         from keras_resume_checks import X, Y, momentum, net, seed_everything
 
         seed_everything(3)
-        model, data = net(momentum(0.01)), {"x": X, "y": Y, "validation_data": (X, Y)}
-        history = model.fit(epochs=rounds, callbacks=[*callbacks], verbose=0, batch_size=4, **data, **options)
+        model, data = model or net(momentum(0.01)), {"x": X, "y": Y, "validation_data": (X, Y), "batch_size": 4}
+        history = model.fit(epochs=rounds, callbacks=[*callbacks], verbose=0, **data, **options)
         return model, {"": history.history}
 
     def metric(self, data, name):

@@ -211,6 +211,8 @@ def accelerated(mesh, folder):
             return {"cpu": DEVICE == "cpu", "fsdp_plugin": sharding}
 
         told |= accelerated_by(plugin, folder, f"{version} {kind}", model_first=version == 1)
+        late = accelerated_by(plugin, folder, f"{version} {kind} late", model_first=version == 1, starts=4)
+        told |= {name: value for name, value in late.items() if not name.endswith("kept")}
     return told
 
 
@@ -230,8 +232,11 @@ def deepspeed(mesh, folder):
     return told
 
 
-def accelerated_by(plugin, folder, way, model_first=False):
-    """A training by AcceleratedLoop, straight and with two pauses. model_first: it is prepared before its optimizer."""
+def accelerated_by(plugin, folder, way, model_first=False, starts=1):
+    """A training by AcceleratedLoop, straight and with two pauses.
+
+    model_first: it is prepared before its optimizer. starts: the epoch in which its optimizer makes the first step.
+    """
     from accelerate import Accelerator
 
     told = {}
@@ -252,8 +257,8 @@ def accelerated_by(plugin, folder, way, model_first=False):
                     adam, loader = accelerator.prepare(torch.optim.AdamW(net.parameters(), rate), loader)
                 else:
                     net, adam, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), rate), loader)
-                for _ in (loop := AcceleratedLoop(trial, accelerator)):
-                    for (x,) in loader:
+                for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+                    for (x,) in loader if epoch >= starts else ():
                         accelerator.backward((net(x) - x.sum(1, keepdim=True)).pow(2).mean())
                         adam.step()
                         adam.zero_grad()

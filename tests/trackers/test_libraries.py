@@ -18,16 +18,16 @@ from haltune.trackers import MLflow, TensorBoard, WandB, track
 def study():
     """A search with runs that were trained in full, that were stopped, and one that failed."""
     study = Study(
-        {"lr": Float(0.1, 4.0)}, Maximize("acc", (0, 1)), max_epochs=20, seed=0,
+        {"lr": Float(0.1, 4.0), "net[0].width": 8}, Maximize("acc", (0, 1)), max_epochs=20, seed=0,
         policy=Halting(RandomSearch(), OptimalStopping(K1=200)),
-        name="digits", budget=Budget(trials=8), verbose=0,
+        name="digits: lr/width", budget=Budget(trials=8), verbose=0,
     )  # fmt: skip
     for trial in study:
         with trial:
             if trial.id == 5:
                 raise ZeroDivisionError("no data")
             for epoch in trial.epochs():
-                trial.report(epoch / (epoch + trial.config["lr"]), metrics={"loss": float("nan")})
+                trial.report(epoch / (epoch + trial.config["lr"]), metrics={"loss": float("nan"), "../hit@10": 0.5})
     assert {t.status for t in study.trials} == {Status.COMPLETED, Status.STOPPED, Status.FAILED}
     return study
 
@@ -45,10 +45,10 @@ def test_mlflow_has_a_parent_and_a_run_for_each_trial_once(study, tmp_path):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     told(study, lambda: MLflow(uri), times=2)
     client = mlflow.tracking.MlflowClient(uri)
-    experiment = client.get_experiment_by_name("digits")
+    experiment = client.get_experiment_by_name(study.name)
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     assert len(runs) == 9
-    parent = runs.pop("digits")
+    parent = runs.pop(study.name)
     assert parent.info.status == "FINISHED"
     assert parent.data.tags["haltune.best_trial"] == str(study.best.trial)
     for t in study.trials:
@@ -57,6 +57,8 @@ def test_mlflow_has_a_parent_and_a_run_for_each_trial_once(study, tmp_path):
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.tags["haltune.status"] == t.status
         assert float(run.data.params["lr"]) == t.config["lr"]
+        assert run.data.params["net_0_.width"] == "8"
+        assert t.status is Status.FAILED or run.data.metrics["_/hit_10"] == 0.5
         curve = client.get_metric_history(run.info.run_id, "acc")
         assert {m.step: m.value for m in curve} == dict(zip(t.epochs, t.values, strict=True))
         assert len(curve) == len(t.epochs)
@@ -82,10 +84,10 @@ def test_weights_and_biases_has_a_group_of_runs_offline(study, tmp_path, monkeyp
         return run
 
     monkeypatch.setattr(wandb, "init", init)
-    told(study, lambda: WandB("project", mode="offline", folder=str(tmp_path)), times=2)
+    told(study, lambda: WandB(mode="offline", folder=str(tmp_path)), times=2)
     search = next(iter(study.events())).id
     assert list(begun) == [f"{search}-{i}" for i in range(8)]
-    assert {options["group"] for options in begun.values()} == {"digits"}
+    assert {(options["group"], options["project"]) for options in begun.values()} == {(study.name, "digits- lr-width")}
     for t in study.trials:
         exit_code, summary, tags, config = ended[f"{search}-{t.id}"]
         assert exit_code == (t.status is Status.FAILED)

@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -67,6 +69,30 @@ def test_a_run_that_is_paused_and_resumed_is_a_further_trial_there():
     again = [name for name, number in c.numbers.items() if list(c.numbers.values()).count(number) > 1]
     assert again
     assert max(r.attempt for r in c.study.trials) > 1
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"accuracy": 0.5, "epoch": 1}, "A trial ended, but none of its results has a number 'acc'.*has 'accuracy'"),
+        ({"acc": 0.5, "step": 1}, "Results without a number 'epoch' are ignored.*has 'acc', 'step'.*time_attr="),
+        ({"acc": 0.5, "epoch": 0}, "Results with epoch=0 are ignored, because epochs count from 1"),
+        ({"loss": 0.5, "epoch": 1}, None),  # before the first evaluation
+    ],
+)  # fmt: skip
+def test_results_that_never_have_the_metric_or_an_epoch_are_named_once(result, said):
+    c = conductor(RandomSearch())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for name in ("a", "b"):
+            c.begin(name)
+            assert c.read(name, result, "epoch", lambda key: False) is None
+            if not said:
+                c.report(name, **c.read(name, {"acc": 0.5, "epoch": 2}, "epoch", lambda key: False))
+            c.end(name)
+    texts = [str(w.message) for w in caught]
+    assert len(texts) == bool(said)
+    assert not said or re.search(said, texts[0])
 
 
 def test_what_is_reported_twice_late_or_beyond_the_horizon_changes_nothing():

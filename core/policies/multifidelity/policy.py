@@ -217,6 +217,9 @@ class MultiFidelity(Policy[LadderState]):
         if in_full:
             # the budget of all its remaining epochs is reserved, not only that to the next rung
             return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", evidence, state.horizon)
+        if (far := far_below(state, history, trial, evidence)) is not None:
+            stops = trial.epoch >= state.pauses.stops_from(state.horizon)
+            return Verdict(Action.STOP if stops else Action.PAUSE, far, evidence)
         if verdict.action is Action.CONTINUE:
             # not on the budget that another trial needs for its end
             ends = Remaining(history, state.horizon, trial).share(trial) <= 1.0
@@ -368,6 +371,27 @@ def first_rung(correlations: Array, epochs: tuple[int, ...]) -> int:
     counts = [max(_TRAININGS * epochs[-1] / n, 2.001) for n in epochs]
     above = [NormalDist().inv_cdf(1 - 1 / n) for n in counts]
     return int(np.argmax(correlations * np.array(above)))
+
+
+_FEWEST_IN_FULL = 4
+
+
+def far_below(state: LadderState, history: History, trial: TrialRecord, evidence: Mapping[str, Any]) -> str | None:
+    """Return why a trial pauses before the end, where trials are compared only there; None if it continues.
+
+    Where early epochs do not order good trials, they still tell bad ones: further below the worst of the trials that
+    trained in full than these differ among themselves.
+    """
+    ladder, at = state.ladder, evidence.get("rung", 0)
+    rungs = ladder.rungs[ladder.trials[trial.id].bracket]
+    if evidence.get("first_rung") != len(rungs) - 1:
+        return None
+    in_full = {id for _, id in rungs[-1].arrived}
+    there = [-key for key, id in rungs[at].arrived if id in in_full]
+    if len(there) < _FEWEST_IN_FULL or ladder.score(trial, history) >= 2 * min(there) - max(there):
+        return None
+    after, worst = ladder.amount(state.model.stages.epochs[at]), history.problem.goal.sign * min(there)
+    return f"far below the {len(there)} trials that trained in full: these had {worst:.4g} or better after {after}"
 
 
 _FROM_THE_START = 0.4  # share of a full training that a trial may train again when it resumes

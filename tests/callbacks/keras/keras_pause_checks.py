@@ -389,3 +389,34 @@ def test_early_stopping_in_the_epoch_of_a_pause_completes_the_trial_wherever_it_
     assert study.trials[0].epochs.tolist() == [1, 2]
     assert study.trials[0].status == "completed"
     assert model.stop_training is True
+
+
+def test_a_loss_whose_file_lacks_a_setting_declines_the_pause_and_keeps_weights():
+    def make(lr=0.1):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", keras.losses.Huber(0.01))
+        return model
+
+    study = pausing_study(at=(1,), epochs=2, keep=1, verbose=0)
+    for trial in study:
+        with trial, pytest.warns(HaltuneWarning, match=r"loses \{'delta': 0\.01\} of Huber"):
+            model = trial.load_model() or make()
+            model.fit(X, Y, epochs=2, validation_data=(X, Y), verbose=0, callbacks=[HaltuneCallback(trial)])
+    assert study.trials[0].attempt == 1
+    kept = study.best.load_model(make).evaluate(X, Y, verbose=0)
+    assert kept == pytest.approx(study.best.value, rel=1e-5)
+
+
+@keras.saving.register_keras_serializable()
+class Plain(keras.optimizers.SGD):
+    """An optimizer of the program's own."""
+
+
+def test_an_own_class_of_optimizer_pauses():
+    study = pausing_study(at=(1,), epochs=2, verbose=0)
+    for trial in study:
+        with trial:
+            model = trial.load_model() or net(Plain(0.01, momentum=0.9))
+            plan = {"epochs": 2, "initial_epoch": trial.epoch, "callbacks": [HaltuneCallback(trial)]}
+            model.fit(X, Y, validation_data=(X, Y), verbose=0, **plan)
+    assert study.trials[0].attempt == 2

@@ -570,8 +570,172 @@ def test_a_generator_behind_a_dataset_of_tensorflow_continues_unless_it_is_read_
         return fit(trial, trial.load_model() or net(momentum(0.01)), data=data, **options)
 
     assert_equal(train)
-    with pytest.warns(HaltuneWarning, match="reads ahead by a function with a state"):
+    with pytest.warns(HaltuneWarning, match="reads its data ahead by a function with a state"):
         assert trained(lambda trial: train(trial, repeats=True, steps_per_epoch=2), (2,))[1].attempt == 1
+
+
+def drawn_batches():
+    while True:
+        rows = np.random.randint(0, len(X), 4)  # noqa: NPY002 - by the global generator
+        yield X[rows], Y[rows]
+
+
+def test_a_generator_that_draws_global_random_numbers_continues_unless_it_is_read_ahead():
+    def train(trial, steps=2):
+        model = trial.load_model() or net(momentum(0.01))
+        return fit(trial, model, data=drawn_batches(), steps_per_epoch=steps)
+
+    if BACKEND == "tensorflow":
+        with pytest.warns(HaltuneWarning, match=r"reads its data ahead by .* global random numbers"):
+            assert trained(train, (2,))[1].attempt == 1
+    else:
+        assert_equal(train)
+        with pytest.warns(HaltuneWarning, match="two batches of its generator before the training"):
+            assert trained(lambda trial: train(trial, steps=1), (1,))[1].attempt == 1
+
+
+# copies that a callback makes when the fit starts
+
+
+class Pulls(keras.callbacks.Callback):
+    """Pulls the weights to those at the start, and these slowly to the weights."""
+
+    def __init__(self, copy):
+        super().__init__()
+        self.copy = copy
+
+    def on_train_begin(self, logs=None):
+        self.start = self.copy(self.model)
+
+    def on_epoch_end(self, epoch, logs=None):
+        weights = [keras.ops.convert_to_tensor(w) for w in self.model.trainable_weights]
+        start = self.start.trainable_weights if hasattr(self.start, "layers") else self.start
+        if isinstance(start, np.ndarray):
+            start = [part.reshape(tuple(w.shape)) for part, w in zip(np.split(start, [3]), weights, strict=True)]
+        elif start is self.start:
+            self.start = start = [0.9 * one + 0.1 * w for one, w in zip(start, weights, strict=True)]
+        for one, at, w in zip(start, weights, self.model.trainable_weights, strict=True):
+            w.assign(0.9 * at + 0.1 * keras.ops.convert_to_tensor(one))
+
+
+def clone(model):
+    other = keras.models.clone_model(model)
+    other.set_weights(model.get_weights())
+    return other
+
+
+def tensors(model):
+    return [keras.ops.convert_to_tensor(w) * 1.0 for w in model.trainable_weights]
+
+
+def flat(model):
+    return np.concatenate([keras.ops.convert_to_numpy(w).ravel() for w in model.trainable_weights])
+
+
+@pytest.mark.parametrize("copy", [clone, tensors, flat])
+def test_a_copy_of_the_model_that_a_hook_makes_when_the_fit_starts_continues(copy):
+    assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Pulls(copy)))
+
+
+@once
+@pytest.mark.parametrize("copy", [clone, flat])
+def test_a_large_copy_of_the_model_declines_the_pause(copy):
+    class Keeps(Pulls):
+        def on_epoch_end(self, epoch, logs=None):
+            """The program uses the copy elsewhere."""
+
+    def train(trial):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2100), keras.layers.Dense(2100)])
+        model.compile("sgd", "mse")  # 18 MB
+        return fit(trial, model, Keeps(copy), epochs=3)
+
+    with pytest.warns(HaltuneWarning, match=r"Keeps\.start changes in training, or at its start, and is too large"):
+        assert trained(train, (1,), epochs=3)[1].attempt == 1
+
+
+# several fits
+
+
+class Slows(keras.callbacks.Callback):
+    """Counts fits and epochs, and lowers the rate by both."""
+
+    def __init__(self):
+        super().__init__()
+        self.fits = self.epochs = 0
+
+    def on_train_begin(self, logs=None):
+        self.fits += 1
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs += 1
+        self.model.optimizer.learning_rate = 0.01 / self.fits + 0.001 / self.epochs
+
+
+def plateau():
+    return keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=1e3, cooldown=1)
+
+
+def fits(make=list, length=3, between=lambda model, epoch: None, data=lambda: (X, Y), inline=False, **options):
+    """A training in fits of so many epochs."""
+
+    def train(trial):
+        model, callbacks, rows = trial.load_model() or net(momentum(0.01)), make(), data()
+        for start in range(0, LENGTH, length):
+            if start + length > trial.epoch and trial.ended is None:
+                plan = {"epochs": start + length, "initial_epoch": max(start, int(trial.epoch))}
+                fit(trial, model, *(make() if inline else callbacks), data=rows, **plan | options)
+                between(model, start)
+        return model
+
+    return train
+
+
+@once
+@pytest.mark.parametrize(
+    "program",
+    [
+        {"make": lambda: [Slows(), plateau()], "length": 1},
+        {"make": lambda: [Slows(), plateau()]},
+        {"make": lambda: [Slows(), plateau()], "inline": True},
+        {"length": 1, "steps_per_epoch": 2},
+    ],
+    ids=["of one epoch", "of three epochs", "with other callbacks", "within a pass"],
+)
+def test_a_training_of_several_fits_continues_within_a_fit_and_between_two(program, monkeypatch):
+    monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
+    found = assert_equal(fits(**program), at=(3, 5, 6))  # the straight training has shown what the program does between
+    assert found.attempt == 4
+
+
+def slower(model, epoch):
+    model.optimizer.learning_rate = 0.01 * 0.9**epoch
+
+
+class EndsSlower(Slows):
+    def on_train_end(self, logs=None):
+        self.epochs += 3
+
+
+@once
+@pytest.mark.parametrize(
+    ("program", "attempts"),
+    [
+        ({"between": slower}, 2),
+        ({"between": lambda model, epoch: np.random.random()}, 2),  # noqa: NPY002
+        ({"make": lambda: [EndsSlower()]}, 2),
+        ({"data": batches, "steps_per_epoch": 2}, 1),  # as the second fit reads on
+    ],
+    ids=["a rate", "a random number", "a callback", "the data"],
+)
+def test_a_pause_between_two_fits_is_declined_if_the_program_changes_something_there(program, attempts, monkeypatch):
+    monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
+    train = fits(**program)
+    straight, _ = trained(train, ())
+    with pytest.warns(HaltuneWarning, match="cannot be paused"):
+        paused, found = trained(train, (3, 5) if attempts == 2 else (3, 4))
+    assert found.attempt == attempts
+    for one, other in zip(straight, paused, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 # what is kept

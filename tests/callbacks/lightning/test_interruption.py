@@ -14,6 +14,7 @@ from interrupted_fits import InterruptedFits  # noqa: E402
 from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
 from paused_studies import pausing_study  # noqa: E402
 
+from haltune import HaltuneWarning  # noqa: E402
 from haltune._utils.interruption import Interruption  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
 from haltune.log.events import Status  # noqa: E402
@@ -67,3 +68,14 @@ def test_what_fails_after_it_is_no_failed_trial(tmp_path):
         threading.Event().wait(60)
     [trial] = pausing_study(tmp_path / "search.db", at=(), verbose=0).trials
     assert trial.status is Status.INTERRUPTED
+
+
+def test_where_one_of_several_fits_ends_nothing_is_saved_because_the_next_one_configures_its_optimizer_again(tmp_path):
+    says = pytest.warns(HaltuneWarning, match="its fit ends where it would pause")
+    with pytest.raises((KeyboardInterrupt, SystemExit)), says:
+        for trial in pausing_study(tmp_path / "search.db", at=(), verbose=0):
+            with trial:
+                trainer = make_trainer(Sends(signal.SIGINT), HaltuneCallback(trial), epochs=2)
+                trainer.fit(Net(), shuffled(), shuffled())
+    trial = pausing_study(tmp_path / "search.db", at=(), verbose=0).ask()
+    assert (trial.id, trial.attempt, trial.epoch, trial.checkpoint) == (0, 2, 0, None)

@@ -126,6 +126,16 @@ class Shuffles(IterableDataset):
             yield rows.pop(int(torch.randint(len(rows), ())))
 
 
+class Counts(Drawing):
+    """Shuffles by a seed that it counts."""
+
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter(torch.randperm(len(self), generator=torch.Generator().manual_seed(self.passes)).tolist())
+
+
 def mean_of_training():
     return scheduled(lambda o: lr.ReduceLROnPlateau(o), monitor="train_loss")()
 
@@ -139,8 +149,17 @@ def mean_of_training():
         (Slow, lambda: DataLoader(Shuffles(), batch_size=4), list, r"draw random numbers.*num_workers=1"),
         (Slow, lambda: [ten_batches(), shuffled()], list, "loaders have different lengths"),
         (Slow, lambda: DataLoader(FORTY, 4, sampler=Drawing()), list, "samplers change while they are read"),
+        (Slow, lambda: DataLoader(FORTY, 4, sampler=Counts()), list, "samplers change while they are read"),
     ],
-    ids=["a callback's epoch", "a module's epoch", "a mean of the epoch", "a buffer", "several loaders", "a sampler"],
+    ids=[
+        "a callback's epoch",
+        "a module's epoch",
+        "a mean of the epoch",
+        "a buffer",
+        "several loaders",
+        "a sampler",
+        "a sampler's count",
+    ],
 )
 def test_a_pause_within_an_epoch_that_would_not_resume_exactly_waits_for_its_end(net, train, others, why):
     class Whole(net):

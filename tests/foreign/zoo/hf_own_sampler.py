@@ -1,9 +1,16 @@
-"""A Trainer with a sampler of its own, which keeps its order in a list, and a callback that shuffles the data set."""
+"""A Trainer with a sampler of its own, which keeps its order in a list, a callback that shuffles the data set, and random weights."""
 
 import random
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    default_data_collator,
+)  # fmt: skip
 
 from haltune import Float, Minimize
 from haltune.callbacks.transformers import HaltuneCallback
@@ -36,6 +43,36 @@ class Order(torch.utils.data.Sampler):
         return iter(list(self.places))
 
 
+class Masks:
+    """Makes batches; in those of the training it masks tokens, fewer with each batch."""
+
+    def __init__(self):
+        self.share = 0.5
+
+    def __call__(self, rows):
+        batch = default_data_collator(rows)
+        if len(rows) == 16:
+            self.share *= 0.9
+            batch["input_ids"][torch.rand(batch["input_ids"].shape) < self.share] = 1
+        return batch
+
+
+class Noisy(BertForSequenceClassification):
+    """Weighs each batch by a number from a generator of its own, which is nearer to 1 with each batch."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.numbers = torch.Generator().manual_seed(1)
+        self.register_buffer("batches", torch.ones(()), persistent=False)
+
+    def forward(self, input_ids, labels=None):
+        found = super().forward(input_ids, labels=labels)
+        if self.training:
+            self.batches += 1
+            found.loss = found.loss * (1 + torch.randn((), generator=self.numbers) / self.batches)
+        return found
+
+
 class Ordered(Trainer):
     def _get_train_sampler(self, *args):
         return Order()
@@ -58,8 +95,8 @@ def search(study):
                 lr_scheduler_type="constant", **trial.config)
             data = Rows()
             trainer = Ordered(
-                BertForSequenceClassification(size), arguments, train_dataset=data, eval_dataset=rows[64:],
-                callbacks=[Shuffle(data), HaltuneCallback(trial)])
+                Noisy(size), arguments, train_dataset=data, eval_dataset=rows[64:],
+                data_collator=Masks(), callbacks=[Shuffle(data), HaltuneCallback(trial)])
             trainer.train(resume_from_checkpoint=trial.checkpoint)
 
 

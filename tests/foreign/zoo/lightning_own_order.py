@@ -1,4 +1,4 @@
-"""A data set in an order of its own, which the module shuffles after each epoch; the list is made at random, too."""
+"""A data set in an order of its own, which the module shuffles after each epoch, and noise of its batches."""
 
 import logging
 import random
@@ -17,13 +17,26 @@ y = x.sum(1, keepdim=True)
 
 class Ordered(Dataset):
     def __init__(self):
-        self.order = random.sample(range(64), 64)
+        self.order, numbers = random.sample(range(64), 64), random.Random(2)
+        self.jitter = lambda row: row * (1 + 0.1 * numbers.random())
 
     def __len__(self):
         return 64
 
     def __getitem__(self, index):
-        return x[self.order[index]], y[self.order[index]]
+        return self.jitter(x[self.order[index]]), y[self.order[index]]
+
+
+class Noise:
+    """Makes batches with noise, which is smaller with each batch."""
+
+    def __init__(self):
+        self.numbers, self.scale = random.Random(1), 0.5
+
+    def batch(self, rows):
+        self.scale *= 0.9
+        inputs, targets = torch.utils.data.default_collate(rows)
+        return inputs * (1 + self.scale * self.numbers.random()), targets
 
 
 class Net(LightningModule):
@@ -53,7 +66,7 @@ def search(study):
         with trial:
             trainer = Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)], logger=False,
                               enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
-            trainer.fit(Net(**trial.config), DataLoader(Ordered(), 16), val, ckpt_path=trial.checkpoint)
+            trainer.fit(Net(**trial.config), DataLoader(Ordered(), 16, collate_fn=Noise().batch), val, ckpt_path=trial.checkpoint)
 
 
 def evaluate(path, config):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from haltune import Budget, Float, Maximize, Problem, Space, Study
 from haltune.log.decisions import Action
-from haltune.log.events import Reported
+from haltune.log.events import Reported, Started
 from haltune.policies import MultiFidelity
 
 EPOCHS = 27
@@ -59,3 +61,23 @@ def test_trials_that_are_equal_so_far_are_not_stopped(plateau: int) -> None:
         with trial:
             train(trial, lambda config, n: 0.1 if n <= plateau else 0.1 + 0.5 * config["x"], 9, pauses=False)
     assert all(t.epoch > plateau for t in study.trials if not t.complete)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_trial_far_below_all_that_trained_in_full_pauses_also_where_trials_are_compared_only_at_the_end(
+    seed: int,
+) -> None:
+    rng, chance = np.random.default_rng(seed), None
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), EPOCHS)
+    study = Study(problem, MultiFidelity(candidates=40), seed=seed, budget=Budget(epochs=700), verbose=0)
+    for trial in study:
+        start = next(e for e in study.events() if isinstance(e, Started) and e.trial == trial.id)
+        late = start.evidence.get("compared_from") == EPOCHS and sum(t.complete for t in study.trials) >= 4
+        chance = trial.id if chance is None and late else chance
+        with trial:
+            good = 0.9 + 0.01 * math.cos(9 * trial.config["x"])  # good trials are noisy, so early epochs tell little
+            for _ in trial.epochs():
+                trial.report(0.1 if trial.id == chance else good + 0.01 * rng.normal())
+    (reason,) = (e.verdict.reason for e in study.events() if isinstance(e, Reported) and e.trial == chance)
+    assert reason.startswith("far below the ")
+    assert reason.endswith(" or better after 1 epoch")
