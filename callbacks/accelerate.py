@@ -297,7 +297,9 @@ class AcceleratedLoop(TrainingLoop):
             set_extras(model, found)
         self._of_modules.put_back(own_modules(*self._models), state["modules"], held.device)
         if (gradients := folder / ranks.own(self._gradients_file)).exists():
-            for model, found in zip(self._models, torch.load(gradients, map_location="cpu"), strict=True):
+            for model, found in zip(
+                self._models, torch.load(gradients, map_location="cpu", weights_only=True), strict=True
+            ):
                 for name, parameter in model.named_parameters():
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
