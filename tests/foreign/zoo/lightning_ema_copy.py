@@ -68,7 +68,7 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    declines=r"Average\.net changes in training and holds weights",
+    declines=r"Average\.net is a copy of the weights, and a resumed fit copies later ones",
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

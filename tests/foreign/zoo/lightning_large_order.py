@@ -70,5 +70,5 @@ zoo = dict(
     trials=[{"lr": 0.05}, {"lr": 0.02}],
     pauses=[1, 2],
     updates=4,
-    declines=r"because dataset\.order changes in training and is too large to be saved",
+    declines=r"because dataset\.order changes in training, or at its start, and is too large to be saved",
 )
