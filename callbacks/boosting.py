@@ -142,21 +142,23 @@ class Own:
 
     def __init__(self, functions: Iterable[Any], trial: int) -> None:
         self._parts, self._trial = [*_parts(functions)], trial
+        self.parameters: Mapping[str, Any] = {}  # of the booster before the first round, set by its loop
         self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
         for path, value, _ in self._places():
             if objects.is_data(self._marks[path]):
                 objects.note(value, trial, self._marks[path])
 
-    def write(self, path: Path, set_: Any = None) -> None:
+    def write(self, path: Path, parameters: Mapping[str, Any]) -> None:
         """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.
 
-        set_: plain data, such as the learning rate that a callback has set in the booster. Default: None, nothing.
+        parameters: its present ones. A callback may have set some, such as the learning rate.
         """
         values, states, unsaved = self._changes()
         for name in unsaved:
             raise NotSupported(objects.unsaved(name.partition("/")[2], values[name]))
-        if states or set_ is not None:
-            found = {"states": states, "set": objects.data_of(set_)}
+        set_ = {name: value for name, value in parameters.items() if self.parameters.get(name) != value}
+        if states or set_:
+            found = {"states": states, "set": objects.data_of(set_ or None)}
             Path(f"{path}{_OWN}").write_text(json.dumps(found), encoding="utf-8")
 
     def put_back(self, path: str) -> Any:

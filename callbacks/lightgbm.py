@@ -99,7 +99,6 @@ class HaltuneCallback(Reporting):
     _name = ""  # the full name of the metric
     _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
     _own: Own | None = None  # the program's own callbacks, objective and metrics
-    _parameters: dict[str, Any]  # of the booster, before the first round
     _recounts = False  # whether a parameter is set by the round of this training
 
     def __init__(
@@ -129,8 +128,8 @@ class HaltuneCallback(Reporting):
 
     def _before_round(self, parameters: Any, env: Any) -> None:
         """Note the booster's parameters before the first round, and set those that a callback had set at a pause."""
-        if env.iteration == env.begin_iteration:
-            self._parameters = dict(env.model.params)
+        if self._own is not None and env.iteration == env.begin_iteration:
+            self._own.parameters = dict(env.model.params)
             if parameters:
                 env.model.reset_parameter(parameters)
 
@@ -225,8 +224,7 @@ class HaltuneCallback(Reporting):
     def _write_pause(self, model: Any, path: Path) -> None:
         _write(model, path)
         if self._own is not None:
-            changed = {n: v for n, v in model.params.items() if self._parameters.get(n) != v}
-            self._own.write(path, changed or None)
+            self._own.write(path, model.params)
 
     def _cannot_pause(self, env: Any, epoch: int) -> str | None:
         """Return why a resumed training would differ, or None."""

@@ -109,7 +109,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _forgets = False  # whether an EarlyStopping waits for the earlier rounds
     _booster: Any = None  # a weak reference to what trains
     _own: Own | None = None  # the program's own callbacks, objective and metric
-    _parameters: dict[str, Any]  # of the booster at the start
     _hidden: tuple[list[Any], list[Any]] | None = None  # the list of callbacks, and those taken from it for a round
 
     # the hooks, in XGBoost's order
@@ -147,7 +146,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         functions = [] if train is None else [train.f_locals.get(name) for name in ("obj", "custom_metric")]
         self._own = Own([*callbacks, *filter(None, functions)], self.trial.id)
         self._recounts = any(isinstance(c, LearningRateScheduler) for c in callbacks)
-        self._puts_back, self._parameters = self._before > 0, {} if is_cv(model) else _parameters(model)
+        self._puts_back, self._own.parameters = self._before > 0, {} if is_cv(model) else _parameters(model)
         stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
         self._stops_early = bool(stoppers)
         self._forgets = self._stops_early and self._before > 0
@@ -249,8 +248,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _write_pause(self, model: Any, path: Path) -> None:
         _write(model, path, owned=True)
         if self._own is not None:
-            changed = {n: v for n, v in _parameters(model).items() if self._parameters.get(n) != v}
-            self._own.write(path, changed or None)
+            self._own.write(path, _parameters(model))
 
     def _remind(self, model: Any, name: str, evals_log: Any) -> None:
         """Show the rounds before this training to XGBoost's EarlyStopping."""
