@@ -61,7 +61,7 @@ class _Attempt:
     number: int
     optimizer: Callable[[], Any] | None = None  # of the first fit that trained
     layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
-    end: Any = None  # of the last fit that another one may follow: see `_between`
+    end: Any = None  # of the last fit that another one may follow: see `_another_follows`
     watch: companions.Watch | None = None  # of the last fit
     data: companions.Data | None = None
 

@@ -217,16 +217,15 @@ class MultiFidelity(Policy[LadderState]):
         if in_full:
             # the budget of all its remaining epochs is reserved, not only that to the next rung
             return Verdict(Action.CONTINUE, f"{verdict.reason}; {in_full}", evidence, state.horizon)
-        if (far := far_below(state, history, trial, evidence)) is not None:
-            stops = trial.epoch >= state.pauses.stops_from(state.horizon)
-            return Verdict(Action.STOP if stops else Action.PAUSE, far, evidence)
-        if verdict.action is Action.CONTINUE:
+        halts = far_below(state, history, trial, evidence)
+        if halts is None and verdict.action is Action.CONTINUE:
             # not on the budget that another trial needs for its end
             ends = Remaining(history, state.horizon, trial).share(trial) <= 1.0
             if not ends and _one_in_full(state, history, trial.id):
-                reason = f"{verdict.reason}, but the rest of the budget is too small to train it in full"
-                stops = trial.epoch >= state.pauses.stops_from(state.horizon)
-                verdict = Verdict(Action.STOP if stops else Action.PAUSE, reason, verdict.evidence)
+                halts = f"{verdict.reason}, but the rest of the budget is too small to train it in full"
+        if halts is not None:
+            stops = trial.epoch >= state.pauses.stops_from(state.horizon)
+            verdict = Verdict(Action.STOP if stops else Action.PAUSE, halts, evidence)
         if verdict.action is Action.STOP and "rank" in verdict.evidence:
             why = "trials cannot pause in this study" if state.pauses.declined else "no checkpoint is saved"
             return replace(verdict, reason=f"{verdict.reason}; stopped, because {why}")
@@ -382,12 +381,12 @@ def far_below(state: LadderState, history: History, trial: TrialRecord, evidence
     Where early epochs do not order good trials, they still tell bad ones: further below the worst of the trials that
     trained in full than these differ among themselves.
     """
-    ladder, at = state.ladder, evidence.get("rung", 0)
+    ladder, at = state.ladder, evidence["rung"]
     rungs = ladder.rungs[ladder.trials[trial.id].bracket]
     if evidence.get("first_rung") != len(rungs) - 1:
         return None
-    in_full = {id for _, id in rungs[-1].arrived}
-    there = [-key for key, id in rungs[at].arrived if id in in_full]
+    whole = {id for _, id in rungs[-1].arrived}
+    there = [-key for key, id in rungs[at].arrived if id in whole]
     if len(there) < _FEWEST_IN_FULL or ladder.score(trial, history) >= 2 * min(there) - max(there):
         return None
     after, worst = ladder.amount(state.model.stages.epochs[at]), history.problem.goal.sign * min(there)
