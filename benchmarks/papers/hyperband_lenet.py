@@ -3,6 +3,10 @@
     python benchmarks/papers/hyperband_lenet.py [--seeds 10] [--budget 18] [--method NAME ...] [--keep FILE] [--svg]
         [--full --data FOLDER]
 
+Methods beyond the schedules, every training in full: random search with twice the budget, GP-UCB, and TPE and SMAC
+(rivals.py), which choose from 1,000 random configurations. "early stopping" ends a training as Domhan et al. (2015) do
+(bobos_peers.py), and gives the model the predicted value; it evaluates after each unit. Only whole trainings count.
+
 Learning rate, batch size and k1 <= k2 kernels, as in the paper's table 2. Every epoch of haltune is a unit of 100
 images (the paper: an epoch of 50,000), so a full training shows 8,100; the learning rate goes to 1 instead of 0.1,
 and there are 4 to 24 kernels and batches of 250 at most, because the images are few and have 8 x 8 pixels. Schedules
@@ -22,26 +26,32 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from bobos_peers import CurvePrediction, prediction
 from command_line import command_line, data_file
 from kept import kept
 from lenet import Digits, mnist, small, train
 from races import Axes, Progress, draw, figure, mean_of, table
+from rivals import RIVALS
 
-from haltune import Budget, Float, Int, Minimize, Problem, Space, Study
+from haltune import Budget, Float, Int, Minimize, Problem, Space, Study, Trial
+from haltune.log.events import Status
 from haltune.log.policy import Policy
-from haltune.policies import Hyperband, RandomSearch
+from haltune.log.records import TrialRecord
+from haltune.policies import GPUCB, Hyperband, RandomSearch
 
 R = 81
 BAND, RANDOM = "Hyperband", "random search, s = 0"
 BRACKETS = {f"bracket s = {s}": s for s in (4, 3, 2, 1)}
 METHODS = (*BRACKETS, BAND, RANDOM)
+TWICE, EARLY, POOL = "random search, twice the budget", ", early stopping", 1_000
+FURTHER = (TWICE, "GP-UCB", *RIVALS, f"GP-UCB{EARLY}", f"SMAC{EARLY}")
 
 
 @dataclass(frozen=True)
@@ -73,24 +83,50 @@ def problem(full: bool) -> Problem:
 
 def policy(name: str) -> Policy:
     """A method by its name."""
-    if name == RANDOM:
+    if name.endswith(EARLY):
+        return CurvePrediction()
+    if name == "GP-UCB":
+        return GPUCB()
+    if name in (RANDOM, TWICE, *RIVALS):
         return RandomSearch()
     return Hyperband(schedule="table1", brackets=BRACKETS.get(name, "all"), rounds=None)
 
 
 def search(name: str, seed: int, digits: Digits, full: bool, units: int) -> Run:
     """One search through a study, until its units are spent."""
-    began = time.process_time()
-    study = Study(problem(full), policy(name), seed=seed, budget=Budget(epochs=units), verbose=0)
+    began, twice, early = time.process_time(), 2 if name == TWICE else 1, name.endswith(EARLY)
+    study = Study(problem(full), policy(name), seed=seed, budget=Budget(epochs=twice * units), verbose=0)
     progress, spent = Progress(), 0.0
-    for trial in study:
+    for trial in chosen(study, name, seed):
         before = trial.epoch
         with trial:
-            for unit, error, net in train(trial, digits, seed=1_000_000 * seed + trial.id):
-                spent, before = spent + unit - before, unit
-                progress.add(spent, error, lambda net=net: tested(digits, net))
+            for unit, error, net in train(trial, digits, seed=1_000_000 * seed + trial.id, every=int(early)):
+                spent, before = spent + (unit - before) / twice, unit
+                if unit == R or not early:
+                    progress.add(spent, error, lambda net=net: tested(digits, net))
     resumed = sum(t.attempt - 1 for t in study.trials)
     return Run(progress, len(study.trials), resumed, time.process_time() - began)
+
+
+def chosen(study: Study, name: str, seed: int) -> Iterator[Trial]:
+    """The trials of the study, with the configurations of a rival if the name starts with one."""
+    rule = RIVALS.get(name.removesuffix(EARLY))
+    if rule is None:
+        yield from study
+        return
+    configs = study.problem.space.sample_up_to(POOL, np.random.default_rng(seed))
+    rival = rule(study.problem.space.encode_many(configs), seed)
+    study.enqueue(configs[next(rival)])
+    for trial in study:
+        yield trial
+        study.enqueue(configs[rival.send(loss(study.trials[trial.id]))])
+
+
+def loss(trial: TrialRecord) -> float:
+    """The last error of a trial, if it was stopped the predicted one; a trial without a number counts as all wrong."""
+    errors = trial.values if len(trial.values) else np.ones(1)
+    end = prediction(errors, R)[0] if trial.status is Status.STOPPED else errors[-1]
+    return float(np.clip(np.nan_to_num(end, nan=1.0), 0.0, 1.0))
 
 
 def tested(digits: Digits, net: torch.nn.Module) -> float:
@@ -143,7 +179,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = command_line(__doc__, 10, "mnist_10k.npz")
     parser.add_argument("--budget", type=float, default=18, help="of each method, in multiples of R units")
-    parser.add_argument("--method", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--method", nargs="+", choices=(*METHODS, *FURTHER), default=METHODS)
     parser.add_argument("--full", action="store_true", help="MNIST instead of the small digits")
     parser.add_argument("--figure", type=Path, help="page to draw, an .html file")
     return parser.parse_args(arguments)

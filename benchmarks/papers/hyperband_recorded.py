@@ -171,6 +171,7 @@ def error_of(means: Array) -> Array:
 def show_rival(name: str, found: dict[str, dict[str, tuple[Array, Array]]], folder: Path | None, seeds: int) -> None:
     """Print the mean regrets of a rival, and what Hyperband has less, with both errors."""
     from rivals import RIVALS
+    from rivals import losses as trained
 
     points = {task.name: task.points for own in load_kinds(str(folder) if folder else None).values() for task in own}
     losses, marks = tables(folder), np.array(MARKS) - 1
@@ -178,7 +179,7 @@ def show_rival(name: str, found: dict[str, dict[str, tuple[Array, Array]]], fold
         [
             [
                 np.minimum.accumulate(
-                    RIVALS[name](points[t.split("/", 1)[-1]], losses[t][:, -1].__getitem__, max(MARKS), seed)
+                    trained(RIVALS[name](points[t.split("/", 1)[-1]], seed), losses[t][:, -1].__getitem__, max(MARKS))
                 )[marks]
                 for seed in range(seeds)
             ]

@@ -126,13 +126,12 @@ def search(kind: Kind, policy: Policy, budget: Budget | None, mails: Mails, seed
 
 def rival(kind: Kind, name: str, full: int, mails: Mails, seed: int) -> Run:
     """One search by TPE or SMAC; a training without a number counts as all wrong."""
-    from rivals import RIVALS
+    from rivals import RIVALS, losses
 
     configs = kind.space.sample_up_to(POOL, np.random.default_rng(seed))
     points, measured = kind.space.encode_many(configs), Measured(kind, mails)
-    RIVALS[name](
-        points, lambda row: float(np.nan_to_num(measured.train(configs[row], kind.full)[0], nan=1.0)), full, seed
-    )
+    chosen = RIVALS[name](points, seed)
+    losses(chosen, lambda row: float(np.nan_to_num(measured.train(configs[row], kind.full)[0], nan=1.0)), full)
     return measured.run
 
 

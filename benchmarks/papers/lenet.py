@@ -72,10 +72,10 @@ def lenet(k1: int, k2: int, side: int) -> nn.Module:
     )  # fmt: skip
 
 
-def train(trial: Trial, digits: Digits, seed: int) -> Iterator[tuple[int, float, nn.Module]]:
-    """Yield units, validation error and network when the trial is judged: only after the units of its rung.
+def train(trial: Trial, digits: Digits, seed: int, every: int = 0) -> Iterator[tuple[int, float, nn.Module]]:
+    """Yield units, validation error and network when the trial is judged: after the units of its rung.
 
-    Continues from the trial's checkpoint.
+    With `every`, also after each so many units. Continues from the trial's checkpoint.
     """
     torch.manual_seed(seed)
     net = lenet(trial.config["k1"], trial.config["k2"], digits.side)
@@ -90,7 +90,7 @@ def train(trial: Trial, digits: Digits, seed: int) -> Iterator[tuple[int, float,
             sgd.zero_grad()
             functional.cross_entropy(net(digits.images[batch]), digits.labels[batch]).backward()
             sgd.step()
-        if unit < trial.pause_at:
+        if unit < trial.pause_at and not (every and unit % every == 0):
             continue
         with loop.validation():
             error = digits.wrong(net, digits.train, digits.train + digits.held_out)

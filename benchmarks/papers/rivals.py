@@ -5,7 +5,7 @@ al. 2011): a forest of ten trees, the largest expected improvement by the mean a
 second configuration at random.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import numpy as np
 import optuna
@@ -14,30 +14,28 @@ from scipy.stats import norm
 from sklearn.ensemble import RandomForestRegressor
 
 Array = NDArray[np.float64]
-Train = Callable[[int], float]  # number of a configuration -> its loss
+Rival = Generator[int, float, None]  # yields the number of a configuration, is sent its loss
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-def tpe(points: Array, train: Train, count: int, seed: int) -> list[float]:
-    """Return the losses of `count` configurations, in the order of their trainings."""
+def tpe(points: Array, seed: int) -> Rival:
+    """Optuna's TPE."""
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    free, seen = np.ones(len(points), dtype=bool), []
-    for _ in range(count):
+    free = np.ones(len(points), dtype=bool)
+    while free.any():
         trial = study.ask()
         point = np.array([trial.suggest_float(f"u{i}", 0.0, 1.0) for i in range(points.shape[1])])
         row = int(np.where(free, np.square(points - point).sum(axis=1), np.inf).argmin())
         free[row] = False
-        seen.append(train(row))
-        study.tell(trial, seen[-1])
-    return seen
+        study.tell(trial, (yield row))
 
 
-def smac(points: Array, train: Train, count: int, seed: int) -> list[float]:
-    """Return the losses of `count` configurations, in the order of their trainings."""
+def smac(points: Array, seed: int) -> Rival:
+    """SMAC's rule."""
     rng = np.random.default_rng(seed)
     free, tried, seen = np.ones(len(points), dtype=bool), list[int](), list[float]()
-    for step in range(count):
-        rows = np.flatnonzero(free)
+    while free.any():
+        rows, step = np.flatnonzero(free), len(seen)
         row = int(rng.choice(rows))
         if step >= 2 and step % 2 == 0:
             forest = RandomForestRegressor(10, min_samples_split=3, max_features=5 / 6, random_state=step)
@@ -48,7 +46,14 @@ def smac(points: Array, train: Train, count: int, seed: int) -> list[float]:
             row = int(rows[(deviation * (z * norm.cdf(z) + norm.pdf(z))).argmax()])
         free[row] = False
         tried.append(row)
-        seen.append(train(row))
+        seen.append((yield row))
+
+
+def losses(rival: Rival, train: Callable[[int], float], count: int) -> list[float]:
+    """Return the losses of `count` configurations, in the order of their trainings."""
+    seen = [train(next(rival))]
+    while len(seen) < count:
+        seen.append(train(rival.send(seen[-1])))
     return seen
 
 
