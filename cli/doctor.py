@@ -59,7 +59,7 @@ class Finding:
 
     about: str
     well: bool | None  # None: neither good nor bad, such as a package that is not installed
-    told: str  # what was found
+    text: str  # what was found
     advice: str = ""  # what to do
 
 
@@ -107,8 +107,8 @@ def _log(found: Store, name: str) -> Generator[Finding, None, History | None]:
     except HaltuneError as error:
         yield Finding("log", False, str(error))  # the error says what to do
         return None
-    told = f"{plural(history.position, 'event')} of {plural(len(history), 'trial')} folded"
-    yield Finding("log", True, told)
+    text = f"{plural(history.position, 'event')} of {plural(len(history), 'trial')} folded"
+    yield Finding("log", True, text)
     yield _replayed(history.problem, created, found.read(name, stop=history.position))
     return history
 
@@ -129,9 +129,9 @@ def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Fi
             break
     if not differ:
         return Finding("log", True, f"{plural(count, 'decision')} replayed to the same")
-    told = f"of {plural(count, 'decision')} {len(differ)} differ now, the first at event {differ[0]}"
+    text = f"of {plural(count, 'decision')} {len(differ)} differ now, the first at event {differ[0]}"
     advice = "continue with the versions of haltune, NumPy and SciPy that the search was started with"
-    return Finding("log", False, told, advice)
+    return Finding("log", False, text, advice)
 
 
 def _leases(found: Store, name: str) -> Iterator[Finding]:
@@ -317,7 +317,7 @@ def doctor(
             found.append(finding)
             if format is Format.table:  # at once
                 advice = f"\n{'':18}-> {finding.advice}" if finding.advice else ""
-                say(f"{_MARKS[finding.well]} {finding.about:<12} {finding.told}{advice}")
+                say(f"{_MARKS[finding.well]} {finding.about:<12} {finding.text}{advice}")
         if format is Format.json:
             say_json([asdict(finding) for finding in found])
         raise typer.Exit(BUG if any(finding.well is False for finding in found) else DONE)

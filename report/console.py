@@ -221,13 +221,13 @@ class Cell:
         self._count += 1
         if self._watched.mark == self._mark:
             return ""
-        self._mark, told = self._watched.since("" if self._count % _WHOLE == 0 else self._mark)
+        self._mark, news = self._watched.since("" if self._count % _WHOLE == 0 else self._mark)
         self.cost = time.perf_counter() - began
-        return told
+        return news
 
-    def show(self, told: str) -> None:
-        if told:
-            text = visible(told).replace("<", "\\u003c")  # a JavaScript literal within a script element
+    def show(self, news: str) -> None:
+        if news:
+            text = visible(news).replace("<", "\\u003c")  # a JavaScript literal within a script element
             handed = f'document.getElementById("{self._id}").contentWindow.postMessage({text}, "*")'
             self._news.update({"text/html": f"<script>{handed}</script>", "text/plain": ""}, raw=True)
 

@@ -187,9 +187,9 @@ class Story:
                 self._towards(e.trial, e.verdict.pause_at)
         self.stop = e if gives_p_win(e) and e.verdict.stops else self.stop
         if e.trial in self.stated:
-            told = [e.verdict.evidence.get(name) for name in ("p_win", "incumbent")]
-            known = [float(n) for n in told if isinstance(n, (int, float)) and math.isfinite(n)]
-            if len(known) == len(told):
+            given = [e.verdict.evidence.get(name) for name in ("p_win", "incumbent")]
+            known = [float(n) for n in given if isinstance(n, (int, float)) and math.isfinite(n)]
+            if len(known) == len(given):
                 self.stated[e.trial].append((known[0], known[1]))
 
     def _release(self, trial: int, attempt: int, at: float, outcome: str) -> None:

@@ -104,14 +104,14 @@ def spending(facts: Digest) -> str:
     budget = facts.history.wishes.extended(facts.history.recorded)
     if paid := facts.history.spent.money(budget.price):
         trained += f", for {short(paid)} of money"
-    savings, told = facts.savings, [trained]
+    savings, parts = facts.savings, [trained]
     if savings.epochs:
         time = f" and about {duration(savings.seconds)}" if savings.seconds >= MEANS else ""
-        told.append(
+        parts.append(
             f"{savings.most}{facts.problem.amount(savings.epochs)} ({saved_share(facts)}){time} saved against full "
             "training"
         )
-    return "; ".join([*told, *[savings.left] * (savings.itself > 0.0)])
+    return "; ".join([*parts, *[savings.left] * (savings.itself > 0.0)])
 
 
 def within(seconds: float) -> str:

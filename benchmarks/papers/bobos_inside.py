@@ -129,8 +129,8 @@ def draw_problem(runs: Sequence[Trained]) -> None:
     from drawn import Sheet, write
 
     t, run = next((t, run) for t, run in enumerate(runs, 1) if run.stopped)
-    told = "Left: curves simulated after 8 epochs of a run. Right: where its mean error stops it, continues, or wins."
-    sheet = Sheet("bobos_inside_problem", told)
+    alt = "Left: curves simulated after 8 epochs of a run. Right: where its mean error stops it, continues, or wins."
+    sheet = Sheet("bobos_inside_problem", alt)
     draw_paths(sheet, t, run)
     draw_rule(sheet, t, run)
     write(sheet)
@@ -187,8 +187,8 @@ def draw_run(runs: Sequence[Trained]) -> None:
     """Figures 7 and 8: the learning curves, and where all runs end or would have ended."""
     from drawn import Sheet, write
 
-    told = "Left: learning curves of a search. Right: final errors of its trials, for stopped ones without the stop."
-    sheet = Sheet("bobos_inside_run", told)
+    alt = "Left: learning curves of a search. Right: final errors of its trials, for stopped ones without the stop."
+    sheet = Sheet("bobos_inside_run", alt)
     top = 50.0
     left = sheet.panel(46, 320, (0, HORIZON), (5, top))
     left.axes("Learning curves", "epochs", "validation error, %", range(0, 51, 10), _tens(top, 5))

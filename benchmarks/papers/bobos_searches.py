@@ -247,7 +247,7 @@ class Experiment:
     """A figure of best-found errors over seeds, of methods that share what is trained on a file of the data folder."""
 
     name: str  # of the figure
-    told: str  # the alternative text
+    alt: str  # the alternative text
     title: str
     y: tuple[float, float]  # errors that are drawn, %
     file: str
@@ -276,14 +276,14 @@ class Experiment:
         if given.ends:
             print_ends(runs)
         if given.svg:
-            draw_errors(runs, self.name, self.told, f"{self.title}, {counted(given.seeds)}", self.y)
+            draw_errors(runs, self.name, self.alt, f"{self.title}, {counted(given.seeds)}", self.y)
 
 
-def draw_errors(runs: Mapping[str, list[Run]], name: str, told: str, title: str, y: tuple[float, float]) -> None:
+def draw_errors(runs: Mapping[str, list[Run]], name: str, alt: str, title: str, y: tuple[float, float]) -> None:
     """Best-found validation error in % by run time, as in figures 2 and 4, and by epochs; y: what is drawn of it."""
     from drawn import Sheet, legend, means, panel, write
 
-    sheet = Sheet(name, told, height=380)
+    sheet = Sheet(name, alt, height=380)
     for axis, unit, left, words in (
         ("seconds", "run time, s of CPU", 46, title), ("epochs", "epochs, all trials together", 426, ""),
     ):  # fmt: skip

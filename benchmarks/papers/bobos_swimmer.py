@@ -92,9 +92,9 @@ def swims(seed: int) -> Any:
     import mujoco
 
     xml = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "swimmer.xml"
-    told = mujoco.MjSpec.from_file(str(xml))
-    told.memory = 2**17  # bytes of a world, which has 13 MB otherwise
-    model = told.compile()
+    alt = mujoco.MjSpec.from_file(str(xml))
+    alt.memory = 2**17  # bytes of a world, which has 13 MB otherwise
+    model = alt.compile()
 
     def rewards(config: dict[str, float]) -> Iterator[list[float]]:
         policy = np.array(list(config.values())).reshape(8, 2)
@@ -219,8 +219,8 @@ def draw(runs: dict[str, list[Run]], trainings: int) -> None:
     at = np.linspace(0, total, 100)[1:]
     curves = {n: along([run.steps for run in of], [run.best for run in of], at) for n, of in runs.items()}
     top = 20.0 * np.ceil(1.05 * max(mean(values)[0][-1] for values in curves.values()) / 20)
-    told = "Best-found return of the swimmer by steps in the environment, for each method."
-    sheet = Sheet("bobos_swimmer", told, height=420)
+    alt = "Best-found return of the swimmer by steps in the environment, for each method."
+    sheet = Sheet("bobos_swimmer", alt, height=420)
     made = panel(sheet, 56, 680, (0, total / 1000), (0, top), rows=3)
     title = f"Swimmer with a linear policy, {counted(len(next(iter(runs.values()))))}"
     made.axes(title, "thousand steps", "best-found return", ticks(0, total / 1000), ticks(0, top))

@@ -138,8 +138,8 @@ def figure(runs: Runs, name: str, title: str, axes: Axes) -> None:
     for method, of in runs.items():
         over = spent > min(run.spent[-1] for run in of) * (1 + 1e-9)
         errors[method] = np.where(over, np.nan, 100.0 * np.array([run.at(spent, "test") for run in of]))
-    told = f"{title}: the test error of {', '.join(runs)} by cost."
-    sheet = Sheet(name, told, width=760, height=420)
+    alt = f"{title}: the test error of {', '.join(runs)} by cost."
+    sheet = Sheet(name, alt, width=760, height=420)
     made = panel(sheet, 56, 680, ends, (axes.ys[0], axes.ys[-1]), rows=2, log_x=axes.scale == "log", log_y=True)
     made.axes(title, axes.x, "test error of the best so far, %", axes.xs, axes.ys)
     means(made, spent, errors)

@@ -47,10 +47,10 @@ def row(name: str, theta: np.ndarray, stages: Stages) -> str:
     """One line of the table."""
     amplitudes, steps, scales, _ = (np.exp(theta[part]) for part in stages.parts)
     numbers = " ".join(f"{v:6.3f}" for v in np.exp(theta[:5]))
-    told = " ".join(f"{v:.2f}" for v in StageKernel(stages, theta).correlations)
+    numbers = " ".join(f"{v:.2f}" for v in StageKernel(stages, theta).correlations)
     return (
         f"{name:28s} {numbers}  a {amplitudes[0]:.2f} to {amplitudes[-1]:.2f}  steps {np.round(steps, 2)}  "
-        f"lengths {np.round(np.sort(scales), 1)}  correlations {told}"
+        f"lengths {np.round(np.sort(scales), 1)}  correlations {numbers}"
     )
 
 

@@ -117,7 +117,7 @@ class Sheet:
     """Panels side by side, on paper."""
 
     name: str
-    told: str  # the alternative text
+    alt: str  # the alternative text
     width: float = 760
     height: float = 320
     panels: list[Panel] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Sheet:
     def write(self, into: Path | None = None) -> Path:
         """Write the file, in this folder or in that of `--into`."""
         parts = "\n".join(part for panel in self.panels for part in panel.parts)
-        size = f'viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(self.told)}"'
+        size = f'viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(self.alt)}"'
         text = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="sheet" {size}>\n'
             f'<style>{STYLE}</style>\n<rect class="paper" width="100%" height="100%"/>\n{parts}\n</svg>\n'

@@ -30,7 +30,7 @@ def value(config, top):
 
 def search(policy, seed, top):
     """The distance to the best, 1, at each of the costs."""
-    spent, best, told = 0.0, 0.0, []
+    spent, best, steps = 0.0, 0.0, []
     problem = Problem(
         Space({"size": Float(0.0, 1.0), "lr": Float(0.0, 1.0)}), Maximize("value", bounds=(0, 1.1)), max_epochs=1
     )
@@ -39,8 +39,8 @@ def search(policy, seed, top):
         with trial:
             trial.report(value(trial.config, top), cost=cost(trial.config))
         spent, best = spent + cost(trial.config), max(best, value(trial.config, top))
-        told.append((spent, best))
-    return [max([b for s, b in told if s <= at], default=0.0) for at in AT]
+        steps.append((spent, best))
+    return [max([b for s, b in steps if s <= at], default=0.0) for at in AT]
 
 
 sheet = Sheet("rollout", "The distance to the best value against the cost spent, of three policies, on two problems.")
@@ -59,6 +59,6 @@ for top, left in ((0.5, 60), (0.85, 430)):
         panel.band(AT, np.clip(mean - error, 0, 1), np.clip(mean + error, 0, 1), name, 0.18)
         panel.line(AT, mean, name, 2)
         panel.note(BUDGET, height, in_words(made), name, "end")
-        told = " ".join(f"{mean[i]:.3f} ± {error[i]:.3f}" for i in (18, 38, 58))
-        print(f"best at {top}: {in_words(made)} after 100, 200 and 300 of cost: {told}", flush=True)
+        values = " ".join(f"{mean[i]:.3f} ± {error[i]:.3f}" for i in (18, 38, 58))
+        print(f"best at {top}: {in_words(made)} after 100, 200 and 300 of cost: {values}", flush=True)
 sheet.write()

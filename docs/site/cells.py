@@ -35,8 +35,8 @@ def _shown(output: Cell) -> str:
     if "text/html" in output["data"]:
         table = "".join(output["data"]["text/html"]).strip()
         return f'<div class="cell-shows">{table}</div>'
-    told = "".join(output["data"]["text/plain"])
-    return "![The page of the search](page.png)" if told == PAGE else f"```text\n{told}\n```"
+    text = "".join(output["data"]["text/plain"])
+    return "![The page of the search](page.png)" if text == PAGE else f"```text\n{text}\n```"
 
 
 def ran(path: Path) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from typing import Any
 
 from griffe import Extension, Object
 
-TOLD = re.compile(r" Default: (?:-?\d[\d.e+-]*|True|False)\.$", re.MULTILINE)  # the entry of an argument shows it
+SHOWN = re.compile(r" Default: (?:-?\d[\d.e+-]*|True|False)\.$", re.MULTILINE)  # the entry of an argument shows it
 PROGRAM = re.compile(r"^( *)(.*?)::\n\n((?:\1 +\S.*\n?|\n)+)", re.MULTILINE)
 
 
 def reworded(text: str) -> str:
     """A docstring with its section of examples named as Google's style does, programs fenced."""
-    text = TOLD.sub("", text)
+    text = SHOWN.sub("", text)
     text = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
     return PROGRAM.sub(_fenced, text + "\n").rstrip("\n")
 

@@ -87,20 +87,20 @@ def files() -> list[str]:
     return [f"{kind} ({count})" if count > 1 else kind for kind, count in found.items()]
 
 
-def drawn(name: str, told: dict[str, Any]) -> str:
+def drawn(name: str, recorded: dict[str, Any]) -> str:
     """Write the figure of a search; return its alternative text."""
     sys.path.insert(0, str(ROOT / "docs" / "figures"))
-    curves = [{**c, "y": [y if isfinite(y) else None for y in c["y"]]} for c in told["curves"] if c["x"]]
+    curves = [{**c, "y": [y if isfinite(y) else None for y in c["y"]]} for c in recorded["curves"] if c["x"]]
     values = np.array([y for c in curves for y in c["y"] if y is not None])
     low, high = float(values.min()), float(np.quantile(values, 0.98)) if len(values) > 9 else float(values.max())
     pad = 0.06 * (high - low) or 0.5
     last = max(max(c["x"]) for c in curves)
-    text = f"Curves of {len(curves)} trials: {told['metric']} against {told['unit']}, the best in colour."
+    text = f"Curves of {len(curves)} trials: {recorded['metric']} against {recorded['unit']}, the best in colour."
     sheet = import_module("drawing").Sheet(name, text, width=620, height=250)
     panel = sheet.panel(64, 530, (0, last), (low - pad, high + pad))
     ticks = [float(f"{v:.3g}") for v in np.linspace(low, high, 3)]
     marks = sorted({float(round(v)) for v in np.linspace(0, last, 5)})
-    panel.axes(f"{len(curves)} trials", told["unit"], told["metric"], marks, ticks)
+    panel.axes(f"{len(curves)} trials", recorded["unit"], recorded["metric"], marks, ticks)
     for c in sorted(curves, key=lambda c: (c["best"], c["full"])):
         points = [(x, min(y, high + pad)) for x, y in zip(c["x"], c["y"], strict=True) if y is not None]
         if not points:
@@ -116,16 +116,16 @@ def drawn(name: str, told: dict[str, Any]) -> str:
     return text
 
 
-def section(name: str, told: dict[str, Any]) -> str:
+def section(name: str, recorded: dict[str, Any]) -> str:
     source = (ZOO / f"{name}.py").read_text(encoding="utf-8")
     about = re.match(r'"""(.*?)"""', source, re.DOTALL)
     assert about is not None
     program = source[about.end() :].partition("\n\ndef evaluate(")[0].partition("\n\nzoo = dict(")[0].strip()
-    log = [line for line in told["log"] if not line.startswith("Lightning logs ")]
+    log = [line for line in recorded["log"] if not line.startswith("Lightning logs ")]
     shown = [*log[: SHOWN - 2], "...", *log[-2:]] if len(log) > SHOWN + 1 else log
     return "\n".join([
-        f"## {name}\n", " ".join(about[1].split()) + "\n", f"![{drawn(name, told)}](figures/{name}.svg)\n",
-        "```", *shown, "```\n", f"Files: {', '.join(f'`{kind}`' for kind in told['files'])}.\n",
+        f"## {name}\n", " ".join(about[1].split()) + "\n", f"![{drawn(name, recorded)}](figures/{name}.svg)\n",
+        "```", *shown, "```\n", f"Files: {', '.join(f'`{kind}`' for kind in recorded['files'])}.\n",
         '<details markdown="1"><summary>The program</summary>\n', f"```py\n{program}\n```\n", "</details>\n",
     ])  # fmt: skip
 

@@ -139,7 +139,7 @@ def _equation(found: re.Match[str]) -> str:
 
 
 def _figure(found: re.Match[str], page: Page, files: Files) -> str:
-    told, source = html.unescape(found[1]), found[2]
+    caption, source = html.unescape(found[1]), found[2]
     path = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), source))
     svg = re.sub(r"^<\?xml.*?\?>\s*", "", _text(ROOT / "docs" / path.removeprefix("../")))
-    return f"<figure>{svg}<figcaption>{html.escape(told)}</figcaption></figure>"
+    return f"<figure>{svg}<figcaption>{html.escape(caption)}</figcaption></figure>"

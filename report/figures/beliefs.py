@@ -168,11 +168,11 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
     along = next(n for n in names if n != across) if len(names) == 2 else None
     view, now = _Landscape(found, across, along), found.now
     worth = f"the value of another training is {short(float(found.raw(now.going)[0]))} of {metric}"
-    told = f"Before the first training, {worth}."
+    text = f"Before the first training, {worth}."
     if now.last is not None:
         pays = "no better than the" if now.stops else "better than the"
         last = f"expected {short(float(found.raw(now.last)[0]))} of the last configuration"
-        told = f"After {plural(len(found.assessment.done), 'training')}, {worth}, {pays} {last}."
+        text = f"After {plural(len(found.assessment.done), 'training')}, {worth}, {pays} {last}."
     along_one = f"Along {across}, with the other parameters as in the last configuration"
     where = along_one if len(names) > 2 else "For each configuration"
     takes = "cost of a training" if view.unit[1] == "cost" else f"{view.unit[1]} of a training"
@@ -190,8 +190,8 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
     return {
         "data": [*view.traces(), *view.path()],
         "layout": layout(
-            "Score against cost", told, order=11, wide=True, height=300,
-            note=f"{told} {where}: the expected {view.metric} ± one standard deviation; the {takes}; the value of the "
+            "Score against cost", text, order=11, wide=True, height=300,
+            note=f"{text} {where}: the expected {view.metric} ± one standard deviation; the {takes}; the value of the "
             "next training after its price. An open circle is a training that costs more than it gains. If all circles "
             "are open, the search ends. Trainings are numbered in their order.",
             **axes,
@@ -444,10 +444,10 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
     legend = {"legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}}
     if isinstance(found, Maximisers):
         count = plural(len(found.configs), "configuration")
-        told = f"{count} of {len(found.configs) + len(found.others)} may be the best"
+        text = f"{count} of {len(found.configs) + len(found.others)} may be the best"
         close = f"the first is within {found.epsilon_at(0.95):.2g} of the best"
-        note = f"{told}; the others are faint. With probability 0.95, {close}. Blue: higher probability to be the best."
-        alt = f"{told}; with probability 0.95, {close}."
+        note = f"{text}; the others are faint. With probability 0.95, {close}. Blue: higher probability to be the best."
+        alt = f"{text}; with probability 0.95, {close}."
         laid = layout("What may be the best", alt, order=5, wide=True, note=note, **axes)
         return {"data": _candidates(found, across, along, shown), "layout": laid | legend}
     traces = [] if along is None else _boundary(found, across, along)

@@ -118,11 +118,11 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
     ]  # fmt: skip
     none = "No trial has reached a rung yet"
     problem = facts.problem
-    told = ", ".join(f"after {problem.amount(step)} {counts[step]}" for step in steps)
+    sentence = ", ".join(f"after {problem.amount(step)} {counts[step]}" for step in steps)
     return {
         "data": data,
         "layout": layout(
-            "Rungs", f"Trials that continued at each rung: {told}." if found else f"{none}.",
+            "Rungs", f"Trials that continued at each rung: {sentence}." if found else f"{none}.",
             order=15, wide=len(steps) > 5,
             note=f"Each column is a rung, a number of {problem.units} at which trials are compared, the best on the "
             "left. The label counts how many continued."
@@ -202,8 +202,8 @@ def _marks(found: list[RungEntry], spots: dict[tuple[int, float], float], proble
         said = []
         for p in mine:  # if it did not continue, its present rank comes before the reason at that time
             now = [p.row.now] if outcome in ("left", "waits") and p.row.now else []
-            told = [*now, f"{'at that time: ' * len(now)}{p.verdict.reason}"]
-            reason = "<br>".join(plotly_text(clipped(text, 200)) for text in told)
+            sentence = [*now, f"{'at that time: ' * len(now)}{p.verdict.reason}"]
+            reason = "<br>".join(plotly_text(clipped(text, 200)) for text in sentence)
             said.append([f"Trial {p.row.record.id}, {plotly_text(problem.amount(p.epoch))}: {words}", reason])
         line = {"width": 1.4, "color": colour} if symbol.endswith("open") else {"width": 0.6, "color": PAPER}
         traces += [{
@@ -462,12 +462,12 @@ def calibration_spec(story: Story, history: History) -> Spec:
          "line": {"color": INK, "width": 1.4}}
         for g in groups
     ]  # fmt: skip
-    told = "; ".join(f"at a stated {g.stated:.2g}, {g.won.count} of {g.won.of} won" for g in groups)
+    sentence = "; ".join(f"at a stated {g.stated:.2g}, {g.won.count} of {g.won.of} won" for g in groups)
     ticks = {"tickvals": [0, 0.25, 0.5, 0.75, 1], "range": [-0.02, 1.02]}
     return {
         "data": [ideal, dots] if groups else [],
         "layout": layout(
-            "Calibration", f"Stated probabilities to beat the best trial (audited trials): {told or 'none yet'}.",
+            "Calibration", f"Stated probabilities to beat the best trial (audited trials): {sentence or 'none yet'}.",
             order=90, showlegend=False, shapes=spans,
             note="For audited trials: the stated probability to beat the best trial, and the share of trials that did, "
             "with its 95% interval. On the dashed line both are equal.",

@@ -136,16 +136,16 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         "marker": {"size": 5, "color": SOFT,
                    "symbol": ["circle" if row.record.complete else "circle-open" for row in came]},
     }  # fmt: skip
-    told = "No value yet."
+    sentence = "No value yet."
     if steps:
         changes = sum(a.trial != b.trial for a, b in pairwise(steps))
         first = f"; the first was {short(steps[0].value)}, and the leader changed {plural(changes, 'time')}"
-        told = f"The best {metric} is {short(steps[-1].value)}, found after {problem.amount(steps[-1].epochs)}"
-        told += f"{first * (changes > 0)}."
+        sentence = f"The best {metric} is {short(steps[-1].value)}, found after {problem.amount(steps[-1].epochs)}"
+        sentence += f"{first * (changes > 0)}."
     return {
         "data": [results, line, dots] if steps else [],
         "layout": layout(
-            "Best so far", told, order=20, showlegend=False,
+            "Best so far", sentence, order=20, showlegend=False,
             note="The line is the best value of the leading trials so far. A large dot marks a new leading trial; once "
             "a trial is complete, only complete ones lead. Small dots are final values; open dots stopped or paused.",
             logs=bool(steps) and min(ys) > 0,
@@ -211,18 +211,18 @@ def edf_spec(facts: Digest) -> Spec:
         }
         for rows, name, colour, dash in groups
     ]  # fmt: skip
-    told = "No trial has ended with a finite value yet"
+    sentence = "No trial has ended with a finite value yet"
     if came:
         heights = goal.sign * np.array(values)
         half, tenth = (short(float(goal.sign * np.quantile(heights, q, method="lower"))) for q in (0.5, 0.9))
         trials = f"{plural(len(came), 'trial')} have a final {goal.metric} of {half}"
-        told = f"Half of {trials} or better, the best tenth {tenth} or better" if values[0] < values[-1] else trials
+        sentence = f"Half of {trials} or better, the best tenth {tenth} or better" if values[0] < values[-1] else trials
     cut = "; stopped trials count with their last value" * (len(lines) > 1)
     return {
         "data": lines,
         "layout": layout(
-            "Final values", f"{told}.", order=26, note=f"The share of trials with at most this value{cut}.",
-            annotations=[] if came else [nothing(told)],
+            "Final values", f"{sentence}.", order=26, note=f"The share of trials with at most this value{cut}.",
+            annotations=[] if came else [nothing(sentence)],
             xaxis=axis(metric, range=first_view(values, goal.sign)),
             yaxis=axis("share of trials", range=[0.0, 1.03], **SHARES),
         ),
@@ -369,11 +369,11 @@ def metrics_spec(facts: Digest) -> Spec:
     over_folds = any(FOLD in row.record.metrics for row in rows)
     folds = " Metrics named fold_ have the values of each single fold, one fold after the other." if over_folds else ""
     shown = f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}"
-    told = f"{shown if names else _NO_METRIC}."
+    sentence = f"{shown if names else _NO_METRIC}."
     return {
         "data": data,
         "layout": layout(
-            "Other metrics", told, order=18, wide=True, height=280, showlegend=False,
+            "Other metrics", sentence, order=18, wide=True, height=280, showlegend=False,
             note=f"Other metrics that were reported, {of}{left}. Each line is a trial.{folds}" if names else "",
             annotations=[] if names else [nothing(_NO_METRIC)], updatemenus=[menu] if linear else [], **axes,
         ),
@@ -506,17 +506,17 @@ def _epoch_bars(facts: Digest) -> list[Trace]:
     groups = [rows[i : i + each] for i in range(0, len(rows), each)]
     got = [float(np.mean([r.record.epoch for r in group])) for group in groups]
     saved = [float(np.mean([r.saved for r in group])) for group in groups]
-    told, colours = [], []
+    labels, colours = [], []
     for group, g, s in zip(groups, got, saved, strict=True):
         row, several = group[0], len(group) > 1
         title = f"{len(group)} trials" if several else f"Trial {row.record.id}: {row.outcome}"
-        spared = f", {facts.problem.amount(s)} saved" if s else ""
-        told.append([title, f"{facts.problem.amount(g)}{' each, on average' * several}{spared}"])
+        saving = f", {facts.problem.amount(s)} saved" if s else ""
+        labels.append([title, f"{facts.problem.amount(g)}{' each, on average' * several}{saving}"])
         plain = MUTED if row.record.complete and each == 1 else COOL
         colours.append(ACCENT if any(r.leads for r in group) else plain)
     bar = {
         "type": "bar", "x": [i + 1 for i in range(len(groups))], "width": 0.86,
-        "ids": [f"trial-{group[0].record.id}" if each == 1 else "" for group in groups], "customdata": told,
+        "ids": [f"trial-{group[0].record.id}" if each == 1 else "" for group in groups], "customdata": labels,
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
     }  # fmt: skip
     return [
@@ -631,11 +631,13 @@ def _percent(story: Story) -> list[str]:
     if not whole:
         return []
     exact = {name: 100.0 * seconds / whole for name, seconds in found.items()}
-    told = {name: math.floor(percent) for name, percent in exact.items()}
-    cut = sorted(exact, key=lambda name: told[name] - exact[name])  # those that rounding reduced most come first
-    for name in cut[: 100 - sum(told.values())]:
-        told[name] += 1
-    return [f"{_PARTS[name]} {told[name]}%" for name in sorted(told, key=lambda name: -exact[name]) if told[name]]
+    percent = {name: math.floor(share) for name, share in exact.items()}
+    cut = sorted(exact, key=lambda name: percent[name] - exact[name])  # those that rounding reduced most come first
+    for name in cut[: 100 - sum(percent.values())]:
+        percent[name] += 1
+    return [
+        f"{_PARTS[name]} {percent[name]}%" for name in sorted(percent, key=lambda name: -exact[name]) if percent[name]
+    ]
 
 
 def _names(lines: list[_Line]) -> dict[_Line, str]:
@@ -655,8 +657,8 @@ def _explained(problem: Problem, s: Stretch, words: str) -> list[str]:
         (s.training, "training"), (s.validation, "validation"), (s.checkpoint, "saving"), (s.judging, "deciding"),
         (s.slept, "asleep"), (s.other, "start-up and other"),
     ]  # fmt: skip
-    told = ", ".join(f"{duration(seconds)} {word}" for seconds, word in parts if seconds >= 0.05)
+    sentence = ", ".join(f"{duration(seconds)} {word}" for seconds, word in parts if seconds >= 0.05)
     before = f", after {duration(s.choosing)} deciding" if s.choosing >= 0.05 else ""
     took = f"{problem.amount(s.epochs)} in {duration(s.end - s.start)}{before}"
     attempt = f", attempt {s.attempt}" if s.attempt > 1 else ""
-    return [f"Trial {s.trial}{attempt}: {words}", f"{took}: {told}" if told else took]
+    return [f"Trial {s.trial}{attempt}: {words}", f"{took}: {sentence}" if sentence else took]

@@ -76,7 +76,7 @@ class PageContents:
         """Return the items that need no model of the trials."""
         facts = self.facts
         policy = in_words(self.source.policy) if isinstance(self.source, StudyView) else ""
-        told: Items = {
+        items: Items = {
             "head": words.head(facts),
             "stats": words.stats(facts),
             "best": words.best(facts),
@@ -89,8 +89,8 @@ class PageContents:
             "form/": _form(facts),
             "figure/curves": {"data": curves.bands(facts, self._keep), "layout": curves.laid_out(facts)},
         }
-        told |= {f"curve/{line['uid']}": line for line in curves.lines(facts, self._keep)}
-        told |= {f"curve/{mark['uid']}": mark for mark in curves.marks(facts, speaking=False)}
+        items |= {f"curve/{line['uid']}": line for line in curves.lines(facts, self._keep)}
+        items |= {f"curve/{mark['uid']}": mark for mark in curves.marks(facts, speaking=False)}
         tracebacks = self.story.tracebacks if self.story else {}
         kept = set(self.source.checkpoints.trials()) if isinstance(self.source, StudyView) else set()  # with a folder
         for row in facts.rows:
@@ -98,8 +98,8 @@ class PageContents:
             made_of = (row.record, row.leads, row.kind, row.reason, note, files, facts.levels, words.columns(facts))
             traceback = tracebacks.get(row.record.id, "")
             made = self._keep(f"row {row.record.id}", made_of, partial(words.row, facts, row, traceback, files))
-            told[f"row/trial-{row.record.id}"] = made
-        return told | {f"figure/{id}": spec for id, spec in self._figures().items() if spec["data"]}
+            items[f"row/trial-{row.record.id}"] = made
+        return items | {f"figure/{id}": spec for id, spec in self._figures().items() if spec["data"]}
 
     def _files(self, trial: int, kept: Container[int]) -> tuple[tuple[str, str], ...]:
         """Return the name and the address of each file that a trial wrote into its folder."""
@@ -144,32 +144,32 @@ class PageContents:
     def _models(self) -> Items:
         facts, source, story, plain = self.facts, self.source, self.story, self.facts.problem.plain
         model, study = MetricModel.of(facts.judged), source if isinstance(source, StudyView) else None
-        told: Items = {"outlook": words.outlook(facts, model, study.policy if study else None)}
+        items: Items = {"outlook": words.outlook(facts, model, study.policy if study else None)}
         names: tuple[str, ...] = ()  # parameters, the most important first
         if model is not None:
             ranked = model.importance()
             names = ranked.names
-            told["figure/importance"] = importance_spec(model, ranked)
+            items["figure/importance"] = importance_spec(model, ranked)
             if (slices := slices_spec(facts, model, names[:SLICES], known=True))["data"]:
-                told["figure/slices"] = slices
+                items["figure/slices"] = slices
             if len(names) > 1 and (over_two := contour_spec(facts, model, names, _KNOWN))["data"]:
-                told["figure/contour"] = over_two
-        if "figure/contour" not in told and (ranks := rank_spec(facts, names))["data"]:
-            told["figure/rank"] = ranks  # what is recorded, where the model has no map
+                items["figure/contour"] = over_two
+        if "figure/contour" not in items and (ranks := rank_spec(facts, names))["data"]:
+            items["figure/rank"] = ranks  # what is recorded, where the model has no map
         if study is None:
-            return told
+            return items
         stopper = study.policy.part(Stopper)
         if plain and stopper is not None and story is not None and story.stop is not None:
             last = self._keep("decision", story.stop, partial(decided, study, stopper, story.stop))
-            told["figure/decisions"] = decisions_spec(last, facts.problem)
+            items["figure/decisions"] = decisions_spec(last, facts.problem)
         with suppress(InvalidInput):  # too few trials yet
             if study.policy.part(MemberSet) is not None and plain:
                 found = answer_of(study)
                 two = [name for name in names if name in found.space.columns][:2]
-                told["figure/region"] = region_spec(found, *two)
+                items["figure/region"] = region_spec(found, *two)
             elif study.policy.part(AutoBCT) is not None:
-                told["figure/posterior"] = posterior_spec(beliefs_of(study))
-        return told
+                items["figure/posterior"] = posterior_spec(beliefs_of(study))
+        return items
 
 
 def learnt_from(facts: Digest) -> object:

@@ -76,19 +76,19 @@ def stats(facts: Digest) -> str:
         (plural(facts.trials, "trial"), facts.states or "none yet"),
         (trained, f"trained{within(facts.seconds)}{trained_again_line(facts)}"),
     ]
-    told = []
+    parts = []
     if savings.epochs:
         found.append((f"{savings.most}{saved_share(facts)} saved", f"of the {facts.problem.units} of full training"))
         if savings.seconds >= MEANS:
             found.append((f"{savings.most or 'about '}{duration(savings.seconds)}", "of training saved"))
-        told.append(f"{savings.most}{facts.problem.amount(savings.epochs)} saved")
+        parts.append(f"{savings.most}{facts.problem.amount(savings.epochs)} saved")
     if savings.itself > 0:
-        told.append(savings.left)
+        parts.append(savings.left)
     tiles = "".join(f"<div><b>{b}</b><span>{t}</span></div>" for b, t in found)
     bar = (
         f'<svg class="saved" aria-hidden="true"><rect width="{facts.trained / facts.whole:.2%}" height="100%"/></svg>'
-        f'<div class="key"><span>{trained} trained</span><span>{", ".join(told)}</span></div>'
-        if told
+        f'<div class="key"><span>{trained} trained</span><span>{", ".join(parts)}</span></div>'
+        if parts
         else ""
     )
     return f'<div class="stats">{tiles}</div>{bar}'
@@ -183,12 +183,12 @@ def foot(facts: Digest) -> str:
     """Return notes: trials that were not continued, kept checkpoints, and how saved epochs are counted."""
     notes, units = [why_left(facts)] if facts.left else [], facts.problem.units
     notes += [kept(facts.kept)] if facts.kept else []
-    told = "".join(f"{escaped(note[0].upper() + note[1:])}.<br>" for note in notes)
+    parts = "".join(f"{escaped(note[0].upper() + note[1:])}.<br>" for note in notes)
     if not facts.savings.epochs:
-        return told
+        return parts
     most = " This is an upper bound: some trials ended by themselves early, and stopped trials could have done so, too."
     full = numeral(facts.problem.max_epochs or 0)
-    return told + (
+    return parts + (
         f"Saved {units}: {units} of the full {full} that stopped or paused trials did not train. Saved time: their "
         f"number times the trial's median time for one.{most * bool(facts.savings.most)}"
     )

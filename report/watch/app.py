@@ -223,14 +223,14 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
         return HTMLResponse(await run_in_threadpool(_page, await study(request), head))
 
     async def changes(request: Request) -> Response:
-        _, told = await run_in_threadpool((await study(request)).since, _mark(request))
-        return Response(told, media_type="application/json")
+        _, items = await run_in_threadpool((await study(request)).since, _mark(request))
+        return Response(items, media_type="application/json")
 
     async def events(request: Request) -> Response:
-        told = _stream(await study(request), _mark(request), closing)
+        stream = _stream(await study(request), _mark(request), closing)
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
-        return StreamingResponse(told, media_type="text/event-stream")
+        return StreamingResponse(stream, media_type="text/event-stream")
 
     async def output(request: Request) -> Response:
         found, trial = await study(request), request.path_params["trial"]

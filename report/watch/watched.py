@@ -162,9 +162,9 @@ class Watched:
         """
         with self._lock:
             moment, now = self._moment(mark), self.mark
-            told = {key: item for key, item in self._items.items() if item.changed > moment}
-        patches = {key: text for key, item in told.items() if (text := item.since(moment)) is not None}
-        items = {key: item.text for key, item in told.items() if key not in patches}
+            changed = {key: item for key, item in self._items.items() if item.changed > moment}
+        patches = {key: text for key, item in changed.items() if (text := item.since(moment)) is not None}
+        items = {key: item.text for key, item in changed.items() if key not in patches}
         parts = (",".join(f"{json.dumps(key)}:{text}" for key, text in part.items()) for part in (items, patches))
         after = json.dumps(mark if moment >= 0 else None)
         return now, '{{"mark":"{}","after":{},"items":{{{}}},"patches":{{{}}}}}'.format(now, after, *parts)
