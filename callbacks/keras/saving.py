@@ -17,7 +17,6 @@ from __future__ import annotations
 import gc
 import json
 import re
-import sys
 import warnings
 import zipfile
 import zlib
@@ -599,8 +598,6 @@ def _capture_global() -> dict[str, Any]:
     state: dict[str, Any] = {}
     if (generator := _keras_globals().get_global_attribute(_GENERATOR)) is not None:
         state["keras"] = _numbers(generator.state)
-    if (context := _tensorflow_context()) is not None and context._seed is not None:
-        state["tensorflow"] = [int(context._seed), context._rng.getstate()]
     return state
 
 
@@ -627,10 +624,6 @@ def _set_global(state: Mapping[str, Any]) -> None:
         generator = _keras_globals().get_global_attribute(_GENERATOR) or keras_random.SeedGenerator()
         generator.state.assign(state["keras"])
     _keras_globals().set_global_attribute(_GENERATOR, generator)
-    if "tensorflow" in state and (context := _tensorflow_context()) is not None:
-        seed, (version, words, gauss) = state["tensorflow"]
-        sys.modules["tensorflow"].random.set_seed(seed)
-        context._rng.setstate((version, tuple(words), gauss))
 
 
 def restore_randomness(model: Any, path: str) -> None:
@@ -689,13 +682,3 @@ def _draws(graph: Any) -> bool:
         # the name of an attribute of each operation that keeps its place, after its length
         found = _DRAWS[graph] = b"\x05seed2" in graph.as_graph_def().SerializeToString()
     return found
-
-
-def _tensorflow_context() -> Any:
-    """Return TensorFlow's context with its seed; None if TensorFlow is not imported.
-
-    `_seed` is that of tf.random.set_seed, and `_rng` draws the seeds of operations without one. TensorFlow has no
-    public way to read them. Without them, a resumed training would shuffle its data in another order.
-    """
-    module = sys.modules.get("tensorflow.python.eager.context")
-    return None if module is None else module.context()

@@ -1,4 +1,4 @@
-"""The random state of a process, to restore in another process: Python, NumPy, and torch if it is used.
+"""The random state of a process, to restore in another process: Python, NumPy, and torch or TensorFlow if it is used.
 
 Generators that a program's data hold are found and saved apart.
 
@@ -30,7 +30,19 @@ def capture() -> dict[str, Any]:
         state["torch"] = of_tensor(torch.random.get_rng_state())
         if torch.cuda.is_initialized():  # to ask for devices would break a later fork
             state["cuda"] = [of_tensor(s) for s in torch.cuda.get_rng_state_all()]
+    if (context := _tensorflow_context()) is not None and context._seed is not None:
+        state["tensorflow"] = [int(context._seed), context._rng.getstate()]
     return state
+
+
+def _tensorflow_context() -> Any:
+    """Return TensorFlow's context with its seed; None if TensorFlow is not imported.
+
+    `_seed` is that of tf.random.set_seed, and `_rng` draws the seeds of operations without one. TensorFlow has no
+    public way to read them. Without them, a resumed training would shuffle its data in another order.
+    """
+    module = sys.modules.get("tensorflow.python.eager.context")
+    return None if module is None else module.context()
 
 
 def state_from_json(text: str | bytes) -> dict[str, Any]:
@@ -72,6 +84,10 @@ def restore(state: dict[str, Any]) -> None:
             if cuda := state.get("cuda", ()):
                 for device, text in enumerate(cuda[: torch.cuda.device_count()]):
                     torch.cuda.set_rng_state(tensor_of(text), device)
+        if "tensorflow" in state and (context := _tensorflow_context()) is not None:
+            seed, drawing = state["tensorflow"]
+            sys.modules["tensorflow"].random.set_seed(seed)
+            context._rng.setstate(tupled(drawing))
     except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise damaged(error) from error
 
