@@ -351,7 +351,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.clock.validated()
             self._validations += 1
             self._validated |= self._fresh.all(VALIDATION, trainer.callback_metrics).keys()
-            if self._found is None:
+            if self._found is None or (self._adds(trainer) and not self._by_step):  # the last one is of the final model
                 self._find(trainer, VALIDATION)
             else:  # the metrics of the validated step
                 self._found = replace(self._found, lap=self._reporter.clock.lap())
@@ -650,7 +650,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if not within and (self._validations or not trainer.enable_validation):
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
                 self._need_a_value(trainer, logged, f"in {epochs}", _EPOCHS_WITHOUT_VALUE)
-            if reporter.pausing and why_not() is not None:
+            if reporter.pausing and why_not() is None:
+                reporter.attempt(partial(self._check, trainer))  # since a PAUSE within the epoch much may have changed
+            elif reporter.pausing:
                 reporter.advise(
                     f"This fit cannot resume exactly from here: {why_not()}. Trials pause at the next possible point, "
                     "at the latest at the end of the epoch.",
