@@ -42,7 +42,7 @@ zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
     slow=True,
-    says=["the program may compile or change the model before another fit"],
+    says=["the program may change the model, a callback or random numbers before another fit"],
     declines="compiles the model again after it has trained",
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
