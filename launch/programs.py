@@ -11,6 +11,7 @@ import math
 import os
 import re
 import reprlib
+import secrets
 import shutil
 import signal
 import subprocess
@@ -45,6 +46,7 @@ _LATE = 20.0  # seconds without a row after which many at once are a log that th
 _SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written
 _SCAN = 0.2  # seconds between looks for checkpoints
 _WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
+_LINKS = "linked"  # folder in a trial's folder: hard links to the checkpoints that the log names
 _PATIENCE = 2.0  # seconds, at least, that a pause waits for a checkpoint without a number
 
 
@@ -182,7 +184,7 @@ class Program:
         path = folder / f"config.{self.config.kind}"
         length = trial.max_epochs if problem.unit == "epoch" else trial.horizon
         own = dict.fromkeys(self._own(problem), length) | {
-            FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: trial.checkpoint,
+            FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: _as_written(trial.checkpoint, folder),
         }  # fmt: skip
         if CONFIG in used:
             values = self.config.filled(config.values(trial.config, own))
@@ -207,6 +209,18 @@ def folder_of(study: Study, trial: Trial) -> Path:
         if earlier := [number for number in runs if number <= trial.attempt]:
             return runs[max(earlier)]
     return above / f"run-{trial.attempt}"
+
+
+def _as_written(checkpoint: str | None, folder: Path) -> str | None:
+    """Return the path at which the program wrote a checkpoint, which is put back if the program deleted it."""
+    place = folder.with_name(_LINKS)
+    if checkpoint is None or not Path(checkpoint).is_relative_to(place):
+        return checkpoint
+    own = folder.joinpath(*Path(checkpoint).relative_to(place).parts[1:])
+    if not own.exists():
+        own.parent.mkdir(parents=True, exist_ok=True)
+        _copied(Path(checkpoint), own, _signature(Path(checkpoint)))
+    return str(own)
 
 
 def cannot_start(program: str, why: str | None) -> InvalidInput:
@@ -277,9 +291,9 @@ class Unedited(Child):
             if time.monotonic() < self._waits_until:
                 return False
         trial, program, start, log = self._trial, self._program, self._start, self._output
-        before, origin = self._study.history.trial(trial.id), (0.0, 0.0)
-        if trial.checkpoint is not None and len(before.epochs):
-            origin = float(before.epochs[0]), float(before.values[0])
+        before, earlier = self._study.history.trial(trial.id), list[tuple[float, float, float]]()
+        if trial.checkpoint is not None:
+            earlier = list(zip(*(map(float, of) for of in (before.epochs, before.values, before.seconds)), strict=True))
         measures = trial.measures
         known = [name for name in measures.limited if name in trial.metrics]
         self._rows: deque[tuple[float, Row]] = deque()
@@ -288,7 +302,7 @@ class Unedited(Child):
             self._checkpoints = _Checkpoints(start.folder, program.checkpoint, trial.unit, self._metrics.first)
         names = (measures.first, *measures.others)
         self._log = Log(self._metrics, names, start.folder, log)
-        self._curve = Curve(self._metrics, measures, float(trial.epoch), origin, known, self._log.began)
+        self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, known, self._log.began)
         self._ends = False  # haltune asked it to end
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
@@ -337,6 +351,15 @@ class Unedited(Child):
                 "{checkpoint}."
             )
         self._rows += rows
+        if curve.differs is not None:
+            trial.hint(
+                f"Trial {trial.id} continues after {trial.unit} {numeral(trial.epoch)}, and its log has "
+                f"{trial.goal.metric} there again, {curve.differs:.6g}, which does not count. If the program counts "
+                "from 1 again, let it count on from {checkpoint} in its log. If it evaluates before it trains, see "
+                "that it loads all of {checkpoint}, because the value was another one.",
+                "differs",
+            )
+            curve.differs = None
         if curve.repeated is not None:
             goal, files = trial.goal.metric, self._log.files_with(trial.goal.metric)
             trial.hint(
@@ -454,11 +477,29 @@ class Unedited(Child):
         """Record the program's own checkpoints of the best position, and of the last one, if they are there."""
         trial, position = self._trial, float(self._trial.epoch)
         if self._best is not None and (path := found.at(self._best, settled)) is not None:
-            self._study.session.checkpointed(trial, str(path), 0.0, keep=self._best)
+            self._study.session.checkpointed(trial, self._linked(path), 0.0, keep=self._best)
             self._best = None
         if last and position not in (0.0, self._saved) and (path := found.at(position, settled)) is not None:
-            trial.checkpointed(str(path))
+            trial.checkpointed(self._linked(path))
             self._saved = position
+
+    def _linked(self, path: Path) -> str:
+        """Return a hard link to a checkpoint, which stays when the program deletes its own; itself on other disks."""
+        links, record = self._folder.with_name(_LINKS), self._study.history.trial(self._trial.id)
+        used = [links.parent.parent / name for name in (record.checkpoint, record.kept) if name]
+        for place in links.glob("*"):
+            if not any(name.is_relative_to(place) for name in used):
+                shutil.rmtree(place, ignore_errors=True)
+        link = links / secrets.token_hex(4) / path.relative_to(self._folder)
+        try:
+            link.parent.mkdir(parents=True)
+            if path.is_dir():
+                shutil.copytree(path, link, symlinks=True, copy_function=os.link)
+            else:
+                os.link(path, link)
+        except (OSError, shutil.Error):
+            return str(path)
+        return str(link)
 
     def _decline(self) -> bool:
         """Let the trial continue instead of a pause. Return False if it must end: Ctrl-C, a budget."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haltune.errors import NotSupported
 from haltune.launch.metric_logs import (
     KINDS,
     Csv,
@@ -236,10 +237,53 @@ def test_a_program_that_evaluates_before_it_continues_does_not_start_again(tmp_p
     metrics = Metrics(jsonl="log.jsonl", position="epoch", first=1)
     write([(0.0, 0.1)] * (not again) + [(0.5, None), (1.0, 0.5)])
     log = Log(metrics, ["acc"], tmp_path, tmp_path / "out")
-    curve = Curve(metrics, ACC, 1.0, (1.0, 0.5), began=log.began)
+    seconds = iter((0.0, 9.0)).__next__
+    curve = Curve(metrics, ACC, 1.0, [(1.0, 0.5, 9.0)], began=log.began, now=seconds)
     write([*rows, (2.0, 0.7)])
     got = [(place, row["acc"]) for row in log.read() for place, row in curve.add(row)]
     assert (got, curve.again) == ([(1.0, 0.5)] * again + [(2.0, 0.7)], again)
+
+
+def resumed(rows, values, seconds=10.0):
+    """Return the curve of a program that resumes, with its reports of rows: (seconds since its start, epoch, acc)."""
+    clock = [0.0]
+    earlier = [(float(epoch), acc, seconds) for epoch, acc in values.items()]
+    metrics = Metrics(csv="x", position="epoch")
+    curve = Curve(metrics, ACC, earlier[-1][0], earlier, began=1.0, now=lambda: clock[0])
+    got = []
+    for clock[0], epoch, acc in rows:
+        got += curve.add({"epoch": float(epoch), "loss": 0.5} | ({} if acc is None else {"acc": acc}))
+    return curve, [(place, row["acc"]) for place, row in got]
+
+
+def test_a_program_that_repeats_its_log_when_it_resumes_does_not_train_again():
+    history = [(1.0, epoch, epoch / 10) for epoch in (1, 2, 3)]
+    curve, got = resumed([*history, (11.0, 4, 0.4)], {1: 0.1, 2: 0.2, 3: 0.3})
+    assert (got, curve.again) == ([(4.0, 0.4)], False)
+
+
+def test_a_program_that_repeats_its_only_epoch_when_it_resumes_does_not_train_again():
+    curve, got = resumed([(1.0, 1, 0.1), (11.0, 2, 0.2)], {1: 0.1})
+    assert (got, curve.again) == ([(2.0, 0.2)], False)
+
+
+@pytest.mark.parametrize("second", [0.2, 0.21])
+def test_a_program_that_trains_again_is_known_at_its_second_row(second):
+    curve, got = resumed([(12.0, 1, 0.1), (22.0, 2, second)], {1: 0.1, 2: 0.2, 3: 0.3})
+    assert (got, curve.again) == ([(1.0, 0.1), (2.0, second)], True)
+
+
+def test_a_resumed_program_that_counts_from_1_and_first_evaluates_at_a_later_epoch_is_refused():
+    # it evaluates in the first epoch and in each fifth one
+    rows = [(float(epoch), epoch, None) for epoch in (1, 2, 3, 4)]
+    with pytest.raises(NotSupported, match=r"its log starts at epoch 1 again: at 5 acc is 0\.9, and was 0\.5"):
+        resumed([*rows, (5.0, 5, 0.9)], {1: 0.1, 5: 0.5})
+
+
+@pytest.mark.parametrize(("value", "differs"), [(0.9, 0.9), (0.5001, None), (0.5, None)])
+def test_another_value_where_a_program_continues_is_pointed_out(value, differs):
+    curve, got = resumed([(5.0, 5, value), (6.0, 6, 0.6)], {1: 0.1, 5: 0.5})
+    assert (curve.differs, got) == (differs, [(6.0, 0.6)])
 
 
 @pytest.mark.parametrize("place", [{}, {"epoch": 0.0}, {"epoch": 1.0}, {"epoch": math.nan}])
