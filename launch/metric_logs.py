@@ -524,7 +524,7 @@ def number(value: Any) -> float | None:
 # The files of a trial
 
 
-class Log:
+class MetricLog:
     """The rows of all files of a trial that Metrics names.
 
     Args:

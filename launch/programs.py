@@ -37,7 +37,7 @@ from haltune.study.loading import VARIABLE, leave_when
 
 from . import limits
 from .crew import Child, Ending, Slot
-from .metric_logs import Curve, Log, Metrics, Row, in_folder, matching
+from .metric_logs import Curve, MetricLog, Metrics, Row, in_folder, matching
 from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, TRIAL, ConfigFile, Texts, plain
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
@@ -51,7 +51,7 @@ _PATIENCE = 2.0  # seconds, at least, that a pause waits for a checkpoint withou
 
 
 @dataclass(frozen=True)
-class Start:
+class Command:
     """A program's start for one attempt."""
 
     words: list[str]
@@ -173,7 +173,7 @@ class Program:
 
     # a trial
 
-    def start(self, study: Study, trial: Trial) -> Start:
+    def start(self, study: Study, trial: Trial) -> Command:
         """Return how to start an attempt; makes its folder and its configuration file."""
         problem = study.problem
         command, around, config = self._texts(problem)
@@ -198,7 +198,7 @@ class Program:
         cwd = None if self.cwd is None else str(filled[-1])
         if cwd is not None:
             Path(cwd).mkdir(parents=True, exist_ok=True)
-        return Start(command.words(trial.config, own), environment, cwd, folder)
+        return Command(command.words(trial.config, own), environment, cwd, folder)
 
 
 def folder_of(study: Study, trial: Trial) -> Path:
@@ -301,7 +301,7 @@ class Unedited(Child):
         if program.checkpoint is not None:
             self._checkpoints = _Checkpoints(start.folder, program.checkpoint, trial.unit, self._metrics.first)
         names = (measures.first, *measures.others)
-        self._log = Log(self._metrics, names, start.folder, log)
+        self._log = MetricLog(self._metrics, names, start.folder, log)
         self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, known, self._log.began)
         self._ends = False  # haltune asked it to end
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
