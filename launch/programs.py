@@ -238,6 +238,8 @@ def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     """Record that a program failed, with the last lines of its output, which starts at this byte of the log."""
     tail = _tail(log, start)
     last = tail.splitlines()[-1] if tail else "it printed nothing"
+    if last.endswith("No module named 'haltune'"):  # its environment is not active, or haltune has one of its own
+        tail += f"\nThe command's python is another one than haltune's. Write {sys.executable} in place of python."
     return _recorded(trial, f"{why}: {last}", tail or None, tail)
 
 

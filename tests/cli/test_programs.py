@@ -317,6 +317,21 @@ def test_a_program_that_fails_at_once_ends_the_search_with_what_it_printed(searc
     assert [t.error for t in trials(tmp_path)] == ["ended with exit status 1: no data at /data"]
 
 
+def test_a_command_whose_python_has_no_haltune_says_which_one_to_write(search):
+    code, said = search(STUDY, "raise ModuleNotFoundError(\"No module named 'haltune'\")")
+    assert code == 1
+    assert f"another one than haltune's. Write {sys.executable} in place of python." in said
+
+
+@pytest.mark.slow
+def test_a_search_that_is_over_says_how_to_continue_it(search):
+    study = STUDY.replace("trials = 2", "") + CSV + "[budget]\ntrials = 1\n"
+    assert "Nothing was trained" not in search(study)[1]
+    code, said = search(study)
+    assert code == 0
+    assert "Nothing was trained. To continue it, run haltune resume ... --trials 50" in said
+
+
 def test_a_failure_does_not_show_what_an_earlier_attempt_printed(search, tmp_path):
     dies = "import os, sys\nif os.path.exists('died'): sys.exit(3)\n"
     dies += "open('died', 'w'); print('all is well', flush=True); os.kill(os.getpid(), 9)"
