@@ -478,15 +478,20 @@ class Unedited(Child):
     def _record(self, found: _Checkpoints, settled: float = _SETTLED, last: bool = True) -> None:
         """Record the program's own checkpoints of the best position, and of the last one, if they are there."""
         trial, position = self._trial, float(self._trial.epoch)
-        if self._best is not None and (path := found.at(self._best, settled)) is not None:
-            self._study.session.checkpointed(trial, self._linked(path), 0.0, keep=self._best)
+        if self._best is not None and (path := self._linked(found, self._best, settled)) is not None:
+            self._study.session.checkpointed(trial, path, 0.0, keep=self._best)
             self._best = None
-        if last and position not in (0.0, self._saved) and (path := found.at(position, settled)) is not None:
-            trial.checkpointed(self._linked(path))
+        if last and position not in (0.0, self._saved) and (path := self._linked(found, position, settled)) is not None:
+            trial.checkpointed(path)
             self._saved = position
 
-    def _linked(self, path: Path) -> str:
-        """Return a hard link to a checkpoint, which stays when the program deletes its own; itself on other disks."""
+    def _linked(self, found: _Checkpoints, position: float, settled: float) -> str | None:
+        """Return a hard link to the checkpoint of a position, if there is one; the checkpoint itself on other disks.
+
+        The link stays when the program deletes its own.
+        """
+        if (path := found.at(position, settled)) is None:
+            return None
         links, record = self._folder.with_name(_LINKS), self._study.history.trial(self._trial.id)
         used = [links.parent.parent / name for name in (record.checkpoint, record.kept) if name]
         for place in links.glob("*"):
@@ -500,8 +505,8 @@ class Unedited(Child):
             else:
                 os.link(path, link)
         except (OSError, shutil.Error):
-            return str(path)
-        return str(link)
+            link = path
+        return str(link) if found.same(path) else None  # otherwise the program deletes or writes it now
 
     def _decline(self) -> bool:
         """Let the trial continue instead of a pause. Return False if it must end: Ctrl-C, a budget."""
@@ -711,6 +716,10 @@ class _Checkpoints:
             if found and int(found[1]) + self._shift == position and fresh and path.exists():
                 return path
         return None
+
+    def same(self, path: Path) -> bool:
+        """Return whether a checkpoint is as it was at the last look."""
+        return bool(self._seen[path][0] == _signature(path))
 
     def latest(self, ended: bool = False) -> Path | None:
         """Return the checkpoint of the last row, complete, if the program writes one for every row.

@@ -156,24 +156,6 @@ def test_a_program_that_continues_but_counts_its_epochs_from_1_again_is_refused(
 
 
 @pytest.mark.slow
-def test_a_program_that_prints_its_history_again_when_it_resumes_is_not_said_to_train_again(search, tmp_path):
-    prints = TRAIN.replace('print("trained", state["epoch"])', "").replace("{a.out}/log.csv", "{a.out}/own.csv")
-    shows = 'show = lambda e: print(f"epoch {e} val_acc={a.lr * e + a.depth!r}", flush=True)\n'
-    prints = prints.replace("path = a.out", f"{shows}for e in range(state['epoch']): show(e + 1)\npath = a.out", 1)
-    study = HALVING.replace("max_epochs = 4", "max_epochs = 8") + '[program]\ncheckpoint = "at-{epoch}.json"\n'
-    study += "[metrics]\npattern = 'epoch (?P<epoch>\\d+) val_acc=(?P<val_acc>\\S+)'\nposition = 'epoch'\n"
-    words = (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}")
-    code, said = search(study, prints, words, hook="import time; time.sleep(0.3); show(state['epoch'])")
-    assert code == 0, said
-    assert "trains again" not in said
-    found = trials(tmp_path)
-    assert all(map(right, found))
-    assert any(t.attempt > 1 and t.epoch == 8 for t in found)
-    reports = [(e.trial, e.epoch) for e in load_study(tmp_path / "search.db").events() if isinstance(e, Reported)]
-    assert len(reports) == len(set(reports))
-
-
-@pytest.mark.slow
 def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(search, tmp_path):
     study = RESUMES.replace("at-{epoch}.json", "none-{epoch}.json")
     code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.05)")
