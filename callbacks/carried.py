@@ -29,7 +29,7 @@ _COUNTS = {  # class -> what it counts and does not reset
 
 def who(trial: Port) -> str:
     """Return what names a trial, or a fold of it, among those of all studies of this process."""
-    return f"{trial.id} {getattr(trial, 'index', '')} {trial.config}"
+    return f"{trial.id} {getattr(trial, 'index', '')} {trial.configuration}"
 
 
 def need_own_state(who: str, callbacks: Iterable[Any], starts: bool) -> None:

@@ -13,7 +13,6 @@ every rank makes a callback. Rank 0 reports, and all ranks follow its decisions;
 from __future__ import annotations
 
 import errno
-import json
 import math
 import shutil
 import tempfile
@@ -493,7 +492,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     @property
     def _own(self) -> dict[str, Any]:
         """What a checkpoint says of its trial."""
-        return {"id": self.trial.id, "config": json.dumps(dict(self.trial.config), default=repr, sort_keys=True)}
+        return {"id": self.trial.id, "config": self.trial.configuration}
 
     def _watch(self, trainer: Any, loaded: Mapping[str, Any] | None) -> None:
         """Add a callback behind all others that keeps what the Trainer's checkpoint lacks."""

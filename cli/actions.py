@@ -218,8 +218,11 @@ def _train(study: Study, program: Program, workers: int | None, gpus: str, **opt
     named: Any = {"auto": "auto", "none": None}.get(gpus, gpus.split(","))
     study.session.logger.last_word = False  # the summary follows
     workers = program.workers if workers is None else workers
+    before = study.history.position
     outcome = run_program(study, program, Options.of(workers, named, **options))
     say(summary(study))
+    if outcome.over and study.history.position == before and study.history.finished is None:  # the budget is spent
+        say(f"Nothing was trained. {_MORE}", err=True)
     if not outcome.over or study.history.held:
         say(outcome.reason, err=True)
         raise typer.Exit(STOPPED)

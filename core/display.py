@@ -242,7 +242,7 @@ def logs_elsewhere() -> bool:
     return any(h is not _stderr and getattr(h, "stream", None) is not sys.stderr for h in handlers)
 
 
-def heard() -> bool:
+def shown() -> bool:
     """Return whether INFO records of the log "haltune" are shown, by the program's handlers or on stderr.
 
     Sets the log's level to INFO, unless the program set it, or set the root logger above WARNING.

@@ -161,6 +161,7 @@ ATTRIBUTES: Rows = (
     ("Study", "delete delete_study", "nothing recorded is lost; delete its file, or use another name="),
     ("Study", "delete_trial remove_trial", "nothing recorded is lost; a note '#hidden' hides a trial on the page"),
     ("Study", "stop close", "leave its loop with break; from outside, haltune stop search.db"),
+    ("Study", "epochs steps folds evaluate_now checkpointed", "a trial has it: for trial in study:, or train(trial)"),
     ("Study", "next_trial next create_trial suggest get_next_trial", "study.ask()"),
     ("Verdict", "stop stopped should_stop should_prune prune is_stop done", "verdict.stops"),
     ("Verdict", "pause paused pauses status", "verdict.action, such as Action.PAUSE"),

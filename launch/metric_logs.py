@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import itertools
 import json
 import math
 import os
@@ -31,6 +32,8 @@ from haltune.log.problem import Measures
 Row = dict[str, float]
 KINDS = ("csv", "jsonl", "tensorboard", "mlflow", "wandb", "pattern")
 _STEPS = 50  # whose metrics may still arrive
+_REPEATS = 0.5  # of the time that epochs took: rows that come faster were not trained again
+_NOISE = 0.01  # relative difference between two evaluations of one model that is no reason for a hint
 _EDGE = 256  # bytes at the start and before the end of what was read, which show whether a file was rewritten
 
 
@@ -521,7 +524,7 @@ def number(value: Any) -> float | None:
 # The files of a trial
 
 
-class Log:
+class MetricLog:
     """The rows of all files of a trial that Metrics names.
 
     Args:
@@ -661,23 +664,30 @@ class Curve:
         metrics: Which column is the position.
         measures: The metrics that reports need.
         after: The position that the training continues from, in the study's unit; rows up to it do not count again.
-        origin: The first position that the trial has reported, and its value; 0 if none. A program that starts there,
-            although it was to continue, trains again from its start.
+        earlier: Each position that the trial has reported, its value, and the seconds since the one before. A program
+            that starts at the first of them, although it was to continue, trains again from its start; or it only
+            repeats its log, if the rows come much faster.
         known: Constraint metrics that the trial has reported.
         began: The first number in the position's column that an earlier attempt logged. A program whose rows start
-            later continues, even if its first value repeats `origin`: it evaluates before it trains.
+            later continues, even if its first value repeats an earlier one: it evaluates before it trains.
+        now: A monotonic clock, seconds. The program starts now.
     """
 
     def __init__(
-        self, metrics: Metrics, measures: Measures, after: float = 0.0, origin: tuple[float, float] = (0.0, 0.0),
-        known: Iterable[str] = (), began: float | None = None,
+        self, metrics: Metrics, measures: Measures, after: float = 0.0,
+        earlier: Sequence[tuple[float, float, float]] = (), known: Iterable[str] = (), began: float | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._named = metrics.position
         self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
         self._strict = metrics.first is None
         self._goal, self._needed = measures.first, {measures.first, *measures.goals}
         self._limited = set(measures.limited) - set(known)
-        self._after, self._origin = after, origin
+        self._after, self._earlier = after, {position: value for position, value, _ in earlier}
+        self._origin = min(self._earlier, default=math.inf)
+        self._took = dict(zip(self._earlier, itertools.accumulate(seconds for *_, seconds in earlier), strict=True))
+        self._now, self._since = now, now()
+        self._held: list[tuple[float, Row]] | None = None  # reports that train again, or only repeat the log
         self._began = math.inf if began is None else began + self._shift
         self._start: float | None = None  # position of the first row
         self._zeroth = set[str]()  # columns of rows at the position 0, without the goal
@@ -690,6 +700,7 @@ class Curve:
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
         self.again = False  # the training started from its start, although it was to continue
         self.repeated: float | None = None  # a position with several values of the goal
+        self.differs: float | None = None  # the first value, if it is at `after` again and another one than before
 
     @property
     def waits(self) -> float:
@@ -697,10 +708,32 @@ class Curve:
         return max(self._pending, default=0.0)
 
     def add(self, row: Row) -> Iterator[tuple[float, Row]]:
-        """Yield the position and the metrics of a report that a row completes.
+        """Yield the position and the metrics of each report that a row completes.
 
         Raises InvalidInput for a position 0; NotSupported if a training that was to continue starts again, as another.
         """
+        for report in self._complete(row):
+            yield from [report] if self._held is None else self._released(report)
+
+    def _released(self, report: tuple[float, Row]) -> list[tuple[float, Row]]:
+        """Return the reports that count, once times and values show whether the program trains again."""
+        assert self._held is not None
+        self._held.append(report)
+        (position, metrics), first = report, len(self._held) == 1
+        if first and position < self._after:  # the next rows show how fast they come
+            self._since = self._now()
+            return []
+        last = max((place for place in self._took if place <= position), default=self._origin)
+        took = self._took[last] - (0.0 if first else self._took[self._origin])
+        self.again = not _equal(metrics[self._goal], self._earlier.get(position, metrics[self._goal]))
+        self.again |= self._now() - self._since > _REPEATS * took
+        if not self.again and position < self._after:
+            return []
+        held, self._held = self._held, None
+        return [(place, row) for place, row in held if self.again or place > self._after]
+
+    def _complete(self, row: Row) -> Iterator[tuple[float, Row]]:
+        """Yield the position and the metrics of a report that a row completes; one position only once."""
         position, goal = self._place(row), row.get(self._goal)
         self._once |= {name: row[name] for name in self._limited & row.keys()}
         if position is None:
@@ -717,16 +750,20 @@ class Curve:
             raise self._asks_for_first(f"The log has rows with {self._by} 0, 1 and so on")
         if goal is not None and not self._has_goal:
             self._has_goal = True
-            origin, value = self._origin
-            if position <= origin <= self._after and self._start <= self._began:
-                if not _equal(goal, value):
+            known = self._earlier.get(position)
+            if self._earlier and position <= self._after and self._start <= self._began:
+                if not _equal(goal, known):
+                    was = "had none" if known is None else f"was {known:.6g}"
                     raise NotSupported(
                         f"A trial was to continue after {self._by} {self._after:g}, but its log starts at {self._by} "
-                        f"{position:g} again, where {self._goal} is {goal:.6g} and was {value:.6g}. If the "
+                        f"{self._start:g} again: at {position:g} {self._goal} is {goal:.6g}, and {was}. If the "
                         "program loads {checkpoint}, let it count on from there in its log. If not, see how the "
                         "command gives it {checkpoint}, or leave checkpoint out under [program]."
                     )
-                self.again, self._reached, self._pending = True, 0.0, {}
+                if position == self._origin:
+                    self._held, self._reached, self._pending = [], 0.0, {}
+            elif position == self._after and known is not None and not math.isclose(goal, known, rel_tol=_NOISE):
+                self.differs = goal
         if position <= self._reached:
             if goal is not None and position == self._reached > self._after and not _equal(goal, self._value):
                 self.repeated = position

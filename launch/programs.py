@@ -11,6 +11,7 @@ import math
 import os
 import re
 import reprlib
+import secrets
 import shutil
 import signal
 import subprocess
@@ -36,7 +37,7 @@ from haltune.study.loading import VARIABLE, leave_when
 
 from . import limits
 from .crew import Child, Ending, Slot
-from .metric_logs import Curve, Log, Metrics, Row, in_folder, matching
+from .metric_logs import Curve, MetricLog, Metrics, Row, in_folder, matching
 from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, TRIAL, ConfigFile, Texts, plain
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
@@ -45,11 +46,12 @@ _LATE = 20.0  # seconds without a row after which many at once are a log that th
 _SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written
 _SCAN = 0.2  # seconds between looks for checkpoints
 _WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
+_LINKS = "linked"  # folder in a trial's folder: hard links to the checkpoints that the log names
 _PATIENCE = 2.0  # seconds, at least, that a pause waits for a checkpoint without a number
 
 
 @dataclass(frozen=True)
-class Start:
+class Command:
     """A program's start for one attempt."""
 
     words: list[str]
@@ -171,7 +173,7 @@ class Program:
 
     # a trial
 
-    def start(self, study: Study, trial: Trial) -> Start:
+    def start(self, study: Study, trial: Trial) -> Command:
         """Return how to start an attempt; makes its folder and its configuration file."""
         problem = study.problem
         command, around, config = self._texts(problem)
@@ -182,7 +184,7 @@ class Program:
         path = folder / f"config.{self.config.kind}"
         length = trial.max_epochs if problem.unit == "epoch" else trial.horizon
         own = dict.fromkeys(self._own(problem), length) | {
-            FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: trial.checkpoint,
+            FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: _as_written(trial.checkpoint, folder),
         }  # fmt: skip
         if CONFIG in used:
             values = self.config.filled(config.values(trial.config, own))
@@ -196,7 +198,7 @@ class Program:
         cwd = None if self.cwd is None else str(filled[-1])
         if cwd is not None:
             Path(cwd).mkdir(parents=True, exist_ok=True)
-        return Start(command.words(trial.config, own), environment, cwd, folder)
+        return Command(command.words(trial.config, own), environment, cwd, folder)
 
 
 def folder_of(study: Study, trial: Trial) -> Path:
@@ -207,6 +209,18 @@ def folder_of(study: Study, trial: Trial) -> Path:
         if earlier := [number for number in runs if number <= trial.attempt]:
             return runs[max(earlier)]
     return above / f"run-{trial.attempt}"
+
+
+def _as_written(checkpoint: str | None, folder: Path) -> str | None:
+    """Return the path at which the program wrote a checkpoint, which is put back if the program deleted it."""
+    place = folder.with_name(_LINKS)
+    if checkpoint is None or not Path(checkpoint).is_relative_to(place):
+        return checkpoint
+    own = folder.joinpath(*Path(checkpoint).relative_to(place).parts[1:])
+    if not own.exists():
+        own.parent.mkdir(parents=True, exist_ok=True)
+        _copied(Path(checkpoint), own, _signature(Path(checkpoint)))
+    return str(own)
 
 
 def cannot_start(program: str, why: str | None) -> InvalidInput:
@@ -224,6 +238,8 @@ def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     """Record that a program failed, with the last lines of its output, which starts at this byte of the log."""
     tail = _tail(log, start)
     last = tail.splitlines()[-1] if tail else "it printed nothing"
+    if last.endswith("No module named 'haltune'"):  # its environment is not active, or haltune has one of its own
+        tail += f"\nThe command's python is another one than haltune's. Write {sys.executable} in place of python."
     return _recorded(trial, f"{why}: {last}", tail or None, tail)
 
 
@@ -277,9 +293,9 @@ class Unedited(Child):
             if time.monotonic() < self._waits_until:
                 return False
         trial, program, start, log = self._trial, self._program, self._start, self._output
-        before, origin = self._study.history.trial(trial.id), (0.0, 0.0)
-        if trial.checkpoint is not None and len(before.epochs):
-            origin = float(before.epochs[0]), float(before.values[0])
+        before, earlier = self._study.history.trial(trial.id), list[tuple[float, float, float]]()
+        if trial.checkpoint is not None:
+            earlier = list(zip(*(map(float, of) for of in (before.epochs, before.values, before.seconds)), strict=True))
         measures = trial.measures
         known = [name for name in measures.limited if name in trial.metrics]
         self._rows: deque[tuple[float, Row]] = deque()
@@ -287,8 +303,8 @@ class Unedited(Child):
         if program.checkpoint is not None:
             self._checkpoints = _Checkpoints(start.folder, program.checkpoint, trial.unit, self._metrics.first)
         names = (measures.first, *measures.others)
-        self._log = Log(self._metrics, names, start.folder, log)
-        self._curve = Curve(self._metrics, measures, float(trial.epoch), origin, known, self._log.began)
+        self._log = MetricLog(self._metrics, names, start.folder, log)
+        self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, known, self._log.began)
         self._ends = False  # haltune asked it to end
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
@@ -337,6 +353,15 @@ class Unedited(Child):
                 "{checkpoint}."
             )
         self._rows += rows
+        if curve.differs is not None:
+            trial.hint(
+                f"Trial {trial.id} continues after {trial.unit} {numeral(trial.epoch)}, and its log has "
+                f"{trial.goal.metric} there again, {curve.differs:.6g}, which does not count. If the program counts "
+                "from 1 again, let it count on from {checkpoint} in its log. If it evaluates before it trains, see "
+                "that it loads all of {checkpoint}, because the value was another one.",
+                "differs",
+            )
+            curve.differs = None
         if curve.repeated is not None:
             goal, files = trial.goal.metric, self._log.files_with(trial.goal.metric)
             trial.hint(
@@ -453,12 +478,35 @@ class Unedited(Child):
     def _record(self, found: _Checkpoints, settled: float = _SETTLED, last: bool = True) -> None:
         """Record the program's own checkpoints of the best position, and of the last one, if they are there."""
         trial, position = self._trial, float(self._trial.epoch)
-        if self._best is not None and (path := found.at(self._best, settled)) is not None:
-            self._study.session.checkpointed(trial, str(path), 0.0, keep=self._best)
+        if self._best is not None and (path := self._linked(found, self._best, settled)) is not None:
+            self._study.session.checkpointed(trial, path, 0.0, keep=self._best)
             self._best = None
-        if last and position not in (0.0, self._saved) and (path := found.at(position, settled)) is not None:
-            trial.checkpointed(str(path))
+        if last and position not in (0.0, self._saved) and (path := self._linked(found, position, settled)) is not None:
+            trial.checkpointed(path)
             self._saved = position
+
+    def _linked(self, found: _Checkpoints, position: float, settled: float) -> str | None:
+        """Return a hard link to the checkpoint of a position, if there is one; the checkpoint itself on other disks.
+
+        The link stays when the program deletes its own.
+        """
+        if (path := found.at(position, settled)) is None:
+            return None
+        links, record = self._folder.with_name(_LINKS), self._study.history.trial(self._trial.id)
+        used = [links.parent.parent / name for name in (record.checkpoint, record.kept) if name]
+        for place in links.glob("*"):
+            if not any(name.is_relative_to(place) for name in used):
+                shutil.rmtree(place, ignore_errors=True)
+        link = links / secrets.token_hex(4) / path.relative_to(self._folder)
+        try:
+            link.parent.mkdir(parents=True)
+            if path.is_dir():
+                shutil.copytree(path, link, symlinks=True, copy_function=os.link)
+            else:
+                os.link(path, link)
+        except (OSError, shutil.Error):
+            link = path
+        return str(link) if found.same(path) else None  # otherwise the program deletes or writes it now
 
     def _decline(self) -> bool:
         """Let the trial continue instead of a pause. Return False if it must end: Ctrl-C, a budget."""
@@ -668,6 +716,10 @@ class _Checkpoints:
             if found and int(found[1]) + self._shift == position and fresh and path.exists():
                 return path
         return None
+
+    def same(self, path: Path) -> bool:
+        """Return whether a checkpoint is as it was at the last look."""
+        return bool(self._seen[path][0] == _signature(path))
 
     def latest(self, ended: bool = False) -> Path | None:
         """Return the checkpoint of the last row, complete, if the program writes one for every row.

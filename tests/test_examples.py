@@ -71,6 +71,14 @@ def test_an_example_trains_reports_and_continues_where_it_was(script, page, need
 
 
 @pytest.mark.slow
+def test_two_processes_share_a_store_of_json_lines_and_the_next_call_continues(tmp_path):
+    assert "checkpoint_epoch" in run("11_own_store.py", tmp_path, 3)
+    started = (tmp_path / "jsonl_store.jsonl").read_text().count('"kind": "started"')
+    run("11_own_store.py", tmp_path, 5)
+    assert (started, (tmp_path / "jsonl_store.jsonl").read_text().count('"kind": "started"')) == (3, 5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("script", "page", "needs"), HYPERBAND)
 def test_a_promoted_network_continues_where_it_was(script, page, needs, tmp_path):
     need(script, needs)

@@ -28,6 +28,7 @@ from haltune.display import plural
 from haltune.errors import InvalidInput, InvalidSpace, NotSupported, StoreError, installing, warn
 from haltune.hints import with_hints
 from haltune.log.decisions import Finish, Wait
+from haltune.log.events import Status
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space import Space
@@ -283,6 +284,12 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
             held.fail(Failure(last, trial.message)) if failed else held.finish()
         super().end_trial(trial)
         self._retry_queue.clear()
+
+    def _retry(self, trial: Any) -> bool:
+        """See keras_tuner.Oracle. A trial that the study has ended, such as for a value that is NaN, is not retried."""
+        if self.study.history.trial(int(trial.trial_id)).status is not Status.INTERRUPTED:
+            self._run_times[trial.trial_id] = self.max_retries_per_trial + 1
+        return bool(super()._retry(trial))
 
     def get_state(self) -> dict[str, Any]:
         return {**super().get_state(), "searched": self._searched and self._searched.get_config()}

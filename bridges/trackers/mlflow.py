@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import posixpath
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -31,7 +32,8 @@ class MLflow:
     """Tracker for MLflow: one parent run for the search, and a nested run for each trial.
 
     A stopped trial is a finished run, a paused one is scheduled; its verdict, reason and P(beats) are tags. In names of
-    metrics and hyperparameters, characters that MLflow refuses become "_": "hit@10" is "hit_10".
+    metrics and hyperparameters, characters that MLflow refuses become "_": "hit@10" is "hit_10". If two names are then
+    the same, the second one gets a number at its end, from its letters.
 
     Args:
         uri: URI of the server or of a database: "http://localhost:5000", "sqlite:///mlflow.db". Default: None,
@@ -64,6 +66,7 @@ class MLflow:
         self.place = f"{self._client.tracking_uri} {experiment or ''}"
         self._runs: dict[int, str] = {}  # trial -> id of its run
         self._paused: set[int] = set()
+        self._names: dict[str, str] = {}  # as MLflow accepts it -> name
 
     def open(self, search: Search) -> int:
         self._search = search
@@ -100,7 +103,7 @@ class MLflow:
         known = trial.id in self._runs
         run = self._of(trial)
         if not known:
-            params = [Param(_accepted(name), str(value)) for name, value in trial.config.items()]
+            params = [Param(self._accepted(name), str(value)) for name, value in trial.config.items()]
             for i in range(0, len(params), 100):
                 self._client.log_batch(run, params=params[i : i + 100])
         self._client.update_run(run, status="RUNNING")
@@ -117,7 +120,7 @@ class MLflow:
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(_accepted(name), float(value), _milliseconds(point.at), point.step)
+            Metric(self._accepted(name), float(value), _milliseconds(point.at), point.step)
             for point in points
             for name, value in point.values.items()
             if math.isfinite(value)
@@ -130,6 +133,14 @@ class MLflow:
         self._client.set_terminated(self._of(trial), _STATUS[status])
         if status is Status.PAUSED:
             self._paused.add(trial.id)
+
+    def _accepted(self, name: str) -> str:
+        """Return a name that MLflow accepts: it would refuse "hit@10", and with it all that follows."""
+        path = posixpath.normpath(re.sub(r"[^/\w.\- :]", "_", name)).lstrip("/")
+        path = re.sub(r"^\.+", "_", path)[:_LONGEST_NAME]
+        if self._names.setdefault(path, name) != name:
+            path = f"{path[: _LONGEST_NAME - 11]}_{zlib.crc32(name.encode())}"
+        return path
 
     def _tag(self, run: str, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
@@ -145,12 +156,6 @@ class MLflow:
             self._client.set_terminated(self._runs[trial], "FINISHED")
         self._tag(self._parent, tags)
         self._client.set_terminated(self._parent, "FINISHED" if over else "SCHEDULED")
-
-
-def _accepted(name: str) -> str:
-    """Return a name that MLflow accepts: it would refuse "hit@10", and with it all that follows."""
-    path = posixpath.normpath(re.sub(r"[^/\w.\- :]", "_", name)).lstrip("/")
-    return re.sub(r"^\.+", "_", path)[:_LONGEST_NAME]
 
 
 def _milliseconds(seconds: float) -> int:

@@ -433,7 +433,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return "haltune"
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"trial": self.trial.id, "config": checks.config_of(self.trial), "source": self._fresh.source}
+        state = {"trial": self.trial.id, "config": self.trial.configuration, "source": self._fresh.source}
         state |= {"found": self._found_before} if self._found_before else {}
         state |= {"tokens": self._tokens} if self._tokens else {}
         return state | ({"random": self._to_save} if self._to_save else {})

@@ -153,7 +153,7 @@ def fabric() -> NotSupported:
 
 def same_trial(ranks: Group, trial: Trial) -> None:
     """Raise NotSupported on every rank if the ranks train different trials."""
-    held = ranks.gather([trial.id, trial.attempt, repr(sorted(trial.config.items()))])
+    held = ranks.gather([trial.id, trial.attempt, trial.configuration])
     if any(other != held[0] for other in held):
         listed = ", ".join(f"rank {rank} trial {id}" for rank, (id, _, _) in enumerate(held))
         raise NotSupported(
@@ -231,7 +231,7 @@ def check_loaded(trainer: Any, trial: Trial, checkpoint: Mapping[str, Any], resu
         )
     trial.starts(of=of, resume=resume)
     own = f"{resume}, and let each trial save to a folder of its own."
-    if of is not None and state.get("config", config_of(trial)) != config_of(trial):
+    if of is not None and state.get("config", trial.configuration) != trial.configuration:
         raise NotSupported(
             f"This fit of trial {trial.id} loaded {path}, a state of trial {of} of another study, with another "
             f"configuration. {own}"
@@ -250,11 +250,6 @@ def how_to_resume(trainer: Any, trial: Trial, usual: str) -> str:
     if path is None and trial.has_reported:
         return "After the fit before, call its trainer.save_checkpoint(path), and then trainer.fit(..., ckpt_path=path)"
     return usual if path is None else f"Pass ckpt_path=trial.checkpoint in place of {os.path.basename(str(path))}"
-
-
-def config_of(trial: Trial) -> str:
-    """Return the configuration as text, which a checkpoint names."""
-    return repr(sorted(trial.config.items()))
 
 
 def check_trainer(trainer: Any, trial: Trial) -> None:

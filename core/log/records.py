@@ -30,6 +30,7 @@ from haltune._utils.arrays import Array, Mask
 from haltune._utils.process import named
 from haltune.above import above
 from haltune.display import facts, numeral, settings, short
+from haltune.errors import InvalidInput
 from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
@@ -191,6 +192,15 @@ class Best(KnowsAttributes):
         if self.std is not None:
             shown["std"] = float(short(self.std))
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def __fspath__(self) -> str:
+        """Return `checkpoint`, for functions that take a path: torch.load(study.best)."""
+        if self.checkpoint is None:
+            raise InvalidInput(
+                f"study.best.checkpoint is None: trial {self.trial} has no saved state of {self.unit} "
+                f"{numeral(self.epoch)}, or not yet. In your own loop, save after the report: trial.save(write)."
+            )
+        return self.checkpoint
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Return the Keras model of `checkpoint`; see haltune.callbacks.keras.load_best.

@@ -32,7 +32,7 @@ _MOST = 100_000  # outcomes kept in memory
 
 
 @dataclass(eq=False)
-class Log:
+class SentLog:
     """A study's log, as far as rank 0 has sent it to the others."""
 
     name: str = ""  # the same on all ranks
@@ -45,7 +45,7 @@ class Log:
 class Outcome:
     """The outcome of one decision of rank 0: what its events do not contain."""
 
-    log: Log
+    log: SentLog
     topic: str
     position: int  # of the log
     answer: Any = None  # JSON

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
-from .lines import Line, Log, Outcome, Reader, Writer, error_from_json, error_to_json
+from .lines import Line, Outcome, Reader, SentLog, Writer, error_from_json, error_to_json
 from .place import ThisProcess, this
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Sent(Decision):
         self._writer.write(Outcome(self._part, self._topic, self._part.position, answer, failed))
 
 
-class Part(Log):
+class Part(SentLog):
     """The part of rank 0, or of a single process, for a study's log: does the work and sends the outcomes."""
 
     def __init__(self, name: str = "", writer: Writer | None = None) -> None:

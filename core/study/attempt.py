@@ -113,6 +113,11 @@ class Attempt:
         """True after a STOP or PAUSE."""
         return self.verdict is not None and self.verdict.stops
 
+    @property
+    def configuration(self) -> str:
+        """`config` as text, which a checkpoint names."""
+        return repr(sorted(vars(self)["config"].items()))  # not read by the program
+
     @cached_property
     def _label(self) -> str:
         return label(self.id, self.attempt)

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from haltune.display import clipped, clock, counted, duration, heard, numeral, plural, settings, short, titled, visible
+from haltune.display import clipped, clock, counted, duration, numeral, plural, settings, short, shown, titled, visible
 from haltune.log.decisions import Action, Finish, Verdict
 from haltune.log.events import Status
 from haltune.log.folds import plus_minus
@@ -310,7 +310,7 @@ def _quietly(log: F) -> F:
 
     @wraps(log)
     def logged(self: Logger, *args: Any, **kwargs: Any) -> None:
-        if self.verbose > 0 and os.getpid() == self._process and heard():
+        if self.verbose > 0 and os.getpid() == self._process and shown():
             with suppress(Exception):
                 log(self, *args, **kwargs)
 

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,10 +50,11 @@ _FINISHES = ("completed", "stopped", "interrupted", "failed")
 class Port(Attempt):
     """One attempt at one configuration, as a training loop sees it.
 
-    Facts to read: `id`, `attempt`, `config`, `unit`; `horizon`, the length of a full training in the study's unit, or
-    None if only the policy ends trainings; `pause_at`, the next rung; `checkpoint`, the path of the state to continue
-    from; `epoch`, the last reported position; `verdict`, the last verdict; `ended`, the status once it has ended;
-    `goal` and `measures`, the metrics that a report needs; `history`, the log; `metrics`, reported before.
+    Facts to read: `id`, `attempt`, `unit`; `configuration`, as text (only the program reads `config`); `horizon`, the
+    length of a full training in the study's unit, or None if only the policy ends trainings; `pause_at`, the next rung;
+    `checkpoint`, the path of the state to continue from; `epoch`, the last reported position; `verdict`, the last
+    verdict; `ended`, the status once it has ended; `goal` and `measures`, the metrics that a report needs; `history`,
+    the log; `metrics`, reported before.
 
     To state: `starts`, what a fit trains and from where; `record`, a report; `begin_save` and `commit_save`, a state;
     `restores_randomness`, before it does; `decline_pause`, a state that cannot be saved; `planned`, where a fit ends by
@@ -101,7 +102,19 @@ class Port(Attempt):
     _name = "trial"  # in the program
     _over_folds = False  # True in a loop over trial.folds(k)
     _index = 0  # the index of the fold
+    _reads = False  # the program has read `config`
     _folds_hint = "If its value is the mean over several trainings, write: for fold in trial.folds(k)."
+
+    if not TYPE_CHECKING:
+
+        @property
+        def config(self) -> dict[str, Any]:
+            self._reads = True
+            return vars(self)["config"]
+
+        @config.setter
+        def config(self, values: dict[str, Any]) -> None:
+            vars(self)["config"] = values
 
     @property
     def checkpoint(self) -> str | None:
@@ -488,6 +501,12 @@ class Port(Attempt):
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
         self._unheard = report.epoch, report.value, False
         session = self._session
+        if not (self._reads or self._first or self.attempt > 1 or session.launched):
+            self.hint(
+                f"Trial {self.id} reports, but its program has not read {self._name}.config, so all trials may train "
+                f"the same configuration. Build the model from it, such as make_model(**{self._name}.config).",
+                "config",
+            )
 
         def work(replica: Replica) -> None:  # on rank 0, which may load the state for all
             if self._first is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from haltune._utils.checks import check_counts, check_whole, python_number
 from haltune._utils.disk import StrPath
 from haltune.above import above
-from haltune.display import heard, plural, preformatted
+from haltune.display import plural, preformatted, shown
 from haltune.errors import InvalidInput, StoreError, warn
 from haltune.hints import KnowsArguments, KnowsAttributes, with_hints
 from haltune.log.decisions import Finish, Verdict, Wait
@@ -141,7 +141,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         check_counts(seed=seed, max_failures=max_failures, verbose=verbose)
         self._speaks = verbose > 0
         if verbose:
-            heard()  # guesses about the arguments are logged too
+            shown()  # guesses about the arguments are logged too
         length = length_of(python_number(max_epochs), python_number(max_steps), python_number(max_tokens), unit)
         self._asked, self.policy = problem_of(
             problem, goal, policy, length, min_epochs, judge_every, start, constraints, verbose > 0

@@ -574,7 +574,7 @@ class Fold(Trial):
 
     def __init__(self, trial: Trial, index: int, count: int, best: bool) -> None:
         self._trial = t = trial
-        super().__init__(t._session, Attempt(t.id, t.attempt, t.config, None, t.resource, t.tags, None, 0))
+        super().__init__(t._session, Attempt(t.id, t.attempt, vars(t)["config"], None, t.resource, t.tags, None, 0))
         self.index, self.count, self._index = index, count, index
         self._block, self._begins, self._states, self._weights = t._block, t._begins, t._states, t._weights
         self.counts_best = best  # the best value so far counts, not the last
@@ -600,6 +600,14 @@ class Fold(Trial):
 
     _folds_hint = ""  # it is one
     _name = "fold"
+
+    @property
+    def _reads(self) -> bool:
+        return self._trial._reads
+
+    @_reads.setter
+    def _reads(self, reads: bool) -> None:
+        self._trial._reads = reads
 
     @property
     def _first_reported(self) -> float:

@@ -165,6 +165,21 @@ def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(sea
     assert {t.attempt for t in trials(tmp_path)} == {1}
 
 
+def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_then_loses_no_recorded_epoch(
+    search, tmp_path
+):
+    hook = "import pathlib, time; e, died = state['epoch'], pathlib.Path('died')\n"
+    hook += "open('trained', 'a').write(f'{e} '); pathlib.Path(f'{a.out}/at-{e - 1}.json').unlink(missing_ok=True)\n"
+    hook += "if e == 3 and not died.exists(): died.touch(); os.kill(os.getpid(), 9)\nif e == 2: time.sleep(0.9)"
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 0, said
+    assert (tmp_path / "trained").read_text() == "1 2 3 3 4 "
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
+    assert json.loads(Path(load_study(tmp_path / "search.db").best.checkpoint).read_text())["epoch"] == 4
+    assert len(list(tmp_path.glob("search.checkpoints/*/trial-0/linked/*"))) <= 2
+
+
 def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(search, tmp_path):
     program = TRAIN.replace("at-{state['epoch']}", "at-{500 * state['epoch']}")
     study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
@@ -282,6 +297,21 @@ def test_a_program_that_fails_at_once_ends_the_search_with_what_it_printed(searc
     assert code == 1
     assert "no data at /data" in said
     assert [t.error for t in trials(tmp_path)] == ["ended with exit status 1: no data at /data"]
+
+
+def test_a_command_whose_python_has_no_haltune_says_which_one_to_write(search):
+    code, said = search(STUDY, "raise ModuleNotFoundError(\"No module named 'haltune'\")")
+    assert code == 1
+    assert f"another one than haltune's. Write {sys.executable} in place of python." in said
+
+
+@pytest.mark.slow
+def test_a_search_that_is_over_says_how_to_continue_it(search):
+    study = STUDY.replace("trials = 2", "") + CSV + "[budget]\ntrials = 1\n"
+    assert "Nothing was trained" not in search(study)[1]
+    code, said = search(study)
+    assert code == 0
+    assert "Nothing was trained. To continue it, run haltune resume ... --trials 50" in said
 
 
 def test_a_failure_does_not_show_what_an_earlier_attempt_printed(search, tmp_path):

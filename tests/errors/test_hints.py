@@ -96,6 +96,7 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: C
         (lambda: policies, "ASHA", r"asynchronous=True"),
         (lambda: policies, "HyperBand", r": use Hyperband\(\)$"),
         (a_trial, "hp", r": use \.config$"),
+        (lambda: Study(X, "acc", max_epochs=3), "epochs", r": a trial has it: for trial in study:"),
     ],
 )
 def test_an_attribute_of_another_tool_is_answered_with_the_word_for_it(

@@ -239,6 +239,23 @@ def test_what_fails_is_left_out_and_tried_again_as_often_as_keras_tuner_says(tmp
     assert t.oracle.trials["1"].status == "COMPLETED"
 
 
+def test_a_trial_that_diverged_is_not_said_to_be_tried_again(tmp_path, capsys):
+    fits = []
+
+    class Diverges(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            fits.append(self)
+
+        def on_epoch_end(self, epoch, logs=None):
+            if len(fits) == 2:
+                logs["val_loss"] = float("nan")
+
+    t = search(tuner(tmp_path, max_trials=2, max_retries_per_trial=2), callbacks=[Diverges()])
+    assert [(r.status, r.attempt) for r in t.study.trials] == [("completed", 1), ("stopped", 1)]
+    assert [trial.status for trial in t.oracle.trials.values()] == ["COMPLETED", "FAILED"]
+    assert "retries left" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haltune.errors import NotSupported
 from haltune.launch.metric_logs import (
     KINDS,
     Csv,
@@ -18,8 +19,8 @@ from haltune.launch.metric_logs import (
     Events,
     Followed,
     JsonLines,
-    Log,
     Matched,
+    MetricLog,
     Metrics,
     MlflowMetric,
     WandbRuns,
@@ -142,7 +143,7 @@ def test_a_file_that_holds_only_the_last_row_is_read_each_time(tmp_path):
 
 def test_a_rotated_file_counts_after_the_one_before(tmp_path):
     path = tmp_path / "log.csv"
-    log = Log(Metrics(csv="*.csv"), ["acc"], tmp_path, tmp_path / "out")
+    log = MetricLog(Metrics(csv="*.csv"), ["acc"], tmp_path, tmp_path / "out")
     curve = Curve(Metrics(csv="*.csv"), ACC)
     path.write_text("acc\n0.1\n0.2\n")
     got = [place for row in log.read() for place, _ in curve.add(row)]
@@ -154,7 +155,7 @@ def test_a_rotated_file_counts_after_the_one_before(tmp_path):
 def test_what_an_earlier_attempt_left_does_not_count_and_its_torn_line_spoils_none(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("epoch,acc\n1,0.1\n2,0.2\n3,0.")
-    log = Log(Metrics(csv="log.csv"), ["acc"], tmp_path, tmp_path / "out")
+    log = MetricLog(Metrics(csv="log.csv"), ["acc"], tmp_path, tmp_path / "out")
     with path.open("a") as file:
         file.write("2,0.25\n3,0.3\n")
     assert [(row["epoch"], row["acc"]) for row in log.read()] == [(2, 0.25), (3, 0.3)]
@@ -165,7 +166,7 @@ def test_files_that_come_late_are_found_and_a_header_may_change(tmp_path):
         Metrics(csv="logs/**/metrics.csv", position="epoch"),
         iter(float(99**n) for n in range(1, 99)).__next__,
     )
-    log = Log(metrics, ["acc"], tmp_path, tmp_path / "out", days)
+    log = MetricLog(metrics, ["acc"], tmp_path, tmp_path / "out", days)
     assert log.read() == []
     (tmp_path / "logs" / "version_0").mkdir(parents=True)
     (tmp_path / "logs" / "version_0" / "metrics.csv").write_text("epoch,loss\n1,2.0\nepoch,loss,acc\n1,,0.5\n2,1,nan")
@@ -188,7 +189,7 @@ def test_a_table_is_found_behind_other_lines_in_a_file(before, mark, ending, com
 
 def test_a_database_of_mlflow_is_read_as_it_grows(tmp_path):
     log, curve = (
-        make(Metrics(mlflow="*.db"), *more) for make, *more in ((Log, ["acc"], tmp_path, tmp_path), (Curve, ACC))
+        make(Metrics(mlflow="*.db"), *more) for make, *more in ((MetricLog, ["acc"], tmp_path, tmp_path), (Curve, ACC))
     )
     got = []
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
@@ -207,7 +208,7 @@ def test_rows_that_an_earlier_attempt_left_in_a_database_of_mlflow_do_not_count_
         database.execute("CREATE TABLE metrics (key TEXT, value FLOAT, step INTEGER, is_nan BOOLEAN)")
         database.execute("INSERT INTO metrics VALUES ('acc', 0.1, 2, 0)")
         database.commit()
-        log = Log(Metrics(mlflow="*.db"), ["acc"], tmp_path, tmp_path)
+        log = MetricLog(Metrics(mlflow="*.db"), ["acc"], tmp_path, tmp_path)
         database.execute("INSERT INTO metrics VALUES ('acc', 0.2, 3, 0)")
         database.commit()
     assert log.began == 2.0
@@ -217,7 +218,7 @@ def test_rows_that_an_earlier_attempt_left_in_a_database_of_mlflow_do_not_count_
 def test_tensorboard_and_mlflow_log_a_position_in_epochs_as_one_more_metric(tmp_path):
     (tmp_path / "mlruns" / "0" / "run" / "metrics" / "val").mkdir(parents=True)
     metrics = Metrics(mlflow="mlruns", position="epoch", first=0)
-    log, curve = Log(metrics, ["val/acc"], tmp_path, tmp_path / "out"), Curve(metrics, Measures("val/acc"))
+    log, curve = MetricLog(metrics, ["val/acc"], tmp_path, tmp_path / "out"), Curve(metrics, Measures("val/acc"))
     for step in (10, 20):
         for name, value in (("val/acc", step / 100), ("epoch", step // 10 - 1)):
             with (tmp_path / "mlruns" / "0" / "run" / "metrics" / name).open("a") as file:
@@ -235,11 +236,54 @@ def test_a_program_that_evaluates_before_it_continues_does_not_start_again(tmp_p
 
     metrics = Metrics(jsonl="log.jsonl", position="epoch", first=1)
     write([(0.0, 0.1)] * (not again) + [(0.5, None), (1.0, 0.5)])
-    log = Log(metrics, ["acc"], tmp_path, tmp_path / "out")
-    curve = Curve(metrics, ACC, 1.0, (1.0, 0.5), began=log.began)
+    log = MetricLog(metrics, ["acc"], tmp_path, tmp_path / "out")
+    seconds = iter((0.0, 9.0)).__next__
+    curve = Curve(metrics, ACC, 1.0, [(1.0, 0.5, 9.0)], began=log.began, now=seconds)
     write([*rows, (2.0, 0.7)])
     got = [(place, row["acc"]) for row in log.read() for place, row in curve.add(row)]
     assert (got, curve.again) == ([(1.0, 0.5)] * again + [(2.0, 0.7)], again)
+
+
+def resumed(rows, values, seconds=10.0):
+    """Return the curve of a program that resumes, with its reports of rows: (seconds since its start, epoch, acc)."""
+    clock = [0.0]
+    earlier = [(float(epoch), acc, seconds) for epoch, acc in values.items()]
+    metrics = Metrics(csv="x", position="epoch")
+    curve = Curve(metrics, ACC, earlier[-1][0], earlier, began=1.0, now=lambda: clock[0])
+    got = []
+    for clock[0], epoch, acc in rows:
+        got += curve.add({"epoch": float(epoch), "loss": 0.5} | ({} if acc is None else {"acc": acc}))
+    return curve, [(place, row["acc"]) for place, row in got]
+
+
+def test_a_program_that_repeats_its_log_when_it_resumes_does_not_train_again():
+    history = [(1.0, epoch, epoch / 10) for epoch in (1, 2, 3)]
+    curve, got = resumed([*history, (11.0, 4, 0.4)], {1: 0.1, 2: 0.2, 3: 0.3})
+    assert (got, curve.again) == ([(4.0, 0.4)], False)
+
+
+def test_a_program_that_repeats_its_only_epoch_when_it_resumes_does_not_train_again():
+    curve, got = resumed([(1.0, 1, 0.1), (11.0, 2, 0.2)], {1: 0.1})
+    assert (got, curve.again) == ([(2.0, 0.2)], False)
+
+
+@pytest.mark.parametrize("second", [0.2, 0.21])
+def test_a_program_that_trains_again_is_known_at_its_second_row(second):
+    curve, got = resumed([(12.0, 1, 0.1), (22.0, 2, second)], {1: 0.1, 2: 0.2, 3: 0.3})
+    assert (got, curve.again) == ([(1.0, 0.1), (2.0, second)], True)
+
+
+def test_a_resumed_program_that_counts_from_1_and_first_evaluates_at_a_later_epoch_is_refused():
+    # it evaluates in the first epoch and in each fifth one
+    rows = [(float(epoch), epoch, None) for epoch in (1, 2, 3, 4)]
+    with pytest.raises(NotSupported, match=r"its log starts at epoch 1 again: at 5 acc is 0\.9, and was 0\.5"):
+        resumed([*rows, (5.0, 5, 0.9)], {1: 0.1, 5: 0.5})
+
+
+@pytest.mark.parametrize(("value", "differs"), [(0.9, 0.9), (0.5001, None), (0.5, None)])
+def test_another_value_where_a_program_continues_is_pointed_out(value, differs):
+    curve, got = resumed([(5.0, 5, value), (6.0, 6, 0.6)], {1: 0.1, 5: 0.5})
+    assert (curve.differs, got) == (differs, [(6.0, 0.6)])
 
 
 @pytest.mark.parametrize("place", [{}, {"epoch": 0.0}, {"epoch": 1.0}, {"epoch": math.nan}])

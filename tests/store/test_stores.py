@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,13 +39,25 @@ def lease(trial: int, holder: str = "me", attempt: int = 1, expires: float = 9.0
     return Lease(trial, attempt, holder, expires, renewed=1.0)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def own_store(path: Path) -> Store:
+    """Return the store of the example."""
+    spec = importlib.util.spec_from_file_location("own_store", Path(__file__).parents[2] / "examples/11_own_store.py")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    store: Store = module.JsonLinesStore(path)
+    return store
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "json lines"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     store: Any = MemoryStore(lambda: 42.0)
     if request.param == "sqlite":
         store = open_sql(f"sqlite:///{tmp_path}/store.db", lambda: 42.0)
     elif request.param == "postgres":
         store = open_sql(request.getfixturevalue("postgres_url"), lambda: 42.0)
+    elif request.param == "json lines":
+        store = own_store(tmp_path / "store.jsonl")
     store.create("s", created())
     yield store
     if isinstance(store, SqlStore):

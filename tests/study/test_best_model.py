@@ -13,7 +13,7 @@ from scripted import CURVES, ENDS, scripted_study
 
 from haltune import Checkpointing, Minimize, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
-from haltune.errors import HaltuneWarning
+from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.events import Checkpointed, Kept
 from haltune.study.session import clocked
 
@@ -48,6 +48,19 @@ def left(study: Study) -> list[str]:
     """Return the contents of the remaining checkpoints."""
     found = study.checkpoints.folder.rglob("*attempt-*.ckpt")
     return sorted(path.read_text() for path in found)
+
+
+def test_the_best_trial_is_opened_as_its_checkpoint() -> None:
+    study = scripted_study("last")
+    train(study, ENDS)
+    assert study.best is not None
+    assert Path(study.best).read_text() == "0 3"
+    unsaved = scripted_study("last")
+    for trial in unsaved:
+        for _ in trial.epochs():
+            trial.report(0.5)
+    with pytest.raises(InvalidInput, match=r"checkpoint is None: trial 0 has no saved state of epoch"):
+        Path(unsaved.best)
 
 
 def test_the_best_runs_last_state_is_kept_by_default_and_no_other() -> None:

@@ -92,6 +92,7 @@ def test_a_trial_that_pauses_and_resumes_says_where_and_why_with_more_words(said
     study = pausing_study(metric="loss", verbose=2)
     for trial in study:
         with trial:
+            assert trial.config
             assert (trial.checkpoint is None) == (trial.epoch == 0)
             for epoch in trial.epochs():
                 if trial.report(1.0 / epoch).stops:
@@ -122,7 +123,7 @@ def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
     problem = Problem(Space({f"n{evil}": Choice([evil, "c"])}), Maximize(f"m{evil}"), 1)
     for trial in Study(problem, RandomSearch(trials=2), seed=0):
         with trial:
-            trial.report(0.5)
+            trial.report(0.5 * len(trial.config))
     assert len(said()) == 5
     assert not [line for line in said() if set(line) & set("\x1b\n\u202e")]
     assert "\\x1b[2J\\nb\\u202e" in said()[0]

@@ -407,6 +407,20 @@ def test_a_range_over_the_method_epochs_gets_a_note_with_the_number() -> None:
     assert "trial.max_epochs is their number" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize(
+    ("train", "told"),
+    [
+        (lambda trial: [trial.report(0.5) for _ in trial.epochs()], 1),
+        (lambda trial: [trial.report(trial.config["x"]) for _ in trial.epochs()], 0),
+        (lambda trial: [fold.report(fold.config["x"]) for fold in trial.folds(2) for _ in fold.epochs()], 0),
+    ],
+)
+def test_a_program_that_never_reads_the_configuration_is_told_once(train: Any, told: int, caplog: Any) -> None:
+    caplog.set_level("INFO", "haltune")
+    study(3, verbose=1).optimize(train)
+    assert len(said(caplog, "its program has not read trial.config")) == told
+
+
 def test_an_item_of_a_study_is_one_of_its_trials() -> None:
     with pytest.raises(TypeError, match=r"study\.trials\[0\]"):
         study()[0]  # type: ignore[index]
