@@ -153,9 +153,9 @@ class Own:
 
         parameters: its present ones. A callback may have set some, such as the learning rate.
         """
-        values, states, unsaved = self._changes()
-        for name in unsaved:
-            raise NotSupported(objects.unsaved(name.partition("/")[2], values[name]))
+        _, states, _ = self._changes()
+        if (why := self.unsaved()) is not None:
+            raise NotSupported(why)
         set_ = {name: value for name, value in parameters.items() if self.parameters.get(name) != value}
         if states or set_:
             found = {"states": states, "set": objects.data_of(set_ or None)}
@@ -166,11 +166,17 @@ class Own:
         file = Path(f"{path}{_OWN}")
         found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "set": None}
         states = found["states"]
-        for name, value, put in self._places():
+        there = {name for name, _, _ in self._places()}
+        for name, value, put in [*self._places(), *self._lacking(states.keys() - there)]:
             if name in states and not objects.is_shared(value, states[name], self._trial):
                 with suppress(NotSupported):  # built otherwise in this attempt
                     put(objects.put_back(states[name], value))
         return objects.put_back(found["set"], None)
+
+    def unsaved(self) -> str | None:
+        """Return the words on what has changed and cannot be saved, or None."""
+        values, _, unsaved = self._changes()
+        return next((objects.unsaved(name.partition("/")[2], values[name]) for name in unsaved), None)
 
     def changed(self) -> str | None:
         """Return the name of a function, or of the class of an object, that remembers another thing now, or None."""
@@ -182,6 +188,14 @@ class Own:
         values = {name: value for name, value, _ in self._places()}
         states, lost, others = objects.changes(values, self._marks)
         return values, states, [*lost, *others]
+
+    def _lacking(self, names: Iterable[str]) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
+        """Yield attributes that the program sets where it trains, so that a new object has none yet."""
+        for name in names:
+            at, _, path = name.partition("/")
+            one = self._parts[int(at)] if int(at) < len(self._parts) else None
+            if hasattr(one, "__dict__") and path.startswith(f"{_name(one)}."):
+                yield name, None, partial(setattr, one, path.removeprefix(f"{_name(one)}."))
 
     def _places(self) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
         for i, one in enumerate(self._parts):

@@ -7,8 +7,8 @@ not call later callbacks in that round.
 If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including the random state and the overfitting
 detector. CatBoost refuses a snapshot for other data or parameters. CatBoost writes the snapshot after fit, calls no
 callback then, and replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the
-trial ends. A training is not paused if a callback, a loss or a metric of the program has changed, because nothing could
-be put back into it before the first round.
+trial ends. What callbacks, losses and metrics of the program remember is saved next to the snapshot, and put back when
+CatBoost asks for the snapshot's path, before the first round.
 
 The best trial's model is kept with the rounds up to the one with which the trial counts. With an eval_set, fit returns
 the model of CatBoost's best round, unless use_best_model=False. So make the goal Minimize("validation-RMSE",
@@ -82,14 +82,15 @@ class HaltuneCallback(Reporting):
                               **callback.snapshot)
     """
 
-    _held = frozenset({"_model", "_own"})
+    _held = frozenset({"_model", "_own", "_later"})
     _hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
     _model: Any = None  # from the start of fit until the trial ends
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
     _given = 0  # rounds of the model that fit was given to continue
     _cuts = False  # whether CatBoost keeps the best round
-    _own: Own | None = None  # the program's own callbacks, loss and metrics, after the first round
+    _own: Own | None = None  # the program's own callbacks, loss and metrics
+    _later: Own | None = None  # of them the callbacks after this one
 
     def _setup(self) -> None:
         if self.trial.epoch == 0 and self.trial.ended is None:
@@ -105,7 +106,18 @@ class HaltuneCallback(Reporting):
             checkpoint = self.trial.checkpoint
             if checkpoint is not None and checkpoint.endswith(_SNAPSHOT):
                 shutil.copy(checkpoint, self._file)  # CatBoost writes over it
-        return {"save_snapshot": True, "snapshot_file": str(self._file), "snapshot_interval": _SELDOM}
+        return {"save_snapshot": True, "snapshot_file": _File(self), "snapshot_interval": _SELDOM}
+
+    def _before_rounds(self, fit: FrameType) -> None:
+        """Put back what the program's own functions remembered, before CatBoost calls one. fit: that prepares it."""
+        callbacks, params = fit.f_locals["callbacks"] or [], fit.f_locals["params"]
+        own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
+        own = [one for value in own for one in (value if isinstance(value, list) else [value])]
+        hooks = [other.after_iteration for other in callbacks if other is not self]
+        self._own = Own([*hooks, *own], self.trial.id)
+        self._later = Own(hooks[callbacks.index(self) :] if self in callbacks else [], self.trial.id)
+        if (checkpoint := self.trial.resumes_from) is not None and checkpoint.endswith(_SNAPSHOT):
+            self._own.put_back(checkpoint)
 
     @of_instance
     def after_iteration(self, info: Any) -> bool:
@@ -139,9 +151,9 @@ class HaltuneCallback(Reporting):
         """Return why a resumed training would differ, or None."""
         if self._file is None:
             return _UNASKED
-        if self._own is not None and (name := self._own.changed()):
-            return f"what {name} remembers changes, and haltune cannot restore it before CatBoost's first round"
-        return None
+        if self._later is not None and (name := self._later.changed()):
+            return f"CatBoost calls {name} after haltune's callback, so not in the last round (put haltune's callback last)"
+        return None if self._own is None else self._own.unsaved()
 
     def _begin(self, iteration: int) -> None:
         # CatBoost gives its only hook neither the model nor the other callbacks (catboost/catboost#1942), so they are
@@ -154,9 +166,6 @@ class HaltuneCallback(Reporting):
             params = fit.f_locals["params"]
             self._cuts = params.get("use_best_model", bool(fit.f_locals["train_params"]["eval_sets"]))
             period = params.get("metric_period") or 1
-            own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
-            own = [one for value in own for one in (value if isinstance(value, list) else [value])]
-            self._own = Own([*fit.f_locals["callbacks"], *own], self.trial.id)
         # the metrics of the first round include evaluations of rounds before this training
         self._evaluations = math.ceil((iteration - 1) / period)
         self._training = _Training()
@@ -253,6 +262,25 @@ class HaltuneCallback(Reporting):
         if self._file is None or not self._file.exists():
             raise NotSupported(_UNASKED)
         shutil.copy(self._file, path)
+        if self._own is not None:
+            self._own.write(path, {})
+
+
+class _File(os.PathLike[str]):
+    """Path of a snapshot. CatBoost asks for it when it prepares a fit; its only hook comes after the first round."""
+
+    def __init__(self, callback: HaltuneCallback) -> None:
+        self._callback = callback
+
+    def __fspath__(self) -> str:
+        if (fit := caller("_prepare_train_params", "catboost.")) is not None:
+            self._callback._before_rounds(fit)
+        return str(self._callback._file)
+
+    __str__ = __fspath__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _File:
+        return self  # an estimator copies its parameters
 
 
 def _mark(model: Any) -> str:

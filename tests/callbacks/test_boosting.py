@@ -116,6 +116,41 @@ def test_what_a_metric_of_the_program_remembers_continues_after_a_pause(gradient
     assert s.trials[0].values.tolist() == log["validation"]["smooth"]
 
 
+def test_what_a_metric_of_the_program_sets_first_in_training_continues_after_a_pause(gradient):
+    def counted():
+        def count(predictions, data):
+            count.calls = getattr(count, "calls", 0) + 1
+            return ("count", float(count.calls), False)[: 2 if gradient.name == "xgboost" else 3]
+
+        return {"custom_metric" if gradient.name == "xgboost" else "feval": count}
+
+    s = pausing_study(at=(2, 3), epochs=5, metric="validation-count", verbose=0)
+    for trial in s:
+        with trial:
+            gradient.attempt(trial, gradient.callback(trial), options=counted())
+    _, log = gradient.train(rounds=5, options=counted())
+    assert s.trials[0].attempt == 3
+    assert s.trials[0].values.tolist() == log["validation"]["count"]
+
+
+@catboost_alone
+def test_catboost_does_not_pause_where_a_later_callback_changes_and_says_to_put_haltunes_last(lib):
+    class Record:
+        def __init__(self):
+            self.rounds = []
+
+        def after_iteration(self, info):
+            self.rounds.append(info.iteration)
+            return True
+
+    s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
+    for trial in s:
+        callback, record = lib.callback(trial), Record()
+        with pytest.warns(HaltuneWarning, match=r"calls .*Record after haltune's .*put haltune's callback last"), trial:
+            lib.train(callback, record, rounds=4, snapshot=callback.snapshot)
+    assert (s.trials[0].attempt, s.trials[0].epoch, record.rounds) == (1, 4, [1, 2, 3])
+
+
 # early stopping of the library
 
 
