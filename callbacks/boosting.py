@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -55,6 +56,16 @@ def given_by(trial: Trial, package: str, argument: str) -> tuple[int | None, int
         return owner, None
     record = trial.history.trial(trial.id)
     return owner, int(record.checkpoint_epoch) if record.checkpoint == path else None
+
+
+def begins(reporter: Reporter, rounds: float | None, model: Any, position: int, of: int | str | None) -> None:
+    """Start a fit, see `Reporter.begin`. rounds: that it was given to train, from `position` on; None: not known.
+
+    More rounds than those of a full training are no mistake: in boosting, early stopping ends a training.
+    """
+    horizon = math.inf if reporter.trial.horizon is None else reporter.trial.horizon
+    planned = None if rounds is None or position + rounds >= horizon else position + rounds
+    reporter.begin(planned, model, position, of)
 
 
 def is_cv(booster: Any) -> bool:

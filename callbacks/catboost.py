@@ -36,7 +36,7 @@ from haltune.study import Trial
 from haltune.study.trial import Fold
 
 from .base import Reporting, of_instance
-from .boosting import Own, advise_best, full_name, keep_best
+from .boosting import Own, advise_best, begins, full_name, keep_best
 from .reporter import digest, two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
@@ -152,7 +152,7 @@ class HaltuneCallback(Reporting):
         if self._file is None:
             return _UNASKED
         if self._later is not None and (name := self._later.changed()):
-            return f"CatBoost calls {name} after haltune's callback, so not in the last round (put haltune's callback last)"
+            return f"CatBoost calls {name} after haltune's callback, so not in the last round (put haltune's last)"
         return None if self._own is None else self._own.unsaved()
 
     def _begin(self, iteration: int) -> None:
@@ -172,7 +172,8 @@ class HaltuneCallback(Reporting):
         if (earlier := _FITS.get(self.trial)) is not None and earlier._model is not None and earlier._reporter.over:
             earlier._end()  # the trial ends before another fit, which CatBoost did not announce
         self._refuse_snapshot(iteration - 1)
-        self._reporter.begin(model=self._training, position=iteration - 1, of=self._owner(fit))
+        rounds = None if fit is None or "iterations" not in params else params["iterations"] - iteration + 1
+        begins(self._reporter, rounds, self._training, iteration - 1, self._owner(fit))
         _FITS[self.trial] = self
         if self._cuts:
             advise_best(self._reporter, "CatBoost (use_best_model)")

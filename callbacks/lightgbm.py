@@ -36,6 +36,7 @@ from .boosting import (
     Own,
     advise_best,
     begin,
+    begins,
     full_name,
     given_by,
     is_cv,
@@ -128,6 +129,7 @@ class HaltuneCallback(Reporting):
 
     def _before_round(self, parameters: Any, env: Any) -> None:
         """Note the booster's parameters before the first round, and set those that a callback had set at a pause."""
+        env.model.rollback_one_iter = _no_rollback
         if self._own is not None and env.iteration == env.begin_iteration:
             self._own.parameters = dict(env.model.params)
             if parameters:
@@ -180,7 +182,7 @@ class HaltuneCallback(Reporting):
         self._given = max(0, env.begin_iteration - self._before)
         if given is None and env.begin_iteration and not is_cv(env.model):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))
-        self._reporter.begin(model=env.model, position=self._before, of=given)
+        begins(self._reporter, env.end_iteration - env.begin_iteration, env.model, self._before, given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end_unseen(env))
         self._read_callbacks(env)
@@ -207,6 +209,7 @@ class HaltuneCallback(Reporting):
 
     def _end(self, env: Any) -> None:
         self.trial.before_end(None)
+        vars(env.model).pop("rollback_one_iter", None)
         if is_cv(env.model):
             self._reporter.end_of_fit()
         else:
@@ -294,6 +297,14 @@ def _valued(row: Any, value: float) -> Any:
     """Return the result of an evaluation with another value."""
     changed = (*row[:2], value, *row[3:])
     return type(row)(*changed) if hasattr(row, "_fields") else changed
+
+
+def _no_rollback() -> None:
+    """Raise NotSupported: a round that is removed was counted, and its value is not that of the booster kept."""
+    raise NotSupported(
+        "A callback of your own removes a round (Booster.rollback_one_iter), which this trial counts. To end a "
+        "training early, raise lightgbm.callback.EarlyStopException in it, or use lgb.early_stopping."
+    )
 
 
 def _kind(env: Any) -> str:

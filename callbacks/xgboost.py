@@ -38,6 +38,7 @@ from .boosting import (
     Own,
     advise_best,
     begin,
+    begins,
     full_name,
     given_by,
     is_cv,
@@ -134,7 +135,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             if owner is None and rounds:
                 owner = self.trial.signer(_mark(model))
             self._booster = weakref.ref(model)
-        self._reporter.begin(model=model, position=self._before, of=owner)
+        train = caller("cv" if is_cv(model) else "train", "xgboost.")
+        given = {} if train is None else train.f_locals
+        begins(self._reporter, given.get("num_boost_round"), model, self._before, owner)
         if not is_cv(model):
             model.set_attr(**{_OWNER: str(self.trial.id)})
         callbacks = _callbacks("before_training")
@@ -142,8 +145,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             callbacks.remove(self)
             callbacks.insert(0, self)
         carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
-        train = caller("train", "xgboost.")
-        functions = [] if train is None else [train.f_locals.get(name) for name in ("obj", "custom_metric")]
+        functions = [given.get(name) for name in ("obj", "custom_metric")]
         self._own = Own([*callbacks, *filter(None, functions)], self.trial.id)
         self._recounts = any(isinstance(c, LearningRateScheduler) for c in callbacks)
         self._puts_back, self._own.parameters = self._before > 0, {} if is_cv(model) else _parameters(model)

@@ -479,7 +479,7 @@ class Trial(Port, KnowsAttributes):
         """Record how the block ended; return True if the search continues after the error."""
         try:
             if error is None:
-                own = self.ended is None and not (self._stated or self._over_folds)  # a loop of the user's
+                own = self.ended is None and not (self.stated or self._over_folds)  # a loop of the user's
                 self._finish_whole()
                 if own and self.ended is Status.COMPLETED:
                     self._doubt_kept()

@@ -146,9 +146,58 @@ def test_catboost_does_not_pause_where_a_later_callback_changes_and_says_to_put_
     s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
     for trial in s:
         callback, record = lib.callback(trial), Record()
-        with pytest.warns(HaltuneWarning, match=r"calls .*Record after haltune's .*put haltune's callback last"), trial:
+        with pytest.warns(HaltuneWarning, match=r"calls .*Record after haltune's .*put haltune's last"), trial:
             lib.train(callback, record, rounds=4, snapshot=callback.snapshot)
     assert (s.trials[0].attempt, s.trials[0].epoch, record.rounds) == (1, 4, [1, 2, 3])
+
+
+@lightgbm_alone
+def test_a_callback_of_the_program_that_removes_a_round_is_refused_before_it_does(lib):
+    def rolls_back(env):
+        env.model.rollback_one_iter()
+
+    s = pausing_study(at=(), epochs=4, metric=lib.monitor, verbose=0)
+    trial = s.ask()
+    with pytest.raises(NotSupported, match=r"rollback_one_iter.*EarlyStopException"), trial:
+        lib.attempt(trial, lib.callback(trial), rolls_back)
+    booster, _ = lib.attempt(trial := s.ask(), lib.callback(trial))
+    booster.rollback_one_iter()  # after the training it is the program's
+
+
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+def test_a_training_of_one_round_gets_no_advice_for_loops_without_a_callback(lib, caplog):
+    goal = Minimize(lib.monitor, rank_by="lifts")
+    s = pausing_study(at=(), epochs=4, metric=goal, verbose=1)
+    for trial in s:
+        with trial:
+            lib.train(lib.callback(trial), rounds=1)
+    assert "without a report of 'lifts'" in caplog.text
+    assert "trial.report" not in caplog.text
+
+
+def test_a_second_training_after_a_handled_error_is_not_told_what_it_does_already(gradient):
+    def fails(round):
+        if round == 3:
+            raise MemoryError
+
+    s = pausing_study(at=(), epochs=4, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"from its start.*The fit before ended with an exception\.$"):
+            with pytest.raises(MemoryError):
+                gradient.attempt(trial, gradient.callback(trial), gradient.each_round(fails))
+            gradient.train(gradient.callback(trial), rounds=4)
+    assert (s.trials[0].status, s.trials[0].epoch) == ("completed", 4)
+
+
+def test_a_trial_that_ends_early_because_its_training_is_given_fewer_rounds_says_so(lib):
+    s = pausing_study(at=(), epochs=4, trials=2, metric=lib.monitor, verbose=0)
+    with pytest.warns(HaltuneWarning) as told:
+        for trial in s:
+            with trial:
+                lib.train(lib.callback(trial), rounds=3)
+    [one] = [str(w.message) for w in told if w.category is HaltuneWarning]
+    assert "ended after epoch 3, as its last fit planned" in one
+    assert "max_epochs=3 in the search" in one
 
 
 # early stopping of the library
