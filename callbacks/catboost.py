@@ -114,10 +114,12 @@ class HaltuneCallback(Reporting):
         own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
         own = [one for value in own for one in (value if isinstance(value, list) else [value])]
         hooks = [other.after_iteration for other in callbacks if other is not self]
-        self._own = Own([*hooks, *own], self.trial.id)
-        self._later = Own(hooks[callbacks.index(self) :] if self in callbacks else [], self.trial.id)
-        if (checkpoint := self.trial.resumes_from) is not None and checkpoint.endswith(_SNAPSHOT):
-            self._own.put_back(checkpoint)
+        checkpoint = self.trial.resumes_from
+        resumes = checkpoint is not None and checkpoint.endswith(_SNAPSHOT)
+        self._later = Own(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
+        self._own = Own(hooks, own, self.trial, not resumes)
+        if resumes:
+            self._own.put_back(str(checkpoint))
 
     @of_instance
     def after_iteration(self, info: Any) -> bool:
@@ -222,6 +224,8 @@ class HaltuneCallback(Reporting):
 
     def _end(self) -> None:
         model, self._model = self._model, None
+        if self._own is not None:
+            self._own.ends()
         reporter = self._reporter
         if model is not None and not model.is_fitted() and not reporter.over:
             reporter.postpone()  # after an error, which the program has handled

@@ -220,7 +220,10 @@ class TrainingLoop:
             )
         self._position = self._epoch if tokens is None else tokens
         self.trial.looks_at_weights()
-        return self._reporter.report(value, self._position, metrics)
+        self._reporter.report(value, self._position, metrics)
+        if self._reporter.pausing and (why := self.trial.forgets()) is not None:
+            self._reporter.decline(why, always=True)
+        return self.stopping
 
     @property
     def _reported(self) -> bool:

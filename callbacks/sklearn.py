@@ -107,7 +107,7 @@ def fit(
         train = _growth(trial, model, size, estimator.get_params(deep=False)[size], x, columns)
     else:
         train = _passes(model, x, columns, batch_size, classes)
-    own = Own([] if scoring is None or isinstance(scoring, str) else [scoring], trial.id)
+    own = Own((), () if isinstance(scoring, str) else (scoring,), trial, not trial.checkpoint)
     if trial.checkpoint:
         own.put_back(trial.checkpoint)
     loop = TrainingLoop(trial, verbose, save=_saving(trial, lambda: model, own), suffix=_SUFFIX)
@@ -116,6 +116,7 @@ def fit(
         with loop.validation():
             value = score(model, *validation)
         loop.report(value)
+    own.ends()
     return model
 
 

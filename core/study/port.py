@@ -279,6 +279,10 @@ class Port(Attempt):
             NotSupported: The refusal of what an optimizer was about to train, if the program has handled it.
         """
 
+    def forgets(self) -> str | None:
+        """Return why a booster that a loop of the user's own trains cannot resume exactly; None: not known."""
+        return None
+
     def leaves_loop(self) -> None:
         """State that a loop over the epochs is left, in the generator that yields them, when it is closed.
 

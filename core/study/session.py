@@ -107,6 +107,8 @@ class Seen:
     optimizers: dict[tuple[int, int], frozenset[Kind]] = field(default_factory=dict)
     # the same -> whether each of them that has learning-rate schedules of torch had one that had counted, at a save
     schedules: dict[tuple[int, int], bool] = field(default_factory=dict)
+    # estimator or booster that a plain loop has trained -> the trial, its fold and attempt, and the mark at their end
+    learners: WeakKeyDictionary[Any, tuple[int, int, int, str]] = field(default_factory=WeakKeyDictionary)
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
 
 

@@ -200,6 +200,66 @@ def test_a_trial_that_ends_early_because_its_training_is_given_fewer_rounds_says
     assert "max_epochs=3 in the search" in one
 
 
+class Waits:
+    """A patience of the program's own, as an objective or a callback."""
+
+    def __init__(self):
+        self.seen = 0
+
+    def __call__(self, *given):
+        self.seen += 1
+
+    def after_iteration(self, *given):
+        self.seen += 1
+        return self.seen > 100
+
+
+class Records(Waits):
+    def after_iteration(self, *given):
+        self.seen += 1
+        return False
+
+
+@xgboost_alone
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_callback_that_a_program_makes_once_and_that_ends_trainings_is_warned_of(lib, fresh):
+    def made(kind):
+        return type(kind.__name__, (kind, lib.package.callback.TrainingCallback), {})()
+
+    waits, records = made(Waits), made(Records)
+    s = pausing_study(at=(), epochs=3, trials=3, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for trial in s:
+            with trial:
+                waits = made(Waits) if fresh else waits
+                lib.attempt(trial, lib.callback(trial), waits, records)
+    ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+    assert len(ours) == (not fresh)
+    assert fresh or "Waits has been in another training, which changed its seen, and this one continues" in ours[0]
+
+
+def test_a_metric_of_a_program_that_is_made_once_and_remembers_is_warned_of_and_one_that_resets_is_not(gradient):
+    def mean(predictions, data):
+        mean.calls += 1
+        return ("mean", float(np.mean(predictions)), False)[: 2 if gradient.name == "xgboost" else 3]
+
+    for resets in (True, False):
+        mean.calls = 0
+        s = pausing_study(at=(1,), epochs=3, trials=2, metric="validation-mean", verbose=0)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for trial in s:
+                with trial:
+                    if resets and trial.attempt == 1:
+                        mean.calls = 0
+                    options = {"custom_metric" if gradient.name == "xgboost" else "feval": mean}
+                    gradient.attempt(trial, gradient.callback(trial), options=options)
+        ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+        assert len(ours) == (not resets)
+        assert resets or "mean has been in another training, which changed its calls" in ours[0]
+
+
 # early stopping of the library
 
 
