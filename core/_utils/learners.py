@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import wraps
 from types import FrameType, FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -37,11 +37,11 @@ def visible() -> list[Any]:
         if id(value) in seen:
             return
         seen.add(id(value))
-        with suppress(Exception):  # an estimator that is not fitted, a class that raises
+        with suppress(Exception):  # it has no weak references, is not fitted, or raises
             if hasattr(type(value), "get_booster"):
                 value = value.get_booster()
             if _trains_by(value) is not None:
-                hash(value)
+                ref(value)
                 found[id(value)] = value
             elif depth:
                 for inner in _inside(value):
@@ -88,19 +88,24 @@ def _trains_by(value: Any) -> str | None:
 
 def _library(value: Any) -> str | None:
     """Return the library of a booster."""
-    library = type(value).__module__.partition(".")[0]
-    return library if type(value).__name__ == "Booster" and library in ("xgboost", "lightgbm") else None
+    for kind in type(value).__mro__:
+        library = kind.__module__.partition(".")[0]
+        if (library, kind.__name__) in (("xgboost", "Booster"), ("lightgbm", "Booster"), ("catboost", "CatBoost")):
+            return library
+    return None
 
 
-def rounds(booster: Any) -> int:
-    return int(booster.num_boosted_rounds() if _library(booster) == "xgboost" else booster.current_iteration())
+def _rounds(booster: Any) -> int:
+    if (library := _library(booster)) == "catboost":
+        return int(booster.tree_count_)
+    return int(booster.num_boosted_rounds() if library == "xgboost" else booster.current_iteration())
 
 
 def mark(learner: Any) -> str:
     """Return a text that changes when a learner trains: a sample of what it has learnt, or the rounds of a booster."""
     with suppress(Exception):
         if _library(learner) is not None:
-            return str(rounds(learner))
+            return str(_rounds(learner))
         given = learner.get_params(deep=False) if hasattr(type(learner), "get_params") else {}
         return repr(_sample({name: one for name, one in vars(learner).items() if name not in given}, 3))
     return ""
@@ -139,7 +144,8 @@ def refuse(learner: Any, now: str, words: str) -> None:
 
 def allow(learner: Any) -> None:
     """Take back `refuse`."""
-    _refused.pop(learner, None)
+    with suppress(TypeError):  # it cannot be hashed
+        _refused.pop(learner, None)
 
 
 def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,4 +232,8 @@ def forgets(booster: Any, by_hand: bool) -> str | None:
     if library == "lightgbm" and by_hand:
         given = parameters_of(booster.model_to_string(num_iteration=1))
         return unsaved(drawn, "LightGBM") if (drawn := drawn_by_lightgbm(given)) else None
+    if library == "catboost" and booster.is_fitted():
+        given = booster.get_all_params()["iterations"]
+        if _rounds(booster) > given or given == 1:  # it continues another one, or the next one continues it
+            return "CatBoost continues an init_model from a file otherwise than one in memory"
     return None

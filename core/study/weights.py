@@ -13,7 +13,7 @@ A loop of a framework states what it trains; see `Port.starts`. `haltune._utils.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -67,7 +67,7 @@ class OwnWeights:
         # optimizers of a trial that resumes with their rates and new schedules -> its position then
         self._scheduled_again: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         # estimators and boosters in variables of the program -> their marks where the trial or its loop began
-        self._found: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._found: dict[int, tuple[Any, str]] = {}  # by id, with a weak reference: some cannot be hashed
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -80,7 +80,10 @@ class OwnWeights:
         """State that the trial, its fold or its loop begins, and refuse to train what another one has trained."""
         trial = self.trains
         for one in learners.visible():
-            self._found[one] = now = learners.mark(one)
+            now = learners.mark(one)
+            self._found[id(one)] = ref(one), now
+            if not isinstance(one, Hashable):
+                continue
             of, fold, attempt, trained = self._trial._session.seen.learners.get(one, (trial.id, trial._index, 0, ""))
             learners.allow(one)
             if now != trained or trial.horizon == 1:  # a whole fit may start with what another one has found
@@ -101,17 +104,22 @@ class OwnWeights:
         trial, seen = self.trains, self._trial._session.seen.learners
         for one in learners.visible():
             now = learners.mark(one)
-            if now not in (self._found.get(one), seen.get(one, ("",))[-1]):
+            if isinstance(one, Hashable) and now not in (self._before(one), seen.get(one, ("",))[-1]):
                 seen[one] = trial.id, trial._index, trial.attempt, now
             learners.allow(one)
 
     def forgets(self) -> str | None:
         """Return why a booster that the trial trains cannot resume exactly, or None."""
         for one in learners.visible():
-            before = self._found.get(one)
+            before = self._before(one)
             if learners.mark(one) != before and (why := learners.forgets(one, before is not None)) is not None:
                 return why
         return None
+
+    def _before(self, learner: Any) -> str | None:
+        """Return the mark of a learner where the trial or its loop began; None if it was not there."""
+        reference, mark = self._found.get(id(learner), (None, None))
+        return mark if reference is not None and reference() is learner else None
 
     # before the first step of an optimizer
 

@@ -168,6 +168,36 @@ def test_a_booster_from_before_the_trial_that_it_does_not_train_prevents_no_paus
 
 
 @pytest.mark.filterwarnings("ignore:A trial cannot be paused:haltune.errors.HaltuneWarning")
+def test_catboost_is_not_paused_where_it_continues_an_init_model_and_where_it_starts_again_it_is():
+    catboost = pytest.importorskip("catboost", reason="CatBoost is not installed")
+    options = {"verbose": False, "thread_count": 1, "allow_writing_files": False, "random_seed": 3}
+
+    def continued(trial):
+        model = trial.checkpoint
+        for _ in trial.epochs():
+            model = catboost.CatBoostRegressor(iterations=1, **options).fit(X, Y, init_model=model)
+            if trial.report(loss(model)).stops:
+                trial.save(model.save_model, ".cbm")
+
+    def afresh(trial):
+        for epoch in trial.epochs():
+            model = catboost.CatBoostRegressor(iterations=2 * epoch, **options).fit(X, Y)
+            if trial.report(loss(model)).stops:
+                trial.save(model.save_model, ".cbm")
+
+    found = {}
+    for program in (continued, afresh):
+        for at in ((1,), (2,)):
+            s = study(at=at, trials=1)
+            for trial in s:
+                with trial:
+                    assert trial.checkpoint is None or trial.epoch
+                    program(trial)
+            found[program, at] = s.trials[0].attempt
+    assert [*found.values()] == [1, 1, 2, 2]
+
+
+@pytest.mark.filterwarnings("ignore:A trial cannot be paused:haltune.errors.HaltuneWarning")
 def test_lightgbm_by_hand_is_not_paused_where_it_draws_and_by_train_it_is():
     lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
     given = {"verbose": -1, "bagging_fraction": 0.5, "bagging_freq": 1, "num_threads": 1, "min_data_in_leaf": 2}
