@@ -47,13 +47,13 @@ def visible() -> list[Any]:
                 for inner in _inside(value):
                     look(inner, depth - 1)
 
-    for frame in _of_program():
+    for frame in of_program():
         for value in (*frame.f_locals.values(), *frame.f_globals.values()):
             look(value, 1)
     return [*found.values()]
 
 
-def _of_program() -> Iterator[FrameType]:
+def of_program() -> Iterator[FrameType]:
     """Yield the frames that call haltune, without those of installed packages."""
     frame: FrameType | None = sys._getframe(1)
     left = _FRAMES
