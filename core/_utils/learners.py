@@ -21,6 +21,8 @@ import numpy as np
 
 from haltune.errors import NotSupported
 
+from .interruption import caller
+
 _FRAMES, _SHORT = 10, 20  # functions of the program that are looked into, elements of a list
 _SAMPLED = 32  # elements of an array
 _WATCHED = "haltune_watches"
@@ -223,13 +225,14 @@ def unsaved(drawn: str, library: str) -> str:
 def forgets(booster: Any, by_hand: bool) -> str | None:
     """Return why a booster that a loop of the user's own trains cannot resume exactly, or None.
 
-    by_hand: by `update` of this object. `lgb.train` draws afresh in each call, and `xgb.train` continues to draw.
+    by_hand: by `update` of this object. `lgb.train` draws afresh in each call, so not within one that is running, which
+    a callback of the program reports. `xgb.train` continues to draw.
     """
 
     library = _library(booster)
     if library == "xgboost" and (drawn := drawn_by_xgboost(values_in(json.loads(booster.save_config())))):
         return unsaved(drawn, "XGBoost")
-    if library == "lightgbm" and by_hand:
+    if library == "lightgbm" and (by_hand or caller("train", "lightgbm.") is not None):
         given = parameters_of(booster.model_to_string(num_iteration=1))
         return unsaved(drawn, "LightGBM") if (drawn := drawn_by_lightgbm(given)) else None
     if library == "catboost" and booster.is_fitted():

@@ -216,11 +216,22 @@ def test_lightgbm_by_hand_is_not_paused_where_it_draws_and_by_train_it_is():
             if trial.report(loss(booster)).stops:
                 trial.save(booster.save_model, ".txt")
 
+    def by_callback(trial):
+        def reports(env):
+            verdict = trial.report(env.evaluation_result_list[0][2])
+            if verdict.stops:
+                trial.save(env.model.save_model, ".txt")
+                raise lgb.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
+
+        data, held_out = lgb.Dataset(X, Y), lgb.Dataset(X, Y)
+        rounds = trial.max_epochs - trial.epoch
+        lgb.train(given, data, rounds, valid_sets=[held_out], init_model=trial.checkpoint, callbacks=[reports])
+
     found = {}
-    for program in (by_hand, by_train):
+    for program in (by_hand, by_callback, by_train):
         s = study(at=(2,), trials=1)
         for trial in s:
             with trial:
                 program(trial)
         found[program] = s.trials[0].attempt
-    assert found == {by_hand: 1, by_train: 2}
+    assert found == {by_hand: 1, by_callback: 1, by_train: 2}
