@@ -41,7 +41,9 @@ def visible() -> list[Any]:
         seen.add(id(value))
         with suppress(Exception):  # it has no weak references, is not fitted, or raises
             if hasattr(type(value), "get_booster"):
-                value = value.get_booster()
+                value, size = value.get_booster(), value.n_estimators
+                if 1 < size == _rounds(value):  # it was trained as a whole
+                    return
             if _trains_by(value) is not None:
                 ref(value)
                 found[id(value)] = value
@@ -72,6 +74,8 @@ def _inside(value: Any) -> Iterable[Any]:
         return [*value.values()] if len(value) <= _SHORT else ()
     if isinstance(value, (list, tuple)):
         return value if len(value) <= _SHORT else ()
+    if isinstance(steps := getattr(value, "__dict__", {}).get("steps"), list):  # a pipeline
+        return [step[-1] for step in steps]
     if isinstance(value, (type, FunctionType)) or type(value).__module__ == "builtins":
         return ()
     return [*getattr(value, "__dict__", {}).values()]

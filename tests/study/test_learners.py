@@ -59,6 +59,17 @@ def test_an_estimator_that_another_trial_has_trained_is_refused_before_it_trains
     assert trained == [0, 0, 0]
 
 
+def test_the_last_step_of_a_pipeline_that_another_trial_has_trained_is_refused():
+    last = sgd()
+    pipeline = pytest.importorskip("sklearn.pipeline").make_pipeline(last)
+    del last
+    with pytest.raises(NotSupported, match="SGDRegressor object that trial 0 has trained"):
+        for trial in study():
+            for _ in trial.epochs():
+                pipeline[-1].partial_fit(X, Y)
+                trial.report(loss(pipeline))
+
+
 def test_a_forest_that_another_trial_has_grown_is_refused_without_a_block_and_its_loop():
     ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
     forest = ensemble.RandomForestRegressor(warm_start=True, random_state=0)
@@ -165,6 +176,21 @@ def test_a_booster_from_before_the_trial_that_it_does_not_train_prevents_no_paus
         with trial:
             boosted(trial, False)
     assert (s.trials[0].attempt, baseline.num_boosted_rounds()) == (2, 2)
+
+
+def test_an_estimator_of_xgboost_that_is_trained_again_as_a_whole_may_draw_and_pause():
+    xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    model, curves = xgb.XGBRegressor(subsample=0.5), []
+    for at in ((), (2,)):
+        s = study(at=at, epochs=4, trials=1)
+        for trial in s:
+            assert (trial.checkpoint is None) == (trial.epoch == 0)
+            for size in trial.epochs():
+                if trial.report(loss(model.set_params(n_estimators=size).fit(X, Y))).stops:
+                    trial.save(model.save_model, ".ubj")
+        curves.append(s.trials[0].values.tolist())
+    assert (s.trials[0].attempt, curves[0]) == (2, curves[1])
 
 
 @pytest.mark.filterwarnings("ignore:A trial cannot be paused:haltune.errors.HaltuneWarning")
