@@ -90,6 +90,7 @@ class HaltuneCallback(Reporting):
     _given = 0  # rounds of the model that fit was given to continue
     _cuts = False  # whether CatBoost keeps the best round
     _own: Own | None = None  # the program's own callbacks, loss and metrics
+    _in_time = False  # they were read before the first round
     _later: Own | None = None  # of them the callbacks after this one
 
     def _setup(self) -> None:
@@ -108,8 +109,8 @@ class HaltuneCallback(Reporting):
                 shutil.copy(checkpoint, self._file)  # CatBoost writes over it
         return {"save_snapshot": True, "snapshot_file": _File(self), "snapshot_interval": _SELDOM}
 
-    def _before_rounds(self, fit: FrameType) -> None:
-        """Put back what the program's own functions remembered, before CatBoost calls one. fit: that prepares it."""
+    def _read_functions(self, fit: FrameType, in_time: bool) -> None:
+        """Put back what the program's own functions remembered. in_time: before CatBoost has called one."""
         callbacks, params = fit.f_locals["callbacks"] or [], fit.f_locals["params"]
         own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
         own = [one for value in own for one in (value if isinstance(value, list) else [value])]
@@ -117,8 +118,8 @@ class HaltuneCallback(Reporting):
         checkpoint = self.trial.resumes_from
         resumes = checkpoint is not None and checkpoint.endswith(_SNAPSHOT)
         self._later = Own(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
-        self._own = Own(hooks, own, self.trial, not resumes)
-        if resumes:
+        self._own, self._in_time = Own(hooks, own, self.trial, not resumes), in_time
+        if resumes and in_time:
             self._own.put_back(str(checkpoint))
 
     @of_instance
@@ -155,6 +156,10 @@ class HaltuneCallback(Reporting):
             return _UNASKED
         if self._later is not None and (name := self._later.changed()):
             return f"CatBoost calls {name} after haltune's callback, so not in the last round (put haltune's last)"
+        if self._own is not None and not self._in_time and (name := self._own.changed()):
+            return (
+                f"what {name} remembers changes, and CatBoost did not ask for its path (give fit **callback.snapshot)"
+            )
         return None if self._own is None else self._own.unsaved()
 
     def _begin(self, iteration: int) -> None:
@@ -166,6 +171,8 @@ class HaltuneCallback(Reporting):
                 raise two_callbacks("callbacks=[...]")
             self._model = fit.f_locals["self"]
             params = fit.f_locals["params"]
+            if self._own is None:
+                self._read_functions(fit, False)
             self._cuts = params.get("use_best_model", bool(fit.f_locals["train_params"]["eval_sets"]))
             period = params.get("metric_period") or 1
         # the metrics of the first round include evaluations of rounds before this training
@@ -279,7 +286,7 @@ class _File(os.PathLike[str]):
 
     def __fspath__(self) -> str:
         if (fit := caller("_prepare_train_params", "catboost.")) is not None:
-            self._callback._before_rounds(fit)
+            self._callback._read_functions(fit, True)
         return str(self._callback._file)
 
     __str__ = __fspath__

@@ -260,6 +260,25 @@ def test_a_metric_of_a_program_that_is_made_once_and_remembers_is_warned_of_and_
         assert resets or "mean has been in another training, which changed its calls" in ours[0]
 
 
+@catboost_alone
+def test_a_path_of_catboosts_snapshot_that_is_read_before_fit_pauses_no_callback_that_changes(lib):
+    class Record:
+        def __init__(self):
+            self.rounds = []
+
+        def after_iteration(self, info):
+            self.rounds.append(info.iteration)
+            return True
+
+    s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
+    for trial in s:
+        callback = lib.callback(trial)
+        snapshot = callback.snapshot | {"snapshot_file": os.fspath(callback.snapshot["snapshot_file"])}
+        with pytest.warns(HaltuneWarning, match=r"what .*Record remembers changes.*give fit \*\*callback"), trial:
+            lib.train(Record(), callback, rounds=4, snapshot=snapshot)
+    assert (s.trials[0].attempt, s.trials[0].epoch) == (1, 4)
+
+
 # early stopping of the library
 
 
