@@ -238,7 +238,8 @@ class HaltuneCallback(Reporting):
             reporter.postpone()  # after an error, which the program has handled
             return
         if reporter.saves:
-            reporter.attempt(lambda: self.trial.save(self._write, _SNAPSHOT), over=True)
+            saving = partial(self.trial.save, self._write, _SNAPSHOT, resumes_only=True)  # it has no model to load
+            reporter.attempt(saving, over=True)
         if model is not None and model.is_fitted():
             self.trial.sign(_mark(model))
         keep_best(reporter, partial(self._write_model, model), _MODEL)

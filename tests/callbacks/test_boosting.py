@@ -2,6 +2,7 @@
 
 import os
 import signal
+import types
 import warnings
 from functools import partial
 
@@ -277,6 +278,31 @@ def test_a_path_of_catboosts_snapshot_that_is_read_before_fit_pauses_no_callback
         with pytest.warns(HaltuneWarning, match=r"what .*Record remembers changes.*give fit \*\*callback"), trial:
             lib.train(Record(), callback, rounds=4, snapshot=snapshot)
     assert (s.trials[0].attempt, s.trials[0].epoch) == (1, 4)
+
+
+def test_a_trial_that_paused_where_it_is_best_keeps_that_model(lib):
+    rate = {"xgboost": {"eta": 3.0}, "lightgbm": {"learning_rate": 3.0}, "catboost": {"learning_rate": 1.0}}[lib.name]
+    for pauses in ((), (1, 2, 3)):
+        s = pausing_study(at=pauses, epochs=6, keep=1, metric=Minimize(lib.monitor, of="best"), verbose=0)
+        for trial in s:
+            with trial:
+                lib.attempt(trial, lib.callback(trial), **rate)
+        assert (s.trials[0].attempt, s.best.epoch < 6) == (1 + len(pauses), lib.name != "catboost")
+        assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
+
+
+@catboost_alone
+@pytest.mark.parametrize("pauses", [(), (2,)])
+def test_a_catboost_trial_that_a_callback_ends_in_the_round_after_its_pause_keeps_a_model(lib, pauses):
+    def ends(info):
+        return info.iteration < 3
+
+    s = pausing_study(at=pauses, epochs=6, keep=1, metric=Minimize(lib.monitor, of="best"), verbose=0)
+    for trial in s:
+        with trial:
+            lib.attempt(trial, types.SimpleNamespace(after_iteration=ends), lib.callback(trial))
+    assert (s.trials[0].attempt, s.trials[0].epoch, s.best.epoch) == (1 + len(pauses), 2, 2)
+    assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
 
 
 # early stopping of the library
