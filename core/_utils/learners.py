@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import wraps
-from types import FrameType, FunctionType
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -23,6 +23,8 @@ from haltune.errors import NotSupported
 
 from .interruption import caller
 
+_NO_PROGRAM = {"haltune", *sys.stdlib_module_names} - {"__main__"}
+PLAIN = (type(None), int, float, str, bytes, type, ModuleType, FunctionType, BuiltinFunctionType, np.ndarray)
 _FRAMES, _SHORT = 10, 20  # functions of the program that are looked into, elements of a list
 _SAMPLED = 32  # elements of an array
 _WATCHED = "haltune_watches"
@@ -36,7 +38,7 @@ def visible() -> list[Any]:
     seen: set[int] = set()
 
     def look(value: Any, depth: int) -> None:
-        if id(value) in seen:
+        if isinstance(value, PLAIN) or id(value) in seen or type(value).__module__.startswith("haltune."):
             return
         seen.add(id(value))
         with suppress(Exception):  # it has no weak references, is not fitted, or raises
@@ -58,12 +60,12 @@ def visible() -> list[Any]:
 
 
 def of_program() -> Iterator[FrameType]:
-    """Yield the frames that call haltune, without those of installed packages."""
+    """Yield the frames that call haltune, without those of Python's and of installed packages."""
     frame: FrameType | None = sys._getframe(1)
     left = _FRAMES
     while frame is not None and left:
-        name, file = str(frame.f_globals.get("__name__")), frame.f_code.co_filename
-        if name.partition(".")[0] != "haltune" and not ("site-packages" in file or "dist-packages" in file):
+        package, file = str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename
+        if package not in _NO_PROGRAM and not ("site-packages" in file or "dist-packages" in file):
             left -= 1
             yield frame
         frame = frame.f_back

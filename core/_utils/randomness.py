@@ -21,7 +21,7 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .learners import of_program
+from .learners import PLAIN, of_program
 
 
 def capture() -> dict[str, Any]:
@@ -189,7 +189,8 @@ def _in_variables() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for frame in of_program():
         for name, value in frame.f_locals.items():
-            if type(value).__module__.partition(".")[0] != "haltune":
+            plain = isinstance(value, PLAIN) and not isinstance(value, types.FunctionType)
+            if not plain and not type(value).__module__.startswith("haltune."):
                 held = generators_in(value, depth=3)
                 found |= {f"{frame.f_code.co_name}.{name}{path[1:]}": one for path, one in held.items()} | found
     return found
