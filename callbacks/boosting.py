@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dis
 import json
+import math
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -17,7 +20,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.trial import Fold
 
-from . import objects
+from . import carried, objects
 from .reporter import Reporter, missing, two_callbacks
 
 CANNOT_FOLD = "takes no boosters to continue from"
@@ -55,6 +58,16 @@ def given_by(trial: Trial, package: str, argument: str) -> tuple[int | None, int
         return owner, None
     record = trial.history.trial(trial.id)
     return owner, int(record.checkpoint_epoch) if record.checkpoint == path else None
+
+
+def begins(reporter: Reporter, rounds: float | None, model: Any, position: int, of: int | str | None) -> None:
+    """Start a fit, see `Reporter.begin`. rounds: that it was given to train, from `position` on; None: not known.
+
+    More rounds than those of a full training are no mistake: in boosting, early stopping ends a training.
+    """
+    horizon = math.inf if reporter.trial.horizon is None else reporter.trial.horizon
+    planned = None if rounds is None or position + rounds >= horizon else position + rounds
+    reporter.begin(planned, model, position, of)
 
 
 def is_cv(booster: Any) -> bool:
@@ -137,25 +150,47 @@ def recorded(reporter: Reporter, name: str, rounds: int) -> dict[str, list[float
 class Own:
     """What the program's own functions of a training remember: plain data in their attributes and variables.
 
-    functions: all callbacks, objectives and metrics of the training. trial: its number.
+    callbacks, functions: all callbacks, and all objectives and metrics, of the training.
+    starts: it does not resume.
     """
 
-    def __init__(self, functions: Iterable[Any], trial: int) -> None:
-        self._parts, self._trial = [*_parts(functions)], trial
+    def __init__(self, callbacks: Iterable[Any], functions: Iterable[Any], trial: Trial, starts: bool) -> None:
+        own, used = [*_parts(callbacks)], [*_parts(filter(None, functions))]
+        self._parts, self._trial = [*own, *used], trial.id
         self.parameters: Mapping[str, Any] = {}  # of the booster before the first round, set by its loop
         self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
         for path, value, _ in self._places():
             if objects.is_data(self._marks[path]):
-                objects.note(value, trial, self._marks[path])
+                objects.note(value, trial.id, self._marks[path])
+        for i, one in enumerate(self._parts):
+            left = carried.begins(one, carried.who(trial), self._of_part(i))
+            if left and starts and (i >= len(own) or _acts(one)):
+                trial.warn(
+                    f"{_name(one)} has been in another training, which changed its {left[0]}, and this one continues "
+                    "with that. If it changes a training or a value, make one for each trial, within the loop.",
+                    "carried",
+                    once=True,
+                )
+
+    def ends(self) -> None:
+        """State that the training ends."""
+        for i, one in enumerate(self._parts):
+            carried.ends(one, self._of_part(i))
+
+    def _of_part(self, i: int) -> dict[str, str]:
+        """Return the marks of the data of a function by the names of its attributes and variables."""
+        now = {path: objects.mark(value) for path, value, _ in self._places() if path.startswith(f"{i}/")}
+        start = f"{i}/{_name(self._parts[i])}"
+        return {path.removeprefix(start).lstrip("."): one for path, one in now.items() if objects.is_data(one)}
 
     def write(self, path: Path, parameters: Mapping[str, Any]) -> None:
         """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.
 
         parameters: its present ones. A callback may have set some, such as the learning rate.
         """
-        values, states, unsaved = self._changes()
-        for name in unsaved:
-            raise NotSupported(objects.unsaved(name.partition("/")[2], values[name]))
+        _, states, _ = self._changes()
+        if (why := self.unsaved()) is not None:
+            raise NotSupported(why)
         set_ = {name: value for name, value in parameters.items() if self.parameters.get(name) != value}
         if states or set_:
             found = {"states": states, "set": objects.data_of(set_ or None)}
@@ -166,11 +201,17 @@ class Own:
         file = Path(f"{path}{_OWN}")
         found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "set": None}
         states = found["states"]
-        for name, value, put in self._places():
+        there = {name for name, _, _ in self._places()}
+        for name, value, put in [*self._places(), *self._lacking(states.keys() - there)]:
             if name in states and not objects.is_shared(value, states[name], self._trial):
                 with suppress(NotSupported):  # built otherwise in this attempt
                     put(objects.put_back(states[name], value))
         return objects.put_back(found["set"], None)
+
+    def unsaved(self) -> str | None:
+        """Return the words on what has changed and cannot be saved, or None."""
+        values, _, unsaved = self._changes()
+        return next((objects.unsaved(name.partition("/")[2], values[name]) for name in unsaved), None)
 
     def changed(self) -> str | None:
         """Return the name of a function, or of the class of an object, that remembers another thing now, or None."""
@@ -182,6 +223,14 @@ class Own:
         values = {name: value for name, value, _ in self._places()}
         states, lost, others = objects.changes(values, self._marks)
         return values, states, [*lost, *others]
+
+    def _lacking(self, names: Iterable[str]) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
+        """Yield attributes that the program sets where it trains, so that a new object has none yet."""
+        for name in names:
+            at, _, path = name.partition("/")
+            one = self._parts[int(at)] if int(at) < len(self._parts) else None
+            if hasattr(one, "__dict__") and path.startswith(f"{_name(one)}."):
+                yield name, None, partial(setattr, one, path.removeprefix(f"{_name(one)}."))
 
     def _places(self) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
         for i, one in enumerate(self._parts):
@@ -211,6 +260,23 @@ def _parts(functions: Iterable[Any]) -> Iterator[Any]:
             kinds = (types.FunctionType, types.MethodType, partial)
             inner = (v for v in held if isinstance(v, kinds) or (callable(v) and objects.of_program(type(v))))
             yield from _parts(v for v in inner if not _of_library(v))
+
+
+_CHANGES = {"set_param", "set_params", "reset_parameter", "EarlyStopException"}
+
+
+def _acts(callback: Any) -> bool:
+    """Return whether a callback may change a training: it does more than record, which returns the same each time."""
+    names = ("__call__", "before_iteration", "after_iteration")
+    hooks = [callback, *(getattr(type(callback), name, None) for name in names)]
+    for code in (getattr(hook, "__code__", None) for hook in hooks):
+        if code is None:
+            continue
+        steps = [*dis.get_instructions(code)]
+        returned = {before.opname for before, step in pairwise(steps) if step.opname == "RETURN_VALUE"}
+        if {*code.co_names} & _CHANGES or returned - {"LOAD_CONST"}:
+            return True
+    return False
 
 
 def _name(one: Any) -> str:

@@ -1,8 +1,9 @@
-"""State of a library's callbacks that would carry over from one training to another.
+"""State of callbacks that would carry over from one training to another.
 
 A program may make an EarlyStopping once, for all trials. Most reset themselves when a fit starts; patience that trial 0
 has used up in one that does not would end trial 1 early, whose values would not be those of its configuration. So a fit
-is refused if such a callback starts it with what its last fit has changed.
+is refused if such a callback of a library starts it with what its last fit has changed. Of the program's own functions
+nobody knows what a change means, so haltune warns.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from . import objects
 
 Marks = dict[str, str]  # attribute -> mark
 
-# callback -> the trial or fold of its last fit, and what it held at its start and at its end
+# callback or function -> the trial or fold of its last fit, and what it held at its start and at its end
 _FITS: WeakKeyDictionary[Any, tuple[str, Marks, Marks]] = WeakKeyDictionary()
 _COUNTS = {  # class -> what it counts and does not reset
     "EarlyStopping": ("best_score", "wait_count", "stopping_history"),  # of Lightning, of XGBoost
@@ -41,24 +42,36 @@ def need_own_state(who: str, callbacks: Iterable[Any], starts: bool) -> None:
     starts: the training starts from its beginning. One that resumes has the callback's state from its checkpoint.
     """
     for callback in callbacks:
-        with suppress(TypeError):  # it cannot be referred to weakly, or hashed
-            (of, start, end), now = _FITS.get(callback, (who, {}, {})), _marks(callback)
-            end = end or now  # an exception ended that fit
-            carried = [name for name in start if now.get(name) == end[name] != start[name]]
-            if starts and carried and of != who:
-                raise NotSupported(
-                    f"The {type(callback).__name__} object of this fit has been in another training, and its "
-                    f"{carried[0]} would change this one. Make one for each trial, within the loop."
-                )
-            _FITS[callback] = who, now, {}
+        counts = _marks(callback)
+        if counts and (carried := begins(callback, who, counts)) and starts:
+            raise NotSupported(
+                f"The {type(callback).__name__} object of this fit has been in another training, and its "
+                f"{carried[0]} would change this one. Make one for each trial, within the loop."
+            )
+
+
+def begins(one: Any, who: str, now: Marks) -> list[str]:
+    """Note what a callback or function holds when a fit starts; return what the last fit of another one has changed."""
+    with suppress(TypeError):  # it cannot be referred to weakly, or hashed
+        of, start, end = _FITS.get(one, (who, {}, {}))
+        _FITS[one] = who, now, {}
+        end = end or now  # an exception ended that fit
+        return [name for name in end if of != who and now.get(name) == end[name] != start.get(name)]
+    return []
+
+
+def ends(one: Any, now: Marks) -> None:
+    """Note what it holds when the fit ends."""
+    with suppress(TypeError):
+        if one in _FITS:
+            _FITS[one] = *_FITS[one][:2], now
 
 
 def leave(callbacks: Iterable[Any]) -> None:
     """Note what callbacks hold when a fit ends, for `need_own_state`."""
     for callback in callbacks:
-        with suppress(TypeError):
-            if callback in _FITS:
-                _FITS[callback] = *_FITS[callback][:2], _marks(callback)
+        if counts := _marks(callback):
+            ends(callback, counts)
 
 
 def _marks(callback: Any) -> Marks:

@@ -7,8 +7,8 @@ not call later callbacks in that round.
 If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including the random state and the overfitting
 detector. CatBoost refuses a snapshot for other data or parameters. CatBoost writes the snapshot after fit, calls no
 callback then, and replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the
-trial ends. A training is not paused if a callback, a loss or a metric of the program has changed, because nothing could
-be put back into it before the first round.
+trial ends. What callbacks, losses and metrics of the program remember is saved next to the snapshot, and put back when
+CatBoost asks for the snapshot's path, before the first round.
 
 The best trial's model is kept with the rounds up to the one with which the trial counts. With an eval_set, fit returns
 the model of CatBoost's best round, unless use_best_model=False. So make the goal Minimize("validation-RMSE",
@@ -36,7 +36,7 @@ from haltune.study import Trial
 from haltune.study.trial import Fold
 
 from .base import Reporting, of_instance
-from .boosting import Own, advise_best, full_name, keep_best
+from .boosting import Own, advise_best, begins, full_name, keep_best
 from .reporter import digest, two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
@@ -82,14 +82,16 @@ class HaltuneCallback(Reporting):
                               **callback.snapshot)
     """
 
-    _held = frozenset({"_model", "_own"})
+    _held = frozenset({"_model", "_own", "_later"})
     _hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
     _model: Any = None  # from the start of fit until the trial ends
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
     _given = 0  # rounds of the model that fit was given to continue
     _cuts = False  # whether CatBoost keeps the best round
-    _own: Own | None = None  # the program's own callbacks, loss and metrics, after the first round
+    _own: Own | None = None  # the program's own callbacks, loss and metrics
+    _in_time = False  # they were read before the first round
+    _later: Own | None = None  # of them the callbacks after this one
 
     def _setup(self) -> None:
         if self.trial.epoch == 0 and self.trial.ended is None:
@@ -105,7 +107,20 @@ class HaltuneCallback(Reporting):
             checkpoint = self.trial.checkpoint
             if checkpoint is not None and checkpoint.endswith(_SNAPSHOT):
                 shutil.copy(checkpoint, self._file)  # CatBoost writes over it
-        return {"save_snapshot": True, "snapshot_file": str(self._file), "snapshot_interval": _SELDOM}
+        return {"save_snapshot": True, "snapshot_file": _File(self), "snapshot_interval": _SELDOM}
+
+    def _read_functions(self, fit: FrameType, in_time: bool) -> None:
+        """Put back what the program's own functions remembered. in_time: before CatBoost has called one."""
+        callbacks, params = fit.f_locals["callbacks"] or [], fit.f_locals["params"]
+        own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
+        own = [one for value in own for one in (value if isinstance(value, list) else [value])]
+        hooks = [other.after_iteration for other in callbacks if other is not self]
+        checkpoint = self.trial.resumes_from
+        resumes = checkpoint is not None and checkpoint.endswith(_SNAPSHOT)
+        self._later = Own(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
+        self._own, self._in_time = Own(hooks, own, self.trial, not resumes), in_time
+        if resumes and in_time:
+            self._own.put_back(str(checkpoint))
 
     @of_instance
     def after_iteration(self, info: Any) -> bool:
@@ -139,9 +154,13 @@ class HaltuneCallback(Reporting):
         """Return why a resumed training would differ, or None."""
         if self._file is None:
             return _UNASKED
-        if self._own is not None and (name := self._own.changed()):
-            return f"what {name} remembers changes, and haltune cannot restore it before CatBoost's first round"
-        return None
+        if self._later is not None and (name := self._later.changed()):
+            return f"CatBoost calls {name} after haltune's callback, so not in the last round (put haltune's last)"
+        if self._own is not None and not self._in_time and (name := self._own.changed()):
+            return (
+                f"what {name} remembers changes, and CatBoost did not ask for its path (give fit **callback.snapshot)"
+            )
+        return None if self._own is None else self._own.unsaved()
 
     def _begin(self, iteration: int) -> None:
         # CatBoost gives its only hook neither the model nor the other callbacks (catboost/catboost#1942), so they are
@@ -152,18 +171,18 @@ class HaltuneCallback(Reporting):
                 raise two_callbacks("callbacks=[...]")
             self._model = fit.f_locals["self"]
             params = fit.f_locals["params"]
+            if self._own is None:
+                self._read_functions(fit, False)
             self._cuts = params.get("use_best_model", bool(fit.f_locals["train_params"]["eval_sets"]))
             period = params.get("metric_period") or 1
-            own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
-            own = [one for value in own for one in (value if isinstance(value, list) else [value])]
-            self._own = Own([*fit.f_locals["callbacks"], *own], self.trial.id)
         # the metrics of the first round include evaluations of rounds before this training
         self._evaluations = math.ceil((iteration - 1) / period)
         self._training = _Training()
         if (earlier := _FITS.get(self.trial)) is not None and earlier._model is not None and earlier._reporter.over:
             earlier._end()  # the trial ends before another fit, which CatBoost did not announce
         self._refuse_snapshot(iteration - 1)
-        self._reporter.begin(model=self._training, position=iteration - 1, of=self._owner(fit))
+        rounds = None if fit is None or "iterations" not in params else params["iterations"] - iteration + 1
+        begins(self._reporter, rounds, self._training, iteration - 1, self._owner(fit))
         _FITS[self.trial] = self
         if self._cuts:
             advise_best(self._reporter, "CatBoost (use_best_model)")
@@ -212,12 +231,15 @@ class HaltuneCallback(Reporting):
 
     def _end(self) -> None:
         model, self._model = self._model, None
+        if self._own is not None:
+            self._own.ends()
         reporter = self._reporter
         if model is not None and not model.is_fitted() and not reporter.over:
             reporter.postpone()  # after an error, which the program has handled
             return
         if reporter.saves:
-            reporter.attempt(lambda: self.trial.save(self._write, _SNAPSHOT), over=True)
+            saving = partial(self.trial.save, self._write, _SNAPSHOT, resumes_only=True)  # it has no model to load
+            reporter.attempt(saving, over=True)
         if model is not None and model.is_fitted():
             self.trial.sign(_mark(model))
         keep_best(reporter, partial(self._write_model, model), _MODEL)
@@ -253,6 +275,25 @@ class HaltuneCallback(Reporting):
         if self._file is None or not self._file.exists():
             raise NotSupported(_UNASKED)
         shutil.copy(self._file, path)
+        if self._own is not None:
+            self._own.write(path, {})
+
+
+class _File(os.PathLike[str]):
+    """Path of a snapshot. CatBoost asks for it when it prepares a fit; its only hook comes after the first round."""
+
+    def __init__(self, callback: HaltuneCallback) -> None:
+        self._callback = callback
+
+    def __fspath__(self) -> str:
+        if (fit := caller("_prepare_train_params", "catboost.")) is not None:
+            self._callback._read_functions(fit, True)
+        return str(self._callback._file)
+
+    __str__ = __fspath__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _File:
+        return self  # an estimator copies its parameters
 
 
 def _mark(model: Any) -> str:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from haltune._utils import learners
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
@@ -36,6 +37,7 @@ from .boosting import (
     Own,
     advise_best,
     begin,
+    begins,
     full_name,
     given_by,
     is_cv,
@@ -120,14 +122,15 @@ class HaltuneCallback(Reporting):
             given = frame.f_locals
             metrics = given.get("feval")
             functions = [given.get("fobj"), *(metrics if isinstance(metrics, list) else [metrics])]
-            self._own = Own([*given["callbacks"], *filter(None, functions)], self.trial.id)
             path = self.trial.checkpoint if self.trial.epoch and given.get("init_model") is not None else None
+            self._own = Own(given["callbacks"], functions, self.trial, path is None)
             parameters = None if path is None else self._own.put_back(path)
             given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters))
         return 25
 
     def _before_round(self, parameters: Any, env: Any) -> None:
         """Note the booster's parameters before the first round, and set those that a callback had set at a pause."""
+        env.model.rollback_one_iter = _no_rollback
         if self._own is not None and env.iteration == env.begin_iteration:
             self._own.parameters = dict(env.model.params)
             if parameters:
@@ -180,7 +183,7 @@ class HaltuneCallback(Reporting):
         self._given = max(0, env.begin_iteration - self._before)
         if given is None and env.begin_iteration and not is_cv(env.model):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))
-        self._reporter.begin(model=env.model, position=self._before, of=given)
+        begins(self._reporter, env.end_iteration - env.begin_iteration, env.model, self._before, given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end_unseen(env))
         self._read_callbacks(env)
@@ -207,6 +210,9 @@ class HaltuneCallback(Reporting):
 
     def _end(self, env: Any) -> None:
         self.trial.before_end(None)
+        vars(env.model).pop("rollback_one_iter", None)
+        if self._own is not None:
+            self._own.ends()
         if is_cv(env.model):
             self._reporter.end_of_fit()
         else:
@@ -296,6 +302,14 @@ def _valued(row: Any, value: float) -> Any:
     return type(row)(*changed) if hasattr(row, "_fields") else changed
 
 
+def _no_rollback() -> None:
+    """Raise NotSupported: a round that is removed was counted, and its value is not that of the booster kept."""
+    raise NotSupported(
+        "A callback of your own removes a round (Booster.rollback_one_iter), which this trial counts. To end a "
+        "training early, raise lightgbm.callback.EarlyStopException in it, or use lgb.early_stopping."
+    )
+
+
 def _kind(env: Any) -> str:
     """Return the kind of boosting: gbdt, dart, rf or goss."""
     return next((str(env.params[name]) for name in _BOOSTING if name in env.params), "gbdt")
@@ -305,24 +319,9 @@ def _inexact(env: Any) -> str | None:
     """Return why a continued training would differ from an uninterrupted one, or None."""
     if _kind(env) in ("rf", "random_forest"):
         return _FOREST
-    text = env.model.model_to_string(num_iteration=1)
-    given = dict(line[1:-1].split(": ", 1) for line in text.partition("parameters:")[2].split("\n") if ": " in line)
-
-    def number(name: str, usual: float = 0.0) -> float:
-        return float(given.get(name) or usual)
-
-    fractions = ("bagging_fraction", "pos_bagging_fraction", "neg_bagging_fraction")
-    drawing = [name for name in fractions if number("bagging_freq") and number(name, 1.0) < 1]
-    drawing += [name for name in ("feature_fraction", "feature_fraction_bynode") if number(name, 1.0) < 1]
-    drawing += ["extra_trees"] * (number("extra_trees") > 0)
-    drawing += ["use_quantized_grad"] * (number("use_quantized_grad") * number("stochastic_rounding", 1.0) > 0)
-    drawing += ["goss"] * ("goss" in (given.get("boosting"), given.get("data_sample_strategy")))
-    drawing += ["dart"] * (given.get("boosting") == "dart" and number("drop_rate", 0.1) > 0)
-    drawing += ["rank_xendcg"] * (given.get("objective") == "rank_xendcg")
-    if drawing:
-        return (
-            f"LightGBM does not save the random numbers of {' and '.join(drawing)}, so a resumed training would differ"
-        )
+    given = learners.parameters_of(env.model.model_to_string(num_iteration=1))
+    if drawn := learners.drawn_by_lightgbm(given):
+        return learners.unsaved(drawn, "LightGBM")
     if env.model.train_set.get_init_score() is not None and not env.begin_iteration:
         return "LightGBM forgets the init_score of the Dataset in a training with init_model"
     lossy = [name for name in ("linear_tree", "cegb_penalty_feature_coupled", "cegb_penalty_feature_lazy")

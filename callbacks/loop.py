@@ -27,7 +27,7 @@ from typing import Any
 
 from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import put, put_back
+from haltune._utils.randomness import OwnGenerators, put, put_back
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import follows, this, torch_ranks
@@ -95,6 +95,7 @@ class TrainingLoop:
         self._save = save if save is None or not background else partial(_save_at_once, save)
         self._copies = save if background and (this().alone or together) else None  # returns what writes its copy
         self._behind = Behind(self._reporter)
+        self._generators = OwnGenerators()
         self._epoch: int | None = None
         self._position: float | None = None  # of the report in this epoch
 
@@ -220,7 +221,10 @@ class TrainingLoop:
             )
         self._position = self._epoch if tokens is None else tokens
         self.trial.looks_at_weights()
-        return self._reporter.report(value, self._position, metrics)
+        self._reporter.report(value, self._position, metrics)
+        if self._reporter.pausing and (why := self.trial.forgets()) is not None:
+            self._reporter.decline(why, always=True)
+        return self.stopping
 
     @property
     def _reported(self) -> bool:
@@ -283,7 +287,7 @@ class TrainingLoop:
             self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
         elif self._reporter.save(self._write, self._suffix, over) and follows():
             with suppress(OSError):  # rank 0 may have removed the folder already
-                put(self._random(self.trial.checkpoint or ""))
+                put(self._random(self.trial.checkpoint or ""), self._generators.capture())
 
     def _save_together(self, keep: bool = False) -> None:
         """Write every rank's part, and commit them when all are there. If one rank raises an error, all raise it."""
@@ -306,7 +310,7 @@ class TrainingLoop:
         try:
             if self._together:
                 together(lambda: path.mkdir(exist_ok=True))
-                together(lambda: put(self._random(path)))
+                together(lambda: put(self._random(path), self._generators.capture()))
             write = partial(_to_disk, copies(path), path)
         except Exception:
             torch_ranks().first(lambda: discard(path))
@@ -339,14 +343,16 @@ class TrainingLoop:
             path.mkdir(exist_ok=True)
         self._save(path)
         check_written(path)  # before the random state is written next to it
-        put(self._random(path))
+        put(self._random(path), self._generators.capture())
 
     def _restore(self) -> None:
         if (checkpoint := self.trial.resumes_from) is None:
+            self._generators.begins(None)
             return
         if self._together and (wrote := len([*Path(checkpoint).glob(f"*{RANDOM}")])) != torch_ranks().size:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
         put_back(self._random(checkpoint))
+        self._generators.begins(self._random(checkpoint))
 
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""

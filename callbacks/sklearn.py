@@ -5,9 +5,9 @@ with `warm_start`, such as RandomForestClassifier, grows: after the last epoch i
 that it was given. An estimator that reports its iterations to `sklearn.callback`, which in scikit-learn 1.9 is
 LogisticRegression, trains an iteration in an epoch; it stops early, but does not pause.
 
-A checkpoint is the whole estimator in skops' format, which has no pickle; the process's random state is saved next to
-it. If skops is not installed, nothing is saved, and a trial that resumes trains again from its start. An estimator with
-parts that are not scikit-learn's does not pause.
+A checkpoint is the whole estimator in skops' format, which has no pickle; the process's random state, and what a
+scoring of the program remembers, are saved next to it. If skops is not installed, nothing is saved, and a trial that
+resumes trains again from its start. An estimator with parts that are not scikit-learn's does not pause.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from haltune.errors import InvalidInput, NotSupported, installing
 from haltune.log.problem import Maximize
 from haltune.study import Trial
 
+from .boosting import Own
 from .loop import TrainingLoop
 from .reporter import nearest, need_trial, trains_another
 
@@ -106,12 +107,16 @@ def fit(
         train = _growth(trial, model, size, estimator.get_params(deep=False)[size], x, columns)
     else:
         train = _passes(model, x, columns, batch_size, classes)
-    loop = TrainingLoop(trial, verbose, save=_saving(trial, lambda: model), suffix=_SUFFIX)
+    own = Own((), () if isinstance(scoring, str) else (scoring,), trial, not trial.checkpoint)
+    if trial.checkpoint:
+        own.put_back(trial.checkpoint)
+    loop = TrainingLoop(trial, verbose, save=_saving(trial, lambda: model, own), suffix=_SUFFIX)
     for epoch in loop:
         train(epoch)
         with loop.validation():
             value = score(model, *validation)
         loop.report(value)
+    own.ends()
     return model
 
 
@@ -247,9 +252,16 @@ def load(path: str) -> Any:
     return skops.io.load(path, trusted=list(_TRUSTED))
 
 
-def _saving(trial: Trial, model: Callable[[], Any]) -> Callable[[Path], object] | None:
+def _saving(trial: Trial, model: Callable[[], Any], own: Own | None = None) -> Callable[[Path], object] | None:
+    """own: what the program's scoring remembers."""
+
+    def save(path: Path) -> None:
+        _save(model(), path)
+        if own is not None:
+            own.write(path, {})
+
     if importlib.util.find_spec("skops") is not None:
-        return lambda path: _save(model(), path)
+        return save
     trial.warn(
         "skops is not installed, so scikit-learn estimators are not saved: a trial that resumes trains again from its "
         f"start, and the best model is not kept. Run: {installing('sklearn')}",

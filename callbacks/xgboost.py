@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from haltune._utils import learners
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
 
@@ -38,6 +39,7 @@ from .boosting import (
     Own,
     advise_best,
     begin,
+    begins,
     full_name,
     given_by,
     is_cv,
@@ -54,7 +56,6 @@ else:
 
 _CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops"
 _RECOUNTS = RECOUNTS.format("XGBoost", "LearningRateScheduler", "model.num_boosted_rounds()")
-_RANDOM = {("feature_selector", "random"), ("feature_selector", "shuffle"), ("lambdarank_pair_method", "mean")}
 _OWNER = "haltune_trial"  # attribute of a booster while it trains: its trial
 _EVALS = (
     "evals=[(data, 'validation')], or fit eval_set=[(x, y)], and the metric by eval_metric=; its name is then "
@@ -134,7 +135,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             if owner is None and rounds:
                 owner = self.trial.signer(_mark(model))
             self._booster = weakref.ref(model)
-        self._reporter.begin(model=model, position=self._before, of=owner)
+        train = caller("cv" if is_cv(model) else "train", "xgboost.")
+        given = {} if train is None else train.f_locals
+        begins(self._reporter, given.get("num_boost_round"), model, self._before, owner)
         if not is_cv(model):
             model.set_attr(**{_OWNER: str(self.trial.id)})
         callbacks = _callbacks("before_training")
@@ -142,9 +145,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             callbacks.remove(self)
             callbacks.insert(0, self)
         carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
-        train = caller("train", "xgboost.")
-        functions = [] if train is None else [train.f_locals.get(name) for name in ("obj", "custom_metric")]
-        self._own = Own([*callbacks, *filter(None, functions)], self.trial.id)
+        functions = [given.get(name) for name in ("obj", "custom_metric")]
+        self._own = Own(callbacks, functions, self.trial, self._before == 0)
         self._recounts = any(isinstance(c, LearningRateScheduler) for c in callbacks)
         self._puts_back, self._own.parameters = self._before > 0, {} if is_cv(model) else _parameters(model)
         stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
@@ -199,6 +201,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._booster = None
         STARTED.discard(booster)
         carried.leave(_callbacks("after_training"))
+        if self._own is not None:
+            self._own.ends()
         if is_cv(model):
             self._reporter.end_of_fit()
         else:
@@ -226,7 +230,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if _given().get("process_type") == "update":
             return "XGBoost updates the rounds of a whole booster (process_type), and a pause would save only the first"
         if drawing := _drawing(model):
-            return f"XGBoost does not save the random numbers of {drawing}, so a resumed training would differ"
+            return learners.unsaved(drawing, "XGBoost")
         rounds = model.num_boosted_rounds() - self._given
         if self._stops_early and not metrics.keys() <= recorded(self._reporter, name, rounds).keys():
             return FORGETS
@@ -308,22 +312,13 @@ def _write(model: Any, path: Path, owned: bool = False) -> None:
         model.save_model(path)
 
 
-def _values(node: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters in a configuration."""
-    for name, value in node.items() if isinstance(node, dict) else enumerate(node):
-        if isinstance(value, (dict, list)):
-            yield from _values(value)
-        else:
-            yield str(name), value
-
-
 def _parameters(model: Any) -> dict[str, Any]:
     """Return the parameters of a booster that a callback may set, such as learning_rate, and not what it has learnt."""
 
     def read(node: Any) -> Iterator[tuple[str, Any]]:
         for name, value in node.items() if isinstance(node, dict) else enumerate(node):
             if str(name).endswith("_param") and not str(name).endswith("_model_param"):
-                yield from _values(value)
+                yield from learners.values_in(value)
             elif isinstance(value, (dict, list)):
                 yield from read(value)
 
@@ -345,14 +340,5 @@ def _drawing(model: Any) -> str:
     """Return the parameters by which a training draws random numbers, or an empty text."""
 
     # the configuration lacks parameters that are not used yet; without them, a booster that draws rows would pause
-    found = set()
-    for name, value in (*_values(json.loads(model.save_config())), *_given().items()):
-        if name == "subsample" or name.startswith("colsample_by"):
-            draws = float(value) < 1
-        elif name in ("rate_drop", "one_drop"):
-            draws = float(value) > 0
-        else:
-            draws = (name, str(value)) in _RANDOM
-        if draws:
-            found.add(name)
-    return " and ".join(sorted(found))
+    config = learners.values_in(json.loads(model.save_config()))
+    return learners.drawn_by_xgboost((*config, *_given().items()))

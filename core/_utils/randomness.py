@@ -21,6 +21,8 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
+from .learners import PLAIN, of_program
+
 
 def capture() -> dict[str, Any]:
     """Return the state of all global generators in use: names -> JSON-able values."""
@@ -170,10 +172,50 @@ def _arrays(state: Any) -> Any:
     return np.asarray(state, np.uint64) if isinstance(state, list) else state
 
 
-def generators_in(*roots: Any) -> dict[str, Any]:
+class OwnGenerators:
+    """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0)."""
+
+    def __init__(self) -> None:
+        self._there: dict[int, tuple[Any, Any]] = {}  # by id: those at the begin of the loop, and their states
+        self._saved: dict[str, Any] = {}  # the states of the checkpoint
+
+    def begins(self, path: Path | None) -> None:
+        """State that a loop begins, and restore what `capture` has put into the random state in a file."""
+        found = _in_variables()
+        if path is not None and path.is_file():
+            self._saved = json.loads(path.read_bytes()).get("own", {})
+        for name in self._saved.keys() & found.keys():
+            kind, state = self._saved[name]
+            if kind_of(found[name]) == kind:
+                set_generator(found[name], state)
+        self._there = {id(one): (one, of_generator(one)) for one in found.values()}
+
+    def capture(self) -> dict[str, Any]:
+        """Return the random state of the process, with those generators that the loop draws from."""
+        own = {}
+        for name, one in _in_variables().items() if self._there else ():
+            before = self._there.get(id(one))
+            if before is not None and (name in self._saved or of_generator(one) != before[1]):
+                own[name] = kind_of(one), of_generator(one)
+        return capture() | ({"own": own} if own else {})
+
+
+def _in_variables() -> dict[str, Any]:
+    """Return the generators by the functions and variables that hold them."""
+    found: dict[str, Any] = {}
+    for frame in of_program():
+        for name, value in frame.f_locals.items():
+            plain = isinstance(value, PLAIN) and not isinstance(value, types.FunctionType)
+            if not plain and not type(value).__module__.startswith("haltune."):
+                held = generators_in(value, depth=3)
+                found |= {f"{frame.f_code.co_name}.{name}{path[1:]}": one for path, one in held.items()} | found
+    return found
+
+
+def generators_in(*roots: Any, depth: int = 4) -> dict[str, Any]:
     """Return the generators of Python, NumPy and torch that objects hold: path -> generator, each once.
 
-    Attributes and short lists are searched, four levels deep: a transform of a data set, the sampler of a loader.
+    Attributes and short lists are searched to a depth: a transform of a data set, the sampler of a loader.
     """
     found: dict[int, tuple[str, Any]] = {}
     seen: set[int] = set()
@@ -187,7 +229,7 @@ def generators_in(*roots: Any) -> dict[str, Any]:
                 search(inner, f"{path}.{name}", depth - 1)
 
     for i, root in enumerate(roots):
-        search(root, str(i), _DEPTH)
+        search(root, str(i), depth)
     return dict(found.values())
 
 
@@ -205,7 +247,7 @@ def set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
         set_generator(generators[path], states[path])
 
 
-_DEPTH, _SHORT = 4, 20
+_SHORT = 20
 
 
 def _inside(value: Any) -> list[tuple[str, Any]]:

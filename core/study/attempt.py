@@ -83,6 +83,7 @@ class Attempt:
     verdict: Verdict | None = None  # the last; a STOP or PAUSE stays
     ended: Status | None = None
     unit = "epoch"  # of the study
+    stated: bool = False  # a loop of haltune's or a framework's has stated what it trains
     patient: bool = True  # its reports wait for a server that is away; callbacks store them and do not wait
     _over: bool = False  # the log has its end; `ended` is set when this worker asks for it, or reports
     _failure: str | None = None  # the exception with which rank 0 ended it, in one line

@@ -82,7 +82,6 @@ class Port(Attempt):
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
         self._trained_in_full = False  # by a loop that has asked for the epoch after the last one
-        self._stated = False  # what trains, by a loop of haltune's or a framework's
         self._same_model = False  # that of the fit before
         self._own_weights = False  # a fit has started with weights of this trial
         self._left: float | None = None  # the epoch that a loop has begun and not reported
@@ -171,7 +170,7 @@ class Port(Attempt):
                 again: the model of the fit before, or another with such weights.
         """
         self._need_own(model, of, resume)
-        self._stated, self._loads = True, self._loads or of == self.id
+        self.stated, self._loads = True, self._loads or of == self.id
         self._own_weights = of == self.id or (self._own_weights and model is None)
         self._pace = [] if position is None else [(position, 0.0)]
         if model is not None:
@@ -191,6 +190,8 @@ class Port(Attempt):
                     f"{self._at(position)}, so it would count as less than it trains. {resume}. If this fit is not to "
                     "count, leave haltune's callback out of it."
                 )
+            elif model is not None and self._fit is not None:  # the fit before has not ended normally
+                self.restart(position, "The fit before ended with an exception.")
             else:
                 self.restart(position, f"To continue it instead: {resume}. {self._folds_hint}")
         if position is not None:
@@ -290,6 +291,10 @@ class Port(Attempt):
         Raises:
             NotSupported: The refusal of what an optimizer was about to train, if the program has handled it.
         """
+
+    def forgets(self) -> str | None:
+        """Return why a booster that a loop of the user's own trains cannot resume exactly; None: not known."""
+        return None
 
     def leaves_loop(self) -> None:
         """State that a loop over the epochs is left, in the generator that yields them, when it is closed.

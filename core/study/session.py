@@ -107,6 +107,8 @@ class Seen:
     optimizers: dict[tuple[int, int], frozenset[Kind]] = field(default_factory=dict)
     # the same -> whether each of them that has learning-rate schedules of torch had one that had counted, at a save
     schedules: dict[tuple[int, int], bool] = field(default_factory=dict)
+    # estimator or booster that a plain loop has trained -> the trial, its fold and attempt, and the mark at their end
+    learners: WeakKeyDictionary[Any, tuple[int, int, int, str]] = field(default_factory=WeakKeyDictionary)
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
 
 
@@ -700,17 +702,18 @@ def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, max_
             raise InvalidInput(f"{text} {_ANOTHER}")
         _log.warning(text)
     elif attempt.ended is Status.COMPLETED:
-        _doubt(replica, record, one_epoch=attempt.patient)  # a callback knows how long its fit should be
+        _doubt(replica, record, plain=not attempt.stated)
 
 
-def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
-    """Warn of percent that look like shares, of a full training without a rank, and of a loop of one report."""
+def _doubt(replica: Replica, ended: TrialRecord, plain: bool) -> None:
+    """Warn of percent that look like shares, of a full training without a rank, and of a plain loop of one report."""
     goal, values, horizon = replica.problem.goal, ended.values, replica.problem.max_epochs
     if goal.rank_by is not None and goal.rank_by not in ended.metrics:
+        how = f"Report it at the end, trial.report({{{goal.metric!r}: ..., {goal.rank_by!r}: ...}})"
+        how = how if plain else "Let the loop log it where it ends"
         replica.warn_once(
             f"Trial {ended.id} ended without a report of {goal.rank_by!r}, so it has no rank among the full trainings "
-            f"(rank_by={goal.rank_by!r}). Report it at the end, trial.report({{{goal.metric!r}: ..., "
-            f"{goal.rank_by!r}: ...}}), or omit rank_by=.",
+            f"(rank_by={goal.rank_by!r}). {how}, or omit rank_by=.",
             about="no rank",
         )
     if goal.bounds == (0.0, 100.0) and (values > 0.0).any() and ((values >= 0.0) & (values <= 1.0)).all():
@@ -719,7 +722,7 @@ def _doubt(replica: Replica, ended: TrialRecord, one_epoch: bool) -> None:
             "If it is a share, use bounds=(0, 1). Otherwise all trials have nearly the same score.",
             about="percent",
         )
-    early = one_epoch and horizon is not None and horizon >= 2 and ended.epochs.tolist() == [1.0]
+    early = plain and horizon is not None and horizon >= 2 and ended.epochs.tolist() == [1.0]
     if early and replica.first_time("one epoch", advice=True):
         _log.warning(
             "Trial %d ended by itself after 1 %s of %d. Report after every %s. End the loop if "

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import discard, force
-from haltune._utils.randomness import capture, put, put_back, restore
+from haltune._utils.randomness import OwnGenerators, capture, put, put_back, restore
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.errors import LeaseLost, StoreError
@@ -74,6 +74,7 @@ class States:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._generators = OwnGenerators()  # of a plain loop
         self._starts: dict[str, Any] = {}  # suffix -> random state with which the trial, or its present fold, started
         self._before: dict[str, Any] = {}  # that of the process, before another one is restored
 
@@ -122,7 +123,7 @@ class States:
                 if state.keep is False:
                     try:
                         if self._draws:
-                            put(random_of(temporary))
+                            put(random_of(temporary), self._generators.capture())
                         if attempt.epoch != self._session.log.problem.max_epochs:  # it may resume
                             for suffix, start in self._starts.items():
                                 put(Path(f"{temporary}{suffix}"), start)
@@ -152,7 +153,7 @@ class States:
         if state.keep is False:  # otherwise it is another file than the one to resume from
             self._drawn = None
             if self._draws and path is not None:
-                self._drawn = random_of(path), capture()
+                self._drawn = random_of(path), self._generators.capture()
                 if follows():
                     with suppress(OSError):  # rank 0 may have removed the folder already
                         put(*self._drawn)
@@ -257,6 +258,8 @@ class States:
         if checkpoint is not None and first:
             self.restores()
             put_back(random_of(checkpoint))
+        if first:
+            self._generators.begins(None if checkpoint is None else random_of(checkpoint))
 
     def ends_epoch(self) -> None:
         """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""
@@ -266,7 +269,7 @@ class States:
     def _renew_drawn(self) -> None:
         if self._drawn is not None:
             path, then = self._drawn
-            now, draft = capture(), path.with_name(f"{path.name}~")
+            now, draft = self._generators.capture(), path.with_name(f"{path.name}~")
             self._drawn = path, now
             if now != then and path.exists():
                 with suppress(OSError):

@@ -210,7 +210,19 @@ class Trial(Port, KnowsAttributes):
         took, validated = timed(seconds, validation, lap)
         paid = None if cost is None else number("cost", cost, positive=None)
         self._weights.reported()
-        return self.record(Report(value, position, took, validated, paid, metrics), judge)
+        verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
+        if verdict.action is Action.PAUSE and not self.stated and (why := self.forgets()) is not None:
+            self.decline_pause()
+            self.warn(f"A trial cannot be paused, because {why}; it keeps training", once=True)
+            return self.verdict or verdict
+        return verdict
+
+    def forgets(self) -> str | None:
+        return self._weights.forgets()
+
+    def begins_loop(self, model: Any = None) -> bool:
+        self._weights.looks()
+        return super().begins_loop(model)
 
     def looks_at_weights(self) -> None:
         if self._model is None:  # otherwise the loop states what it trains
@@ -295,6 +307,7 @@ class Trial(Port, KnowsAttributes):
         finally:
             self._signals.counts = False
             self._weights.sign()
+            self._weights.looked()
 
     steps = epochs
 
@@ -410,6 +423,7 @@ class Trial(Port, KnowsAttributes):
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
+        self._weights.looks()
         self._states.starts(self.resumes_from)
         self._states.training = Training(self._weights.begins)
         return self
@@ -419,6 +433,7 @@ class Trial(Port, KnowsAttributes):
         self._session.leave(self)
         self._block = None
         self._weights.sign()
+        self._weights.looked()
         if self._states.training is not None:
             self._states.training.ends()
         forgiven = False
@@ -479,7 +494,7 @@ class Trial(Port, KnowsAttributes):
         """Record how the block ended; return True if the search continues after the error."""
         try:
             if error is None:
-                own = self.ended is None and not (self._stated or self._over_folds)  # a loop of the user's
+                own = self.ended is None and not (self.stated or self._over_folds)  # a loop of the user's
                 self._finish_whole()
                 if own and self.ended is Status.COMPLETED:
                     self._doubt_kept()

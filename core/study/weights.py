@@ -1,7 +1,9 @@
-"""Whether the weights that train are the trial's own, in a loop of the user's own: only torch's optimizers show them.
+"""Whether what trains is the trial's own, in a loop of the user's own: torch's optimizers show it, and variables.
 
     begins      before an optimizer's first step: its weights are another trial's, or not those that the trial resumes
     new_model   at a report: its loop trains another model than before, so that the curve starts again
+    looks       where a trial or its loop begins: an estimator that another trial has trained is not trained further
+    forgets     at a pause: why a booster cannot resume exactly
     reported    at a report: raises a refusal that the program handled, and warns of a doubt
     sign        where the program may save its weights: they are of this trial
 
@@ -11,12 +13,12 @@ A loop of a framework states what it trains; see `Port.starts`. `haltune._utils.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from haltune._utils import updates
+from haltune._utils import learners, updates
 from haltune._utils.updates import Training, Updated
 from haltune.errors import NotSupported
 from haltune.ranks import follows, this
@@ -64,11 +66,60 @@ class OwnWeights:
         self._schedules: WeakKeyDictionary[Any, list[Any] | None] = WeakKeyDictionary()
         # optimizers of a trial that resumes with their rates and new schedules -> its position then
         self._scheduled_again: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        # estimators and boosters in variables of the program -> their marks where the trial or its loop began
+        self._found: dict[int, tuple[Any, str]] = {}  # by id, with a weak reference: some cannot be hashed
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A process that is started to train knows none of them."""
         return OwnWeights, (self._trial,), {"trains": self.trains}
+
+    # estimators and boosters, which have no optimizer
+
+    def looks(self) -> None:
+        """State that the trial, its fold or its loop begins, and refuse to train what another one has trained."""
+        trial = self.trains
+        for one in learners.visible():
+            now = learners.mark(one)
+            self._found[id(one)] = ref(one), now
+            if not isinstance(one, Hashable):
+                continue
+            of, fold, attempt, trained = self._trial._session.seen.learners.get(one, (trial.id, trial._index, 0, ""))
+            learners.allow(one)
+            if now != trained or trial.horizon == 1:  # a whole fit may start with what another one has found
+                continue
+            if (of, fold) != (trial.id, trial._index) or (attempt != trial.attempt and not trial.epoch):
+                unit = "trial" if of != trial.id or fold == trial._index else "fold"
+                own = f"Fold {trial._index} of trial {trial.id}" if unit == "fold" else f"Trial {trial.id}"
+                who = f"fold {fold}" if unit == "fold" else f"trial {of}" if of != trial.id else "its last attempt"
+                learners.refuse(
+                    one,
+                    now,
+                    f"{own} would continue to train the {type(one).__name__} object that {who} has trained. Make one "
+                    f"for each {unit}, within the loop, from trial.config.",
+                )
+
+    def looked(self) -> None:
+        """State that the trial, its fold or its loop ends: what it has trained is its own."""
+        trial, seen = self.trains, self._trial._session.seen.learners
+        for one in learners.visible():
+            now = learners.mark(one)
+            if isinstance(one, Hashable) and now not in (self._before(one), seen.get(one, ("",))[-1]):
+                seen[one] = trial.id, trial._index, trial.attempt, now
+            learners.allow(one)
+
+    def forgets(self) -> str | None:
+        """Return why a booster that the trial trains cannot resume exactly, or None."""
+        for one in learners.visible():
+            before = self._before(one)
+            if learners.mark(one) != before and (why := learners.forgets(one, before is not None)) is not None:
+                return why
+        return None
+
+    def _before(self, learner: Any) -> str | None:
+        """Return the mark of a learner where the trial or its loop began; None if it was not there."""
+        reference, mark = self._found.get(id(learner), (None, None))
+        return mark if reference is not None and reference() is learner else None
 
     # before the first step of an optimizer
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import types
 import warnings
 from functools import partial
 
@@ -114,6 +115,194 @@ def test_what_a_metric_of_the_program_remembers_continues_after_a_pause(gradient
     _, log = gradient.train(rounds=5, options=smoothed())
     assert s.trials[0].attempt == 2
     assert s.trials[0].values.tolist() == log["validation"]["smooth"]
+
+
+def test_what_a_metric_of_the_program_sets_first_in_training_continues_after_a_pause(gradient):
+    def counted():
+        def count(predictions, data):
+            count.calls = getattr(count, "calls", 0) + 1
+            return ("count", float(count.calls), False)[: 2 if gradient.name == "xgboost" else 3]
+
+        return {"custom_metric" if gradient.name == "xgboost" else "feval": count}
+
+    s = pausing_study(at=(2, 3), epochs=5, metric="validation-count", verbose=0)
+    for trial in s:
+        with trial:
+            gradient.attempt(trial, gradient.callback(trial), options=counted())
+    _, log = gradient.train(rounds=5, options=counted())
+    assert s.trials[0].attempt == 3
+    assert s.trials[0].values.tolist() == log["validation"]["count"]
+
+
+@catboost_alone
+def test_catboost_does_not_pause_where_a_later_callback_changes_and_says_to_put_haltunes_last(lib):
+    class Record:
+        def __init__(self):
+            self.rounds = []
+
+        def after_iteration(self, info):
+            self.rounds.append(info.iteration)
+            return True
+
+    s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
+    for trial in s:
+        callback, record = lib.callback(trial), Record()
+        with pytest.warns(HaltuneWarning, match=r"calls .*Record after haltune's .*put haltune's last"), trial:
+            lib.train(callback, record, rounds=4, snapshot=callback.snapshot)
+    assert (s.trials[0].attempt, s.trials[0].epoch, record.rounds) == (1, 4, [1, 2, 3])
+
+
+@lightgbm_alone
+def test_a_callback_of_the_program_that_removes_a_round_is_refused_before_it_does(lib):
+    def rolls_back(env):
+        env.model.rollback_one_iter()
+
+    s = pausing_study(at=(), epochs=4, metric=lib.monitor, verbose=0)
+    trial = s.ask()
+    with pytest.raises(NotSupported, match=r"rollback_one_iter.*EarlyStopException"), trial:
+        lib.attempt(trial, lib.callback(trial), rolls_back)
+    booster, _ = lib.attempt(trial := s.ask(), lib.callback(trial))
+    booster.rollback_one_iter()  # after the training it is the program's
+
+
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+def test_a_training_of_one_round_gets_no_advice_for_loops_without_a_callback(lib, caplog):
+    goal = Minimize(lib.monitor, rank_by="lifts")
+    s = pausing_study(at=(), epochs=4, metric=goal, verbose=1)
+    for trial in s:
+        with trial:
+            lib.train(lib.callback(trial), rounds=1)
+    assert "without a report of 'lifts'" in caplog.text
+    assert "trial.report" not in caplog.text
+
+
+def test_a_second_training_after_a_handled_error_is_not_told_what_it_does_already(gradient):
+    def fails(round):
+        if round == 3:
+            raise MemoryError
+
+    s = pausing_study(at=(), epochs=4, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"from its start.*The fit before ended with an exception\.$"):
+            with pytest.raises(MemoryError):
+                gradient.attempt(trial, gradient.callback(trial), gradient.each_round(fails))
+            gradient.train(gradient.callback(trial), rounds=4)
+    assert (s.trials[0].status, s.trials[0].epoch) == ("completed", 4)
+
+
+def test_a_trial_that_ends_early_because_its_training_is_given_fewer_rounds_says_so(lib):
+    s = pausing_study(at=(), epochs=4, trials=2, metric=lib.monitor, verbose=0)
+    with pytest.warns(HaltuneWarning) as told:
+        for trial in s:
+            with trial:
+                lib.train(lib.callback(trial), rounds=3)
+    [one] = [str(w.message) for w in told if w.category is HaltuneWarning]
+    assert "ended after epoch 3, as its last fit planned" in one
+    assert "max_epochs=3 in the search" in one
+
+
+class Waits:
+    """A patience of the program's own, as an objective or a callback."""
+
+    def __init__(self):
+        self.seen = 0
+
+    def __call__(self, *given):
+        self.seen += 1
+
+    def after_iteration(self, *given):
+        self.seen += 1
+        return self.seen > 100
+
+
+class Records(Waits):
+    def after_iteration(self, *given):
+        self.seen += 1
+        return False
+
+
+@xgboost_alone
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_callback_that_a_program_makes_once_and_that_ends_trainings_is_warned_of(lib, fresh):
+    def made(kind):
+        return type(kind.__name__, (kind, lib.package.callback.TrainingCallback), {})()
+
+    waits, records = made(Waits), made(Records)
+    s = pausing_study(at=(), epochs=3, trials=3, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for trial in s:
+            with trial:
+                waits = made(Waits) if fresh else waits
+                lib.attempt(trial, lib.callback(trial), waits, records)
+    ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+    assert len(ours) == (not fresh)
+    assert fresh or "Waits has been in another training, which changed its seen, and this one continues" in ours[0]
+
+
+def test_a_metric_of_a_program_that_is_made_once_and_remembers_is_warned_of_and_one_that_resets_is_not(gradient):
+    def mean(predictions, data):
+        mean.calls += 1
+        return ("mean", float(np.mean(predictions)), False)[: 2 if gradient.name == "xgboost" else 3]
+
+    for resets in (True, False):
+        mean.calls = 0
+        s = pausing_study(at=(1,), epochs=3, trials=2, metric="validation-mean", verbose=0)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for trial in s:
+                with trial:
+                    if resets and trial.attempt == 1:
+                        mean.calls = 0
+                    options = {"custom_metric" if gradient.name == "xgboost" else "feval": mean}
+                    gradient.attempt(trial, gradient.callback(trial), options=options)
+        ours = [str(w.message) for w in told if w.category is HaltuneWarning]
+        assert len(ours) == (not resets)
+        assert resets or "mean has been in another training, which changed its calls" in ours[0]
+
+
+@catboost_alone
+def test_a_path_of_catboosts_snapshot_that_is_read_before_fit_pauses_no_callback_that_changes(lib):
+    class Record:
+        def __init__(self):
+            self.rounds = []
+
+        def after_iteration(self, info):
+            self.rounds.append(info.iteration)
+            return True
+
+    s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
+    for trial in s:
+        callback = lib.callback(trial)
+        snapshot = callback.snapshot | {"snapshot_file": os.fspath(callback.snapshot["snapshot_file"])}
+        with pytest.warns(HaltuneWarning, match=r"what .*Record remembers changes.*give fit \*\*callback"), trial:
+            lib.train(Record(), callback, rounds=4, snapshot=snapshot)
+    assert (s.trials[0].attempt, s.trials[0].epoch) == (1, 4)
+
+
+def test_a_trial_that_paused_where_it_is_best_keeps_that_model(lib):
+    rate = {"xgboost": {"eta": 3.0}, "lightgbm": {"learning_rate": 3.0}, "catboost": {"learning_rate": 1.0}}[lib.name]
+    for pauses in ((), (1, 2, 3)):
+        s = pausing_study(at=pauses, epochs=6, keep=1, metric=Minimize(lib.monitor, of="best"), verbose=0)
+        for trial in s:
+            with trial:
+                lib.attempt(trial, lib.callback(trial), **rate)
+        assert (s.trials[0].attempt, s.best.epoch < 6) == (1 + len(pauses), lib.name != "catboost")
+        assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
+
+
+@catboost_alone
+@pytest.mark.parametrize("pauses", [(), (2,)])
+def test_a_catboost_trial_that_a_callback_ends_in_the_round_after_its_pause_keeps_a_model(lib, pauses):
+    def ends(info):
+        return info.iteration < 3
+
+    s = pausing_study(at=pauses, epochs=6, keep=1, metric=Minimize(lib.monitor, of="best"), verbose=0)
+    for trial in s:
+        with trial:
+            lib.attempt(trial, types.SimpleNamespace(after_iteration=ends), lib.callback(trial))
+    assert (s.trials[0].attempt, s.trials[0].epoch, s.best.epoch) == (1 + len(pauses), 2, 2)
+    assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
 
 
 # early stopping of the library

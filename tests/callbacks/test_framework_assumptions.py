@@ -6,6 +6,8 @@ keras/keras_assumption_checks.py, because a process has only one backend.
 """
 
 import inspect
+import os
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -605,6 +607,23 @@ def catboost_continues():
     return (seen.before, loaded, seen.train["eval_sets"], seen.params["iterations"]) == (before, 1, [], 2)
 
 
+def catboost_asks():
+    """Whether CatBoost asks for the path of a snapshot where it has the callbacks and the loss."""
+    catboost = pytest.importorskip("catboost", reason="CatBoost is not installed")
+    found, spy = [], SimpleNamespace(after_iteration=lambda info: True)
+
+    class Snapshot(os.PathLike):
+        def __fspath__(self):
+            prepares = caller("_prepare_train_params", "catboost.")
+            found.extend(prepares.f_locals[name] for name in ("callbacks", "params"))
+            return os.path.join(folder, "snapshot")
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = catboost.CatBoostRegressor(iterations=1, verbose=False, train_dir=folder)
+        made.fit([[0.0], [1.0]], [0.0, 1.0], callbacks=[spy], save_snapshot=True, snapshot_file=Snapshot())
+    return found[0] == [spy] and found[1]["loss_function"] == "RMSE"
+
+
 def lightgbm_call():
     lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
     import numpy as np
@@ -657,6 +676,10 @@ BOOSTERS = {
     "CatBoost: _fit() has its params, its init_model, and that model loaded and the eval_sets in train_params": (
         "a model cut by use_best_model would be kept as it was trained, and another trial's would be continued",
         catboost_continues,
+    ),
+    "CatBoost: _prepare_train_params() asks for the path of the snapshot, and has the callbacks and params": (
+        "a trial would not pause whose callbacks, losses or metrics remember something",
+        catboost_asks,
     ),
     "CatBoost: the hook gets the round and the metrics only": (
         "nothing: with the model in it, the stack need not be read",

@@ -261,6 +261,29 @@ def test_the_best_estimator_comes_back():
     assert s.best.checkpoint.endswith(".skops")
 
 
+def test_what_a_scoring_object_remembers_continues_after_a_pause():
+    pytest.importorskip("skops", reason="skops is not installed")
+
+    class Smoothed:
+        def __init__(self):
+            self.rows = np.random.default_rng(0)
+
+        def __call__(self, model, x, y):
+            drawn = self.rows.integers(len(x), size=len(x))
+            self.mean = 0.5 * getattr(self, "mean", 0.0) + model.score(x[drawn], y[drawn])
+            return self.mean
+
+    curves = []
+    for at in ((), (2, 3)):
+        s = study(at=at)
+        for trial in s:
+            with trial:
+                train(trial, scoring=Smoothed())
+        curves.append(s.trials[0].values.tolist())
+    assert s.trials[0].attempt == 3
+    assert curves[0] == curves[1]
+
+
 def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
     pytest.importorskip("skops", reason="skops is not installed")
 

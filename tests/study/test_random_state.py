@@ -19,6 +19,7 @@ from paused_studies import pausing_study
 
 from haltune import Float, Study, Trial
 from haltune._utils.randomness import capture
+from haltune.callbacks.loop import TrainingLoop
 
 SEEDS = itertools.count()
 
@@ -139,7 +140,46 @@ def load(trial: Trial) -> list[float]:
     return json.loads(Path(trial.checkpoint).read_text()) if trial.checkpoint else []
 
 
+class Rows:
+    """A data set that augments its rows by a generator of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+
+def draws_from_generators_of_its_own(trial: Trial) -> list[float]:
+    drawn, rng, rows, unused = load(trial), random.Random(trial.id), Rows(trial.id), np.random.default_rng(0)
+    for epoch in trial.epochs():
+        drawn += [rng.random(), *rows.rng.random(epoch)]
+        if trial.report(drawn[-1]).stops:
+            trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return [*drawn, float(unused.random())]
+
+
+def draws_in_a_loop_of_haltune_from_generators_of_its_own(trial: Trial) -> list[float]:
+    drawn, rows = load(trial), [Rows(trial.id), Rows(9)]
+    loop = TrainingLoop(trial, save=lambda path: path.write_text(json.dumps(drawn)))
+    for _ in loop:
+        drawn += [one.rng.random() for one in rows]
+        loop.report(drawn[-1])
+    return drawn
+
+
+def restores_its_generator_itself(trial: Trial) -> list[float]:
+    drawn, rng = load(trial), np.random.default_rng(trial.id)
+    for _ in range(int(trial.epoch)):
+        rng.permutation(7)
+    for _ in trial.epochs():
+        drawn += [int(i) for i in rng.permutation(7)]
+        if trial.report(drawn[-1]).stops:
+            trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return drawn
+
+
 PROGRAMS = [
+    draws_from_generators_of_its_own,
+    draws_in_a_loop_of_haltune_from_generators_of_its_own,
+    restores_its_generator_itself,
     saves_after,
     saves_before,
     saves_at_once,
@@ -170,6 +210,22 @@ def test_a_plain_loop_that_resumes_draws_as_without_a_pause(
             assert {t.attempt for t in study.trials} == {3}
     assert len(ends[True]) == 2
     assert ends[True] == ends[False]
+
+
+def test_a_shuffled_loader_of_torch_continues_where_a_plain_loop_paused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    def program(trial: Trial) -> list[float]:
+        data = torch.utils.data.TensorDataset(torch.arange(16.0))
+        loader = torch.utils.data.DataLoader(data, 4, shuffle=True, generator=torch.Generator().manual_seed(0))
+        drawn = load(trial)
+        for _ in trial.epochs():
+            drawn += [float(batch[0]) for (batch,) in loader]
+            if trial.report(drawn[-1]).stops:
+                trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+        return drawn
+
+    test_a_plain_loop_that_resumes_draws_as_without_a_pause(program, True, tmp_path)
 
 
 def test_a_plain_loop_resumes_with_another_bit_generator_of_numpy(tmp_path: Path) -> None:
