@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dis
 import json
 import math
 import os
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -156,7 +154,7 @@ class Own:
 
     def __init__(self, callbacks: Iterable[Any], functions: Iterable[Any], trial: Trial, starts: bool) -> None:
         own, used = [*_parts(callbacks)], [*_parts(filter(None, functions))]
-        self._parts, self._trial = [*own, *used], trial.id
+        self._parts, self._callbacks, self._trial = [*own, *used], len(own), trial.id
         self.parameters: Mapping[str, Any] = {}  # of the booster before the first round, set by its loop
         self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
         for path, value, _ in self._places():
@@ -164,7 +162,7 @@ class Own:
                 objects.note(value, trial.id, self._marks[path])
         for i, one in enumerate(self._parts):
             left = carried.begins(one, carried.who(trial), self._of_part(i))
-            if left and starts and (i >= len(own) or _acts(one)):
+            if left and starts:
                 trial.warn(
                     f"{_name(one)} has been in another training, which changed its {left[0]}, and this one continues "
                     "with that. If it changes a training or a value, make one for each trial, within the loop.",
@@ -178,10 +176,18 @@ class Own:
             carried.ends(one, self._of_part(i))
 
     def _of_part(self, i: int) -> dict[str, str]:
-        """Return the marks of the data of a function by the names of its attributes and variables."""
-        now = {path: objects.mark(value) for path, value, _ in self._places() if path.startswith(f"{i}/")}
-        start = f"{i}/{_name(self._parts[i])}"
-        return {path.removeprefix(start).lstrip("."): one for path, one in now.items() if objects.is_data(one)}
+        """Return the marks of the data of a function by the names of its attributes and variables.
+
+        Those of a callback are numbers and texts: most only record, in lists and dictionaries, and change nothing.
+        """
+        start, own = f"{i}/{_name(self._parts[i])}", i < self._callbacks
+        values = {path: value for path, value, _ in self._places() if path.startswith(f"{i}/")}
+        marks = {
+            p: objects.mark(v)
+            for p, v in values.items()
+            if not (own and isinstance(v, Collection) and not isinstance(v, str))
+        }
+        return {path.removeprefix(start).lstrip("."): one for path, one in marks.items() if objects.is_data(one)}
 
     def write(self, path: Path, parameters: Mapping[str, Any]) -> None:
         """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.
@@ -260,23 +266,6 @@ def _parts(functions: Iterable[Any]) -> Iterator[Any]:
             kinds = (types.FunctionType, types.MethodType, partial)
             inner = (v for v in held if isinstance(v, kinds) or (callable(v) and objects.of_program(type(v))))
             yield from _parts(v for v in inner if not _of_library(v))
-
-
-_CHANGES = {"set_param", "set_params", "reset_parameter", "EarlyStopException"}
-
-
-def _acts(callback: Any) -> bool:
-    """Return whether a callback may change a training: it does more than record, which returns the same each time."""
-    names = ("__call__", "before_iteration", "after_iteration")
-    hooks = [callback, *(getattr(type(callback), name, None) for name in names)]
-    for code in (getattr(hook, "__code__", None) for hook in hooks):
-        if code is None:
-            continue
-        steps = [*dis.get_instructions(code)]
-        returned = {before.opname for before, step in pairwise(steps) if step.opname == "RETURN_VALUE"}
-        if {*code.co_names} & _CHANGES or returned - {"LOAD_CONST"}:
-            return True
-    return False
 
 
 def _name(one: Any) -> str:
