@@ -43,6 +43,7 @@ from .changes import (
     own_parts,
     parts_of,
     set_extras,
+    too_large,
 )  # fmt: skip
 from .loop import TrainingLoop, other_ranks, together
 from .objects import of_library, of_program
@@ -234,6 +235,9 @@ class AcceleratedLoop(TrainingLoop):
             )
         if (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
+        for model, before in zip(self._models, self._extras, strict=True):
+            if (lost := too_large(model, before, self._of_modules, self._prepared())) is not None:
+                return lost
         places = [getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders]
         passes = {getattr(loader, "iteration", 0) for loader in self._accelerator._dataloaders}
         if any(places) and (lost := self._data.changed_within(self._own_data(), self._prepared(), passes)) is not None:

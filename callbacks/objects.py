@@ -231,16 +231,17 @@ def under_way(value: Any, depth: int = 3) -> bool:
 
 
 def _sample(value: Any, few: int = _FEW) -> Any:
-    """Return a few elements of a value, and how many it has; fewer of each element."""
+    """Return a few elements of a value, how many it has, and the sum of an array; fewer of each element."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return str(value)
     if not few:
         return ""
     if isinstance(value, np.ndarray):
-        return [list(value.shape), str(value.flat[:: value.size // few + 1].tolist())]
+        total = value.sum() if value.dtype.kind in "biufc" else ""
+        return [list(value.shape), str(total), str(value.flat[:: value.size // few + 1].tolist())]
     if hasattr(value, "untyped_storage"):
         flat = local(value).reshape(-1)
-        return [list(value.shape), str(flat[:: flat.numel() // few + 1].tolist())]
+        return [list(value.shape), str(flat.sum().item()), str(flat[:: flat.numel() // few + 1].tolist())]
     if isinstance(value, tuple(_CONTAINERS)):
         items: Any = value.items() if isinstance(value, dict) else value
         count = len(items)

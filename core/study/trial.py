@@ -419,6 +419,7 @@ class Trial(Port, KnowsAttributes):
         self._session.leave(self)
         self._block = None
         self._weights.sign()
+        self._weights.notes_schedules()
         if self._states.training is not None:
             self._states.training.ends()
         forgiven = False
@@ -445,8 +446,18 @@ class Trial(Port, KnowsAttributes):
         self._starts_updates()
         self._weights.restarts()
 
+    def begins_epoch(self, epoch: float | None) -> None:
+        super().begins_epoch(epoch)
+        if epoch is None:
+            self._weights.notes_schedules()
+
+    def leaves_loop(self) -> None:
+        super().leaves_loop()
+        self._weights.notes_schedules()
+
     def _sign_weights(self) -> None:
         self._weights.sign()
+        self._weights.notes_schedules()
 
     def _doubt_kept(self) -> None:
         """Say once that the best trial has no state with its value, in a loop that saves other states by itself."""
