@@ -257,8 +257,7 @@ class AcceleratedLoop(TrainingLoop):
         with fsdp.ends_together(engines), fsdp.saves(optimizers):
             together(lambda: self._accelerator.save_state(path))  # before the ranks compare their buffers
         ranks = torch_ranks()
-        if self._sharding in ("FSDP", "DEEPSPEED"):
-            fsdp.write_buffers(path, self._models, self.trial)
+        fsdp.write_buffers(path, self._models, self.trial)
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         models = zip(self._models, self._extras, self._restored, strict=True)
         changed = [differences(model, before, earlier) for model, before, earlier in models]
@@ -294,8 +293,7 @@ class AcceleratedLoop(TrainingLoop):
         with ordinary_errors(), fsdp.loads(self._of_fsdp, folder):
             held.load_state(folder)
             fsdp.load_optimizers(held, self._of_fsdp, held._models, folder)
-        if self._sharding in ("FSDP", "DEEPSPEED"):
-            fsdp.load_buffers(folder, self._models)
+        fsdp.load_buffers(folder, self._models)
         self._restored = state["models"]
         for model, found in zip(self._models, self._restored, strict=True):
             set_extras(model, found)
