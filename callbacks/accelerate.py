@@ -21,9 +21,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from haltune._utils.around import stateful
 from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import capture, damaged, generators_in, restore, set_states, states_of
 from haltune.errors import InvalidInput, NotSupported
@@ -46,7 +46,6 @@ from .changes import (
     too_large,
 )  # fmt: skip
 from .loop import TrainingLoop, other_ranks, together
-from .objects import of_library, of_program
 from .reporter import ordinary_errors
 
 _SAMPLED = 8  # weights of an optimizer
@@ -134,7 +133,7 @@ class AcceleratedLoop(TrainingLoop):
             if not (isinstance(loader, _Placed) or getattr(loader, "use_stateful_dataloader", False)):
                 kind = type(loader)  # Python looks an iterator up in the class, and Accelerate overrides __class__
                 vars(object)["__class__"].__set__(loader, type(kind.__name__, (_Placed, kind), {}))
-        known, around = known_of(*self._prepared()), _stateful(sys._getframe(1))
+        known, around = known_of(*self._prepared()), stateful(sys._getframe(1))
         self._around = {name: (one, Print(one, known)) for name, one in around if id(one) not in known}
         return super().__iter__()
 
@@ -402,26 +401,3 @@ def _sampler(loader: Any) -> Any:
 def _generators(loader: Any) -> dict[str, Any]:
     """Return the generators of a loader's data and samplers; if there is none, those of the process count."""
     return generators_in(*parts_of(loader), _sampler(loader))
-
-
-# what the program has next to the loop
-
-
-def _stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
-    """Yield the models, averages, optimizers and schedules that the functions around the loop hold, by name.
-
-    Accelerate does not know what was not prepared. Without these names, an average of the weights or a schedule would
-    start again in a resumed training.
-    """
-    while frame is not None:
-        if not of_library(str(frame.f_globals.get("__name__"))):
-            for name, value in list(frame.f_locals.items()):
-                if _has_state(value):
-                    yield name, value
-                elif of_program(type(value)) and hasattr(value, "__dict__"):
-                    yield from ((f"{name}.{inner}", one) for inner, one in vars(value).items() if _has_state(one))
-        frame = frame.f_back
-
-
-def _has_state(value: Any) -> bool:
-    return callable(getattr(type(value), "state_dict", None))

@@ -209,6 +209,11 @@ class Training:
         self._all += added
         return [*held.values(), *added]
 
+    @property
+    def weights(self) -> set[int]:
+        """The ids of all weights that optimizers have updated."""
+        return {id(w) for of in self._all for w in of.now if w is not None}
+
     def marks(self, each: bool) -> set[int]:
         """Return the marks of all weights that have changed. each: also that of each of them."""
         return set().union(*(of.changed(each) for of in self._all))

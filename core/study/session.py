@@ -23,6 +23,7 @@ from multiprocessing.context import get_spawning_popen
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
+from haltune._utils.beside import Beside
 from haltune._utils.checks import number
 from haltune._utils.interruption import heard_in_wait
 from haltune._utils.updates import Kind, SchedulePlace
@@ -108,6 +109,7 @@ class Seen:
     # the same -> position at the end of its last attempt, and of each optimizer that has learning-rate schedules of
     # torch: the shapes of its weights, and their places
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
+    beside: Beside = field(default_factory=Beside)  # what plain loops hold next to what they train
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
 
 

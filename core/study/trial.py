@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -412,6 +413,7 @@ class Trial(Port, KnowsAttributes):
         self._block = os.getpid()
         self._states.starts(self.resumes_from)
         self._states.training = Training(self._weights.begins)
+        self._weights.enters(sys._getframe(1))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
@@ -446,14 +448,8 @@ class Trial(Port, KnowsAttributes):
         self._starts_updates()
         self._weights.restarts()
 
-    def begins_epoch(self, epoch: float | None) -> None:
-        super().begins_epoch(epoch)
-        if epoch is None:
-            self._weights.notes_schedules()
-
-    def leaves_loop(self) -> None:
-        super().leaves_loop()
-        self._weights.notes_schedules()
+    def _within_epoch(self, epoch: float | None) -> None:
+        self._weights.begins_epoch(epoch, sys._getframe(1))
 
     def _sign_weights(self) -> None:
         self._weights.sign()

@@ -14,10 +14,12 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from haltune._utils import updates
+from haltune._utils.beside import Beside
 from haltune._utils.updates import SchedulePlace, Training, Updated
 from haltune.errors import NotSupported
 from haltune.ranks import follows, this
@@ -66,6 +68,9 @@ class OwnWeights:
         # schedules of a trial that resumes without their places -> its position and their steps then, and their places
         self._behind: WeakKeyDictionary[Any, tuple[float, int, SchedulePlace]] = WeakKeyDictionary()
         self._by_hand: WeakSet[Any] = WeakSet()  # schedules of whose optimizers the program sets the rates, too
+        self._began: tuple[int, int] | None = None  # the attempt and the fold of which the loop has begun
+        self._beside = Beside(trial._session.seen.beside)  # what its loop has next to what it trains
+        self._resumed = 0.0  # the position at which it began
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -81,6 +86,9 @@ class OwnWeights:
         """
         if marks:
             self._refusal = None
+        if (training := self._trial._states.training) is not None:
+            self._beside.steps(training.weights)
+            self._doubt_beside()
         self._need_state(optimizer)
         self._need_schedule(optimizer)
         try:
@@ -227,6 +235,37 @@ class OwnWeights:
             held = [*map(ref, updates.schedules_of(optimizer))]
         self._schedules[optimizer] = held or None
         return [one for reference in held or () if (one := reference()) is not None]
+
+    def enters(self, frame: FrameType) -> None:
+        """State that the block of the trial is entered, in a frame."""
+        self._beside.enters(frame)
+
+    def begins_epoch(self, epoch: float | None, frame: FrameType) -> None:
+        """State that a loop begins an epoch, in a frame; None: it has ended one."""
+        trial, beside = self.trains, self._beside
+        if epoch is None:
+            self.notes_schedules()
+        if trial._model is not None or not this().alone:  # FSDP shows a weight now whole, now in parts
+            return
+        place = trial.id, trial._index, float(trial.epoch)
+        if epoch is None:
+            beside.ends_epoch(place if trial._stops else None)
+        elif self._began != (trial.attempt, trial._index):
+            self._began = trial.attempt, trial._index
+            beside.begins(place if trial._resumes else None, frame)
+            self._resumed = trial.epoch
+            self._doubt_beside()
+
+    def _doubt_beside(self) -> None:
+        """Warn once if a trial has resumed without an average or the like that it had."""
+        if (name := self._beside.lost) is not None:
+            self.trains.warn(
+                f"Trial {self.trains.id} has resumed after {self.trains._at(self._resumed)}, but {name} is not as it "
+                "was there, so it does not train, or is not evaluated, as it would have been without the pause. Save "
+                f"{name}.state_dict() with the weights, and load it.",
+                "beside",
+                once=True,
+            )
 
     def notes_schedules(self) -> None:
         """Note where the schedules of a trial are that pauses; the last call before its end counts."""

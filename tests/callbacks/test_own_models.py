@@ -759,6 +759,73 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
     )
 
 
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize(
+    ("program", "warns"),
+    [
+        ("forgets an average", "average"),
+        ("forgets a copy that follows", "copy"),
+        ("forgets the scale of the loss", "scale"),
+        ("saves an average", None),
+        ("saves a copy that follows", None),
+        ("saves the scale of the loss", None),
+        ("forgets a copy that it makes again in each epoch", None),
+        ("forgets a copy that stays as it was at the start", None),
+        ("forgets a probe of each epoch", None),
+    ],
+)
+def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(program, warns, at, tmp_path):
+    swa = torch.optim.swa_utils
+    study, probe = pausing_study(f"{tmp_path}/s.db", at=(at,), epochs=4, trials=2, verbose=0), None
+    with warned() as found:
+        for trial in study:
+            with trial:
+                torch.manual_seed(trial.id)
+                net = Net()
+                sgd = torch.optim.SGD(net.parameters(), 0.01)
+                parts = {"net": net, "sgd": sgd}
+                if "average" in program:
+                    average = parts["other"] = swa.AveragedModel(net, multi_avg_fn=swa.get_ema_multi_avg_fn(0.9))
+                if "copy" in program:
+                    other = parts["other"] = copy.deepcopy(net)
+                if "scale" in program:
+                    scale = parts["other"] = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+                if program.startswith("forgets"):
+                    parts.pop("other", None)
+                if trial.checkpoint is not None:
+                    state = torch.load(trial.checkpoint)
+                    for name, part in parts.items():
+                        part.load_state_dict(state[name])
+                    if "at the start" in program:
+                        other.load_state_dict(state["start"])
+                start = copy.deepcopy(other.state_dict()) if "at the start" in program else {}
+
+                def save(path, parts=parts, start=start):
+                    torch.save({name: part.state_dict() for name, part in parts.items()} | {"start": start}, path)
+
+                for _ in (loop := TrainingLoop(trial, save=save)):
+                    if "makes again" in program:
+                        other.load_state_dict(net.state_dict())
+                    value = step(net, sgd)
+                    if "average" in program:
+                        average.update_parameters(net)
+                    if "follows" in program:
+                        for w, of_net in zip(other.parameters(), net.parameters(), strict=True):
+                            w.data.lerp_(of_net.data, 0.3)
+                    if "scale" in program:
+                        scale.scale(torch.ones(()))
+                        scale._found_inf_per_device(sgd)
+                        scale.update(scale.get_scale() * 2)
+                    if "probe" in program:
+                        probe = torch.nn.Linear(3, 1)
+                        step(probe, torch.optim.SGD(probe.parameters(), 0.1))
+                    loop.report(value)
+    names = {"average": "average", "copy": "other", "scale": "scale"}
+    assert [f"after epoch {at}, but {names[warns]} is not as it was there" in text for text in found] == [True] * (
+        warns is not None
+    ), found
+
+
 @pytest.mark.parametrize("same_process", [True, False])
 @pytest.mark.parametrize(
     ("program", "warns"),
