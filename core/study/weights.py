@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -69,13 +70,17 @@ class OwnWeights:
         self._behind: WeakKeyDictionary[Any, tuple[float, int, SchedulePlace]] = WeakKeyDictionary()
         self._by_hand: WeakSet[Any] = WeakSet()  # schedules of whose optimizers the program sets the rates, too
         self._began: tuple[int, int] | None = None  # the attempt and the fold of which the loop has begun
-        self._beside = Beside(trial._session.seen.beside)  # what its loop has next to what it trains
         self._resumed = 0.0  # the position at which it began
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A process that is started to train knows none of them."""
         return OwnWeights, (self._trial,), {"trains": self.trains}
+
+    @cached_property
+    def _beside(self) -> Beside:
+        """What its loop has next to what it trains."""
+        return Beside(self._trial._session.seen.beside)
 
     # before the first step of an optimizer
 
