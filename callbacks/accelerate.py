@@ -38,12 +38,12 @@ from .changes import (
     extras,
     fingerprint,
     known_of,
+    left_out,
     of_modules,
     own_modules,
     own_parts,
     parts_of,
     set_extras,
-    too_large,
 )  # fmt: skip
 from .loop import TrainingLoop, other_ranks, together
 from .reporter import ordinary_errors
@@ -235,7 +235,7 @@ class AcceleratedLoop(TrainingLoop):
         if (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
         for model, before in zip(self._models, self._extras, strict=True):
-            if (lost := too_large(model, before, self._of_modules, self._prepared())) is not None:
+            if (lost := left_out(model, before, self._of_modules, self._prepared())) is not None:
                 return lost
         places = [getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders]
         passes = {getattr(loader, "iteration", 0) for loader in self._accelerator._dataloaders}

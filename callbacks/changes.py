@@ -306,11 +306,13 @@ def differences(model: Any, before: Found, earlier: Found) -> dict[str, dict[str
     return {kind: {**earlier.get(kind, {}), **of} for kind, of in changed.items()}
 
 
-def too_large(model: Any, before: Found, modules: Attributes, saved: Iterable[Any]) -> str | None:
-    """Return the words on a buffer, or an attribute of a module, that changed and that `differences` leaves out.
+def left_out(model: Any, before: Found, modules: Attributes, saved: Iterable[Any]) -> str | None:
+    """Return the words on a part of a model that changed, and that neither its state nor `differences` has.
 
     before: the extras of the model then. modules: the record of its modules.
     """
+    if any(getattr(getattr(module, "rankallocator", None), "exp_avg_ipt", None) for module in model.modules()):
+        return "AdaLoRA chooses its ranks by averages that are not part of the model's state"
     for name, buffer in unsaved_buffers(model):
         if objects.is_large(objects.mark(buffer)) and fingerprint_of([buffer]) != before["buffers"].get(name):
             return objects.unsaved(name, buffer)

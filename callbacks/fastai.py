@@ -37,11 +37,11 @@ from .changes import (
     differences,
     extras,
     fingerprint,
+    left_out,
     of_modules,
     own_modules,
     own_parts,
     set_extras,
-    too_large,
 )
 from .reporter import missing, two_callbacks
 
@@ -342,7 +342,7 @@ class HaltuneCallback(Reporting):
             return "the model has other parameters or buffers than at the start, and a new model lacks them"
         lost = course.attributes.lost(self._own_callbacks(), self._saved())
         lost = lost or course.data.lost(self._own_data(), self._saved())
-        return lost or too_large(self.learn.model, course.extras, course.modules, self._saved())
+        return lost or left_out(self.learn.model, course.extras, course.modules, self._saved())
 
     def _own_callbacks(self) -> Iterator[tuple[str, Any]]:
         """Yield the user's callbacks and fastai's that count within an epoch, each with its number and class."""

@@ -32,12 +32,12 @@ from .changes import (
     extras,
     fingerprint,
     known_of,
+    left_out,
     of_modules,
     own_modules,
     own_parts,
     parts_of,
     set_extras,
-    too_large,
 )  # fmt: skip
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
@@ -202,7 +202,7 @@ class Unsaved(Portable):
         ):
             if (lost := attributes.lost(owners, self._saved())) is not None:
                 return lost
-        if (lost := too_large(trainer.model, self._before["model"], self._of_modules, self._saved())) is not None:
+        if (lost := left_out(trainer.model, self._before["model"], self._of_modules, self._saved())) is not None:
             return lost
         if within and (lost := self._of_data.changed_within(self._own_data(), self._saved(), {passes})) is not None:
             return lost
