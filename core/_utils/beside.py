@@ -4,10 +4,11 @@ The program saves what it knows of, so an average that it leaves out starts agai
 the weights that were evaluated. What the program's functions hold on the stack shows this:
 
     enters      where the block of a trial is entered
-    begins      where its loop begins: what is new, and whether it is as it was at the pause of the trial
+    begins      where its loop begins: what is new
     ends_epoch  where the loop asks for the next epoch, or pauses
-    steps       before the first step of an epoch: a state that is no longer that of `ends_epoch` is made in each epoch,
-                and one with weights that an optimizer trains is looked at elsewhere; others carry over
+    steps       before a step: at the first one, what is not as it was at the pause. At the first one of each epoch, a
+                state that is no longer that of `ends_epoch` is made in each epoch, and one with weights that an
+                optimizer trains is looked at elsewhere; others carry over
     lost        one that carries over, and is not as it was at the pause
 """
 
@@ -41,6 +42,7 @@ class Beside:
         # place of a pause -> names and prints
         self._paused: dict[Hashable, dict[str, str]] = {} if others is None else others._paused
         self._held: list[tuple[str, Any]] = []  # names and weak references of what is new where the loop began
+        self._before: dict[str, str] = {}  # names and prints at the pause, until the first step after it
         self._ended: dict[str, str] = {}  # name -> print at the last end of an epoch
         self._unlike: list[str] = []  # names of those that resumed otherwise
 
@@ -50,12 +52,8 @@ class Beside:
 
     def begins(self, place: Hashable, frame: FrameType) -> None:
         """State that a loop begins. place: where it resumes, as of `ends_epoch`."""
-        before, self._ended, self._unlike, self._held = self._paused.get(place, {}), {}, [], []
-        for name, one in _states(frame):
-            if one not in self._known:
-                self._held.append((name, ref(one)))
-                if name in before and _print(one) != before[name]:
-                    self._unlike.append(name)
+        self._before, self._ended, self._unlike = self._paused.get(place, {}), {}, []
+        self._held = [(name, ref(one)) for name, one in _states(frame) if one not in self._known]
 
     def ends_epoch(self, pauses: Hashable) -> None:
         """State that a loop asks for the next epoch. pauses: where it pauses now, or None."""
@@ -66,6 +64,10 @@ class Beside:
     def steps(self, trained: Container[int]) -> None:
         """State that an optimizer is about to make a step. trained: ids of the weights that optimizers train."""
         ended, self._ended = self._ended, {}
+        before, self._before = self._before, {}
+        for name, one in self._present() if before else ():
+            if name in before and _print(one) != before[name]:
+                self._unlike.append(name)
         for name, one in self._present() if ended else ():
             own = hasattr(one, "parameters") and any(id(weight) in trained for weight in one.parameters())
             same = not own and _print(one) == ended.get(name)

@@ -259,7 +259,6 @@ class OwnWeights:
             self._began = trial.attempt, trial._index
             beside.begins(place if trial._resumes else None, frame)
             self._resumed = trial.epoch
-            self._doubt_beside()
 
     def _doubt_beside(self) -> None:
         """Warn once if a trial has resumed without an average or the like that it had."""

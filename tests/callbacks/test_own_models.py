@@ -767,6 +767,7 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
         ("forgets a copy that follows", "copy"),
         ("forgets the scale of the loss", "scale"),
         ("saves an average", None),
+        ("saves an average and loads it within the loop", None),
         ("saves a copy that follows", None),
         ("saves the scale of the loss", None),
         ("forgets a copy that it makes again in each epoch", None),
@@ -795,7 +796,8 @@ def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(prog
                 if trial.checkpoint is not None:
                     state = torch.load(trial.checkpoint)
                     for name, part in parts.items():
-                        part.load_state_dict(state[name])
+                        if name != "other" or "within the loop" not in program:
+                            part.load_state_dict(state[name])
                     if "at the start" in program:
                         other.load_state_dict(state["start"])
                 start = copy.deepcopy(other.state_dict()) if "at the start" in program else {}
@@ -803,7 +805,9 @@ def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(prog
                 def save(path, parts=parts, start=start):
                     torch.save({name: part.state_dict() for name, part in parts.items()} | {"start": start}, path)
 
-                for _ in (loop := TrainingLoop(trial, save=save)):
+                for epoch in (loop := TrainingLoop(trial, save=save)):
+                    if "within the loop" in program and trial.checkpoint is not None and epoch == at + 1:
+                        average.load_state_dict(state["other"])
                     if "makes again" in program:
                         other.load_state_dict(net.state_dict())
                     value = step(net, sgd)
