@@ -21,9 +21,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from haltune._utils.around import stateful
 from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import capture, damaged, generators_in, restore, set_states, states_of
 from haltune.errors import InvalidInput, NotSupported
@@ -38,6 +38,7 @@ from .changes import (
     extras,
     fingerprint,
     known_of,
+    left_out,
     of_modules,
     own_modules,
     own_parts,
@@ -45,7 +46,6 @@ from .changes import (
     set_extras,
 )  # fmt: skip
 from .loop import TrainingLoop, other_ranks, together
-from .objects import of_library, of_program
 from .reporter import ordinary_errors
 
 _SAMPLED = 8  # weights of an optimizer
@@ -133,7 +133,7 @@ class AcceleratedLoop(TrainingLoop):
             if not (isinstance(loader, _Placed) or getattr(loader, "use_stateful_dataloader", False)):
                 kind = type(loader)  # Python looks an iterator up in the class, and Accelerate overrides __class__
                 vars(object)["__class__"].__set__(loader, type(kind.__name__, (_Placed, kind), {}))
-        known, around = known_of(*self._prepared()), _stateful(sys._getframe(1))
+        known, around = known_of(*self._prepared()), stateful(sys._getframe(1))
         self._around = {name: (one, Print(one, known)) for name, one in around if id(one) not in known}
         return super().__iter__()
 
@@ -234,6 +234,9 @@ class AcceleratedLoop(TrainingLoop):
             )
         if (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
+        for model, before in zip(self._models, self._extras, strict=True):
+            if (lost := left_out(model, before, self._of_modules, self._prepared())) is not None:
+                return lost
         places = [getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders]
         passes = {getattr(loader, "iteration", 0) for loader in self._accelerator._dataloaders}
         if any(places) and (lost := self._data.changed_within(self._own_data(), self._prepared(), passes)) is not None:
@@ -253,8 +256,7 @@ class AcceleratedLoop(TrainingLoop):
         with fsdp.ends_together(engines), fsdp.saves(optimizers):
             together(lambda: self._accelerator.save_state(path))  # before the ranks compare their buffers
         ranks = torch_ranks()
-        if self._sharding in ("FSDP", "DEEPSPEED"):
-            fsdp.write_buffers(path, self._models, self.trial)
+        fsdp.write_buffers(path, self._models, self.trial)
         loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         models = zip(self._models, self._extras, self._restored, strict=True)
         changed = [differences(model, before, earlier) for model, before, earlier in models]
@@ -290,8 +292,7 @@ class AcceleratedLoop(TrainingLoop):
         with ordinary_errors(), fsdp.loads(self._of_fsdp, folder):
             held.load_state(folder)
             fsdp.load_optimizers(held, self._of_fsdp, held._models, folder)
-        if self._sharding in ("FSDP", "DEEPSPEED"):
-            fsdp.load_buffers(folder, self._models)
+        fsdp.load_buffers(folder, self._models)
         self._restored = state["models"]
         for model, found in zip(self._models, self._restored, strict=True):
             set_extras(model, found)
@@ -400,26 +401,3 @@ def _sampler(loader: Any) -> Any:
 def _generators(loader: Any) -> dict[str, Any]:
     """Return the generators of a loader's data and samplers; if there is none, those of the process count."""
     return generators_in(*parts_of(loader), _sampler(loader))
-
-
-# what the program has next to the loop
-
-
-def _stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
-    """Yield the models, averages, optimizers and schedules that the functions around the loop hold, by name.
-
-    Accelerate does not know what was not prepared. Without these names, an average of the weights or a schedule would
-    start again in a resumed training.
-    """
-    while frame is not None:
-        if not of_library(str(frame.f_globals.get("__name__"))):
-            for name, value in list(frame.f_locals.items()):
-                if _has_state(value):
-                    yield name, value
-                elif of_program(type(value)) and hasattr(value, "__dict__"):
-                    yield from ((f"{name}.{inner}", one) for inner, one in vars(value).items() if _has_state(one))
-        frame = frame.f_back
-
-
-def _has_state(value: Any) -> bool:
-    return callable(getattr(type(value), "state_dict", None))

@@ -86,16 +86,20 @@ class Attributes:
                 return objects.READ_AGAIN
         return None
 
-    def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
-        """Return the words on an attribute that changed and cannot be saved, without the first part of its place."""
+    def lost(self, owners: Owners, saved: Iterable[Any], only_large: bool = False) -> str | None:
+        """Return the words on an attribute that changed and cannot be saved, without the first part of its place.
+
+        only_large: of data alone. A module may hold what its last forward pass computed.
+        """
         values = self._values(owners)
         for name, one in self._now(values, [*saved]).items():
             new = name not in self._before
             if isinstance(one, Print):
-                lost = objects.under_way(values[name]) or (one.trains if new else one != self._before[name])
+                trained = one.trains if new else one != self._before[name]
+                lost = not only_large and (objects.under_way(values[name]) or trained)
             else:
                 lost = objects.is_large(one) and one != self._before.get(name)
-            called = name.partition("/")[2].replace("/", ".") or name.partition(".")[2]
+            called = name.partition("/")[2].replace("/", ".").lstrip(".") or name.partition(".")[2]
             if lost:
                 return objects.unsaved(called, values[name])
             if name in self._copies:
@@ -300,6 +304,19 @@ def differences(model: Any, before: Found, earlier: Found) -> dict[str, dict[str
         with suppress(NotSupported):  # too large
             changed["buffers"] |= {name: objects.data_of(buffer)} if name in buffers else {}
     return {kind: {**earlier.get(kind, {}), **of} for kind, of in changed.items()}
+
+
+def left_out(model: Any, before: Found, modules: Attributes, saved: Iterable[Any]) -> str | None:
+    """Return the words on a part of a model that changed, and that neither its state nor `differences` has.
+
+    before: the extras of the model then. modules: the record of its modules.
+    """
+    if any(getattr(getattr(module, "rankallocator", None), "exp_avg_ipt", None) for module in model.modules()):
+        return "AdaLoRA chooses its ranks by averages that are not part of the model's state"
+    for name, buffer in unsaved_buffers(model):
+        if objects.is_large(objects.mark(buffer)) and fingerprint_of([buffer]) != before["buffers"].get(name):
+            return objects.unsaved(name, buffer)
+    return modules.lost(own_modules(model), saved, only_large=True)
 
 
 def set_extras(model: Any, found: Found) -> None:

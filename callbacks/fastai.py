@@ -32,7 +32,17 @@ from haltune.ranks import torch_ranks
 
 from .base import Reporting
 from .boosting import advise_best
-from .changes import Attributes, differences, extras, fingerprint, of_modules, own_modules, own_parts, set_extras
+from .changes import (
+    Attributes,
+    differences,
+    extras,
+    fingerprint,
+    left_out,
+    of_modules,
+    own_modules,
+    own_parts,
+    set_extras,
+)
 from .reporter import missing, two_callbacks
 
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
@@ -331,7 +341,8 @@ class HaltuneCallback(Reporting):
         if course.tensors != {name: list(value.shape) for name, value in self.learn.model.state_dict().items()}:
             return "the model has other parameters or buffers than at the start, and a new model lacks them"
         lost = course.attributes.lost(self._own_callbacks(), self._saved())
-        return lost or course.data.lost(self._own_data(), self._saved())
+        lost = lost or course.data.lost(self._own_data(), self._saved())
+        return lost or left_out(self.learn.model, course.extras, course.modules, self._saved())
 
     def _own_callbacks(self) -> Iterator[tuple[str, Any]]:
         """Yield the user's callbacks and fastai's that count within an epoch, each with its number and class."""

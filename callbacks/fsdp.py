@@ -61,12 +61,17 @@ def _arrive(save: Callable[..., object], *args: Any, **named: Any) -> None:
         raise
 
 
+def warn_of_buffers(models: Iterable[Any], trial: Trial) -> dict[str, Any]:
+    """Return this rank's buffers that differ between ranks, and warn of them. Every rank calls it."""
+    return differing(_buffers(models), torch_ranks(), trial)
+
+
 def write_buffers(folder: Path, models: Iterable[Any], trial: Trial) -> None:
     """Write this rank's buffers that differ between ranks, and warn of them. Every rank calls it."""
     import torch
 
-    if own := differing(_buffers(models), ranks := torch_ranks(), trial):
-        torch.save({"differ": own, "also": {}}, folder / ranks.own(PARTS))
+    if own := warn_of_buffers(models, trial):
+        torch.save({"differ": own, "also": {}}, folder / torch_ranks().own(PARTS))
 
 
 def load_buffers(folder: Path, models: Iterable[Any]) -> None:

@@ -31,11 +31,13 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from haltune._utils.around import of_library as of_library  # callbacks ask it here
+from haltune._utils.around import of_program as of_program
 from haltune._utils.randomness import is_generator, kind_of, new_generator, of_generator, set_generator
 from haltune.errors import InvalidInput, NotSupported
 
@@ -231,16 +233,17 @@ def under_way(value: Any, depth: int = 3) -> bool:
 
 
 def _sample(value: Any, few: int = _FEW) -> Any:
-    """Return a few elements of a value, and how many it has; fewer of each element."""
+    """Return a few elements of a value, how many it has, and the sum of an array; fewer of each element."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return str(value)
     if not few:
         return ""
     if isinstance(value, np.ndarray):
-        return [list(value.shape), str(value.flat[:: value.size // few + 1].tolist())]
+        total = value.sum() if value.dtype.kind in "biufc" else ""
+        return [list(value.shape), str(total), str(value.flat[:: value.size // few + 1].tolist())]
     if hasattr(value, "untyped_storage"):
         flat = local(value).reshape(-1)
-        return [list(value.shape), str(flat[:: flat.numel() // few + 1].tolist())]
+        return [list(value.shape), str(flat.sum().item()), str(flat[:: flat.numel() // few + 1].tolist())]
     if isinstance(value, tuple(_CONTAINERS)):
         items: Any = value.items() if isinstance(value, dict) else value
         count = len(items)
@@ -327,20 +330,6 @@ def clocks() -> tuple[float, float, float]:
 def copied(name: str) -> str:
     """Return the words on an attribute with weights that a hook of the start of a fit copies."""
     return f"{name} is a copy of the weights, and a resumed fit copies later ones (copy them before the fit)"
-
-
-def of_program(kind: type) -> bool:
-    """Return whether a class and its bases are of the user's program: libraries restore theirs."""
-    if kind.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__", "types", "argparse"}:
-        return False
-    return not any(of_library(base.__module__) for base in kind.__mro__)
-
-
-@cache
-def of_library(module: str) -> bool:
-    """Return whether a module is of an installed package or of haltune."""
-    file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return module.partition(".")[0] == "haltune" or "site-packages" in file or "dist-packages" in file
 
 
 class _Large(NotSupported):

@@ -469,8 +469,8 @@ def differing(state: Mapping[str, Any], ranks: Group, trial: Trial) -> dict[str,
     found = {n: v.detach().cpu().clone() for n, v in plain.items() if len({other[n] for other in each}) > 1}
     if found:
         trial.warn(
-            f"The ranks have different values of {next(iter(found))}, which is not sharded. A resumed trial continues "
-            "with each rank's own; the model of study.best.checkpoint has those of rank 0.",
+            f"The ranks have different values of {next(iter(found))}. A resumed trial continues with each rank's own; "
+            "the model of study.best.checkpoint has those of rank 0, so its value can differ from study.best.value.",
             "differ",
             once=True,
         )

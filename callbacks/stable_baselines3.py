@@ -39,6 +39,10 @@ _SAME = frozenset({
     "model", "parent", "locals", "globals", "pbar", "spec", "_cached_spec", "_saved_kwargs", "class_attributes",
 })  # fmt: skip
 _SUFFIX = ".sb3.pt"
+_SEVERAL = (
+    "learn() ends before the trial's last step, and a resumed trial would start with the first learn() again (call it "
+    "once, with trial.max_steps)"
+)
 _OFF_POLICY = "the replay buffer is not saved, and a trial would continue without it"
 
 
@@ -96,6 +100,7 @@ class HaltuneCallback(Reporting):
         super(Portable, self).__init__()  # BaseCallback's
         self._steps = self._updates = 0  # of the model at the start of this rollout
         self._calls = 0  # of EvalCallback before this rollout
+        self._again = False  # the model has trained in this attempt by another `learn`
         self._others_end = False  # another callback ends this fit
         self._fitted = 0  # updates of the model at the start of this fit
         self._first = 0  # the same, if they were made before the trial
@@ -111,6 +116,7 @@ class HaltuneCallback(Reporting):
         model, trial = self.model, self.trial
         attempt = trial.id, trial.attempt
         fresh = _TRAINED.get(model) != attempt  # not a second `learn` of this attempt
+        self._again = not fresh
         self._first = _updates(model) if fresh else 0
         if fresh and trial.checkpoint is not None and trial.ended is None:
             self._load(trial.checkpoint)
@@ -250,6 +256,8 @@ class HaltuneCallback(Reporting):
             return _OFF_POLICY
         if self.model.use_sde:
             return "the exploration of use_sde=True is not saved"
+        if self._again or _updates(self.model) > self._updates:  # after the last rollout
+            return _SEVERAL
         return self._unsaved if self._state is None else None
 
     def _parts(self) -> dict[str, Any]:

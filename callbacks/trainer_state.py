@@ -32,6 +32,7 @@ from .changes import (
     extras,
     fingerprint,
     known_of,
+    left_out,
     of_modules,
     own_modules,
     own_parts,
@@ -201,6 +202,8 @@ class Unsaved(Portable):
         ):
             if (lost := attributes.lost(owners, self._saved())) is not None:
                 return lost
+        if (lost := left_out(trainer.model, self._before["model"], self._of_modules, self._saved())) is not None:
+            return lost
         if within and (lost := self._of_data.changed_within(self._own_data(), self._saved(), {passes})) is not None:
             return lost
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps

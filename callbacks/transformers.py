@@ -195,7 +195,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if loaded:
             self.trial.restores_randomness()  # the Trainer does, when its first epoch starts
         if trainer is not None:
-            if loaded and self._sharding:
+            if loaded:
                 fsdp.load_rest(trainer, Path(str(path)))
             self._watch(trainer, loaded)
         over = torch_ranks().once(lambda: self._reporter.verdict is not None)
@@ -307,8 +307,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._advise_other_weights()
         if self._takes and self._reported == state.global_step:
             self._takes = False
-            if self._sharding:
-                fsdp.write_buffers(source, [others["model"]], self.trial)
+            fsdp.write_buffers(source, [others["model"]], self.trial)
             torch_ranks().gather(None)  # each has written its part
             ends = self._ends(state, control)  # by a later callback
             self._end(control, torch_ranks().once(lambda: self._take(args, state, ends)))
@@ -324,6 +323,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             if self._reported != state.global_step:
                 self._reporter.trained = self._position(args, state)
             self.trial.sign(fingerprint(others.get("model")))
+            if torch_ranks().once(lambda: self._reporter.keeps):
+                fsdp.warn_of_buffers([others["model"]], self.trial)
             torch_ranks().once(lambda: self._finish(args, state, others))
             self._reporter.leave()
 

@@ -448,8 +448,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self.trial, self._hint))
             resuming.complete(trainer, self.trial, checkpoint)
             self._changed = checkpoint.get("haltune", [])
-            if late:
-                shards.put_back(trainer, checkpoint)
+            shards.put_back(trainer, checkpoint)
             self._found_before = checkpoint["callbacks"].get(self.state_key, {}).get("found", {})
             attributes.set_numbers(trainer, self._found_before)  # before loaders and optimizers are made
             # they would run again, and then start at epoch 0

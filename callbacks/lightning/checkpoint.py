@@ -81,6 +81,7 @@ def save(
         error = shards.write(trainer, reporter.trial, path, ranks, _TO_CONTINUE if best_epoch else ())
     else:
         guarded = _Guarded(trainer.strategy.checkpoint_io, evaluated, keeps, best_epoch, behind is not None)
+        guarded.own = shards.own_buffers(trainer, reporter.trial, ranks)
         try:
             _save(trainer, path, guarded)
         except Exception as failure:  # the state cannot be collected
@@ -208,6 +209,7 @@ class _Guarded(_Plugin):
     """
 
     error: Exception | None = None
+    own: Mapping[str, Any] = {}  # of `shards.own_buffers`
     write: Callable[[], object] | None = None
     other = False  # the weights are not those that were evaluated
 
@@ -228,6 +230,7 @@ class _Guarded(_Plugin):
             return
         if self._light:
             checkpoint = {name: part for name, part in checkpoint.items() if name not in _TO_CONTINUE}
+        checkpoint = {**checkpoint, **self.own}
         while type(plugin).__name__ == "AsyncCheckpointIO":  # it returns before its file exists
             plugin = plugin.checkpoint_io
         try:

@@ -96,9 +96,7 @@ def write(trainer: Any, trial: Trial, path: Path, ranks: Group, without: Contain
         nonlocal failure
         try:
             kept = {name: part for name, part in checkpoint.items() if name not in without}
-            buffers = dict(trainer.lightning_module.named_buffers())  # such as the running means of BatchNorm
-            if any(own := ranks.gather(differing(buffers, ranks, trial))):
-                kept[DIFFER] = own
+            kept |= own_buffers(trainer, trial, ranks)
             with ordinary_errors(), fsdp.ends_together([strategy.deepspeed_engine] if _zero(trainer) else []):
                 before(kept, filepath, storage_options=storage_options)
             force(path)  # a part may not have left the memory of this machine
@@ -114,6 +112,15 @@ def write(trainer: Any, trial: Trial, path: Path, ranks: Group, without: Contain
         del strategy.save_checkpoint
     texts = ranks.gather(None if failure is None else f"{type(failure).__name__}: {failure}")
     return failure or next((OSError(text) for text in texts if text is not None), None)
+
+
+def own_buffers(trainer: Any, trial: Trial, ranks: Group) -> dict[str, Any]:
+    """Return each rank's buffers that differ between ranks, such as the running means of BatchNorm, for a checkpoint.
+
+    Every rank calls it.
+    """
+    own = ranks.gather(differing(dict(trainer.lightning_module.named_buffers()), ranks, trial))
+    return {DIFFER: own} if any(own) else {}
 
 
 def put_back(trainer: Any, checkpoint: dict[str, Any]) -> None:

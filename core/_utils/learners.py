@@ -9,11 +9,10 @@ XGBoost and LightGBM).
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import wraps
-from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -21,11 +20,11 @@ import numpy as np
 
 from haltune.errors import NotSupported
 
+from .around import frames, variables
 from .interruption import caller
 
-_NO_PROGRAM = {"haltune", *sys.stdlib_module_names} - {"__main__"}
 PLAIN = (type(None), int, float, str, bytes, type, ModuleType, FunctionType, BuiltinFunctionType, np.ndarray)
-_FRAMES, _SHORT = 10, 20  # functions of the program that are looked into, elements of a list
+_SHORT = 20  # elements of a list
 _SAMPLED = 32  # elements of an array
 _WATCHED = "haltune_watches"
 # learner -> its mark and the words of the error, if it is trained further in this state
@@ -53,22 +52,10 @@ def visible() -> list[Any]:
                 for inner in _inside(value):
                     look(inner, depth - 1)
 
-    for frame in of_program():
-        for value in (*frame.f_locals.values(), *frame.f_globals.values()):
+    for frame in frames():
+        for value in (*(value for _, value in variables(frame)), *frame.f_globals.values()):
             look(value, 1)
     return [*found.values()]
-
-
-def of_program() -> Iterator[FrameType]:
-    """Yield the frames that call haltune, without those of Python's and of installed packages."""
-    frame: FrameType | None = sys._getframe(1)
-    left = _FRAMES
-    while frame is not None and left:
-        package, file = str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename
-        if package not in _NO_PROGRAM and not ("site-packages" in file or "dist-packages" in file):
-            left -= 1
-            yield frame
-        frame = frame.f_back
 
 
 def _inside(value: Any) -> Iterable[Any]:

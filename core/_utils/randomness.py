@@ -21,7 +21,8 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .learners import PLAIN, of_program
+from .around import frames, variables
+from .learners import PLAIN
 
 
 def capture() -> dict[str, Any]:
@@ -203,8 +204,8 @@ class OwnGenerators:
 def _in_variables() -> dict[str, Any]:
     """Return the generators by the functions and variables that hold them."""
     found: dict[str, Any] = {}
-    for frame in of_program():
-        for name, value in frame.f_locals.items():
+    for frame in frames():
+        for name, value in variables(frame):
             plain = isinstance(value, PLAIN) and not isinstance(value, types.FunctionType)
             if not plain and not type(value).__module__.startswith("haltune."):
                 held = generators_in(value, depth=3)

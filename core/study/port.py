@@ -284,6 +284,7 @@ class Port(Attempt):
         self._left, self._asks = epoch, False
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
+        self._within_epoch(epoch)
 
     def looks_at_weights(self) -> None:
         """State that a loop of the user's own is about to report: its weights are then looked at, as in Trial.report.
@@ -307,6 +308,7 @@ class Port(Attempt):
                 f"An exception, which the program handled, ended its loop after {self._at(self.epoch)}. To end a "
                 "training early, leave the loop by break."
             )
+        self._within_epoch(None)
 
     def breaks(self, error: BaseException) -> None:
         """State that an exception has ended a fit. The trial fails, unless the program handles it and fits again.
@@ -761,6 +763,9 @@ class Port(Attempt):
 
     def _at(self, position: float) -> str:
         return self.history.problem.at(position)
+
+    def _within_epoch(self, epoch: float | None) -> None:
+        """Look at what the program has around its loop, which begins an epoch; None: it has ended one."""
 
     def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""

@@ -24,8 +24,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from haltune._utils.checks import number
+from haltune._utils.extras import Extras
 from haltune._utils.interruption import heard_in_wait
-from haltune._utils.updates import Kind
+from haltune._utils.updates import Kind, SchedulePlace
 from haltune.display import numeral, one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
@@ -105,10 +106,12 @@ class Seen:
     signed: dict[Hashable, dict[tuple[int, int], int]] = field(default_factory=dict)
     # trial and its fold -> kinds of optimizers that have trained it, or of which the file that it resumed has a state
     optimizers: dict[tuple[int, int], frozenset[Kind]] = field(default_factory=dict)
-    # the same -> whether each of them that has learning-rate schedules of torch had one that had counted, at a save
-    schedules: dict[tuple[int, int], bool] = field(default_factory=dict)
     # estimator or booster that a plain loop has trained -> the trial, its fold and attempt, and the mark at their end
     learners: WeakKeyDictionary[Any, tuple[int, int, int, str]] = field(default_factory=WeakKeyDictionary)
+    # the same -> position at the end of its last attempt, and of each optimizer that has learning-rate schedules of
+    # torch: the shapes of its weights, and their places
+    schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
+    extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
 
 

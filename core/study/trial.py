@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -426,6 +427,7 @@ class Trial(Port, KnowsAttributes):
         self._weights.looks()
         self._states.starts(self.resumes_from)
         self._states.training = Training(self._weights.begins)
+        self._weights.enters(sys._getframe(1))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
@@ -434,6 +436,7 @@ class Trial(Port, KnowsAttributes):
         self._block = None
         self._weights.sign()
         self._weights.looked()
+        self._weights.notes_schedules()
         if self._states.training is not None:
             self._states.training.ends()
         forgiven = False
@@ -460,8 +463,12 @@ class Trial(Port, KnowsAttributes):
         self._starts_updates()
         self._weights.restarts()
 
+    def _within_epoch(self, epoch: float | None) -> None:
+        self._weights.begins_epoch(epoch, sys._getframe(1))
+
     def _sign_weights(self) -> None:
         self._weights.sign()
+        self._weights.notes_schedules()
 
     def _doubt_kept(self) -> None:
         """Say once that the best trial has no state with its value, in a loop that saves other states by itself."""

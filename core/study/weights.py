@@ -12,14 +12,18 @@ A loop of a framework states what it trains; see `Port.starts`. `haltune._utils.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from types import FrameType
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from haltune._utils import learners, updates
-from haltune._utils.updates import Training, Updated
+from haltune._utils.extras import Extras
+from haltune._utils.updates import SchedulePlace, Training, Updated
 from haltune.errors import NotSupported
 from haltune.ranks import follows, this
 
@@ -64,10 +68,13 @@ class OwnWeights:
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
         # optimizers -> their learning-rate schedules, as weak references; None: not known yet
         self._schedules: WeakKeyDictionary[Any, list[Any] | None] = WeakKeyDictionary()
-        # optimizers of a trial that resumes with their rates and new schedules -> its position then
-        self._scheduled_again: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         # estimators and boosters in variables of the program -> their marks where the trial or its loop began
         self._found: dict[int, tuple[Any, str]] = {}  # by id, with a weak reference: some cannot be hashed
+        # schedules of a trial that resumes without their places -> its position and their steps then, and their places
+        self._behind: WeakKeyDictionary[Any, tuple[float, int, SchedulePlace]] = WeakKeyDictionary()
+        self._by_hand: WeakSet[Any] = WeakSet()  # schedules of whose optimizers the program sets the rates, too
+        self._began: tuple[int, int] | None = None  # the attempt and the fold of which the loop has begun
+        self._resumed = 0.0  # the position at which it began
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -121,6 +128,11 @@ class OwnWeights:
         reference, mark = self._found.get(id(learner), (None, None))
         return mark if reference is not None and reference() is learner else None
 
+    @cached_property
+    def _extras(self) -> Extras:
+        """What its loop has next to what it trains."""
+        return Extras(self._trial._session.seen.extras)
+
     # before the first step of an optimizer
 
     def begins(self, optimizer: Any, marks: set[int]) -> None:
@@ -130,6 +142,9 @@ class OwnWeights:
         """
         if marks:
             self._refusal = None
+        if (training := self._trial._states.training) is not None:
+            self._extras.steps(training.weights)
+            self._doubt_beside()
         self._need_state(optimizer)
         self._need_schedule(optimizer)
         try:
@@ -210,37 +225,114 @@ class OwnWeights:
                 )
 
     def _need_schedule(self, optimizer: Any) -> None:
-        """Warn once if a trial has resumed with its learning rate, but with a schedule that counts from 0 again.
+        """Warn once if a trial has resumed, and a learning-rate schedule does not continue from its place at the pause.
 
-        It counted before the pause. One that a program makes for a new phase sets the rate, and one that the program
-        moves to its place does not count from 0.
+        A program that gives schedule.step() the number of the epoch moves it there with its first step.
         """
-        trial = self.trains
-        self._schedules.setdefault(optimizer, None)
+        trial, found = self.trains, self._schedules_of(optimizer)
         if trial._resumes and trial._model is None and not follows():
-            counted = self._trial._session.seen.schedules.get((trial.id, trial._index))
-            if counted and (found := self._schedules_of(optimizer)) and updates.start_again(found, optimizer):
-                self._scheduled_again[optimizer] = trial.epoch
-        elif (began := self._scheduled_again.get(optimizer)) is not None:
-            if not (steps := [one for one in self._schedules_of(optimizer) if one.last_epoch > 0]):
-                return
-            del self._scheduled_again[optimizer]
-            if any(one.last_epoch == getattr(one, "_step_count", one.last_epoch + 1) - 1 for one in steps):
-                trial.warn(
-                    f"Trial {trial.id} has resumed after {trial._at(began)} with the learning rate that it had there, "
-                    f"but its {type(steps[0]).__name__} starts again, so it does not train as it would have without "
-                    "the pause. Save the state_dict() of each optimizer and schedule with the weights, and load them "
-                    "all.",
-                    "schedule state",
-                    once=True,
-                )
+            for one, before in self._moved(optimizer, found):
+                if one.last_epoch == before.made:
+                    self._warn_of_schedule(
+                        f"after {trial._at(trial.epoch)}, but its optimizer has another learning rate than the one "
+                        f"that its {before.kind} had set there",
+                        "Load the state of the optimizer after the schedule is made",
+                    )
+                else:
+                    self._behind[one] = trial.epoch, one.last_epoch, before
+        else:
+            for one in found:
+                if one in self._behind and one.last_epoch > self._behind[one][1]:
+                    began, made, before = self._behind.pop(one)
+                    if one.last_epoch == getattr(one, "_step_count", one.last_epoch + 1) - 1:
+                        self._warn_of_schedule(
+                            f"after {trial._at(began)}, but its {before.kind} continues from step {made} instead "
+                            f"of step {before.made}",
+                            "Save the state_dict() of each optimizer and schedule with the weights, after the step of "
+                            "the schedule, and load them all",
+                        )
+        self._by_hand.update(one for one in found if not SchedulePlace.of(one).sets)
 
-    def _schedules_of(self, optimizer: Any) -> list[Any]:
-        """Return the learning-rate schedules that an optimizer had when this was asked first."""
+    def _moved(self, optimizer: Any, found: list[Any]) -> list[tuple[Any, SchedulePlace]]:
+        """Return the schedules of an optimizer that do not continue from their places at the pause, with these."""
+        trial, nowhere = self.trains, (0.0, list[tuple[Any, list[SchedulePlace]]]())
+        position, noted = self._trial._session.seen.schedules.get((trial.id, trial._index), nowhere)
+        places = [of for shapes, of in noted if shapes == _shapes(optimizer)]
+        if position != trial.epoch or len(places) != 1:
+            return []
+        moved = []
+        for kind in {place.kind for place in places[0]}:
+            before = sorted((p for p in places[0] if p.kind == kind), key=lambda place: place.made)
+            now = sorted((s for s in found if type(s).__name__ == kind), key=lambda one: one.last_epoch)
+            for one, place in zip(now, before, strict=False):
+                steps = math.inf if trial.horizon is None else place.made * (trial.horizon / position - 1.0)
+                if one.last_epoch < place.made:
+                    unlike = not updates.continues(one, place, int(min(steps, 1e6)) + 1)
+                else:
+                    unlike = one.last_epoch == place.made and place.sets and not SchedulePlace.of(one).sets
+                moved += [(one, place)] if unlike else []
+        return moved
+
+    def _warn_of_schedule(self, fact: str, advice: str) -> None:
+        self.trains.warn(
+            f"Trial {self.trains.id} has resumed {fact}, so it does not train as it would have without the pause. "
+            f"{advice}.",
+            "schedule state",
+            once=True,
+        )
+
+    def _schedules_of(self, optimizer: Any, pauses: bool = False) -> list[Any]:
+        """Return the learning-rate schedules that an optimizer had when this was asked first.
+
+        pauses: also those that leave no mark at it, as one that follows a metric.
+        """
         held = self._schedules.get(optimizer)
-        if held is None and "initial_lr" in optimizer.param_groups[0]:
-            held = self._schedules[optimizer] = [*map(ref, updates.schedules_of(optimizer))]
+        if held is None and (pauses or self.trains._resumes or "initial_lr" in optimizer.param_groups[0]):
+            held = [*map(ref, updates.schedules_of(optimizer))]
+        self._schedules[optimizer] = held or None
         return [one for reference in held or () if (one := reference()) is not None]
+
+    def enters(self, frame: FrameType) -> None:
+        """State that the block of the trial is entered, in a frame."""
+        self._extras.enters(frame)
+
+    def begins_epoch(self, epoch: float | None, frame: FrameType) -> None:
+        """State that a loop begins an epoch, in a frame; None: it has ended one."""
+        trial, beside = self.trains, self._extras
+        if epoch is None:
+            self.notes_schedules()
+        if trial._model is not None or not this().alone:  # FSDP shows a weight now whole, now in parts
+            return
+        place = trial.id, trial._index, float(trial.epoch)
+        if epoch is None:
+            beside.ends_epoch(place if trial._stops else None)
+        elif self._began != (trial.attempt, trial._index):
+            self._began = trial.attempt, trial._index
+            beside.begins(place if trial._resumes else None, frame)
+            self._resumed = trial.epoch
+
+    def _doubt_beside(self) -> None:
+        """Warn once if a trial has resumed without an average or the like that it had."""
+        if (name := self._extras.lost) is not None:
+            self.trains.warn(
+                f"Trial {self.trains.id} has resumed after {self.trains._at(self._resumed)}, but {name} is not as it "
+                "was there, so it does not train, or is not evaluated, as it would have been without the pause. Save "
+                f"{name}.state_dict() with the weights, and load it.",
+                "beside",
+                once=True,
+            )
+
+    def notes_schedules(self) -> None:
+        """Note where the schedules of a trial are that pauses; the last call before its end counts."""
+        trial = self.trains
+        if not trial._stops or trial._model is not None or self._trial._states.trained or follows():
+            return
+        noted = []
+        for optimizer in [*self._schedules]:
+            of = [SchedulePlace.of(one, one in self._by_hand) for one in self._schedules_of(optimizer, pauses=True)]
+            noted += [(_shapes(optimizer), of)] if of else []
+        if noted:
+            self._trial._session.seen.schedules[trial.id, trial._index] = float(trial.epoch), noted
 
     def _kinds(self, path: str) -> frozenset[updates.Kind]:
         """Return the kinds of optimizers before a pause: those of its file, if another process has trained."""
@@ -352,9 +444,6 @@ class OwnWeights:
         training = self._trial._states.training
         for mark in () if training is None else training.marks(each):
             self.trains.sign(mark)
-        if each and (of := [found for one in self._schedules if (found := self._schedules_of(one))]):
-            counted = all(any(one.last_epoch > 0 for one in found) for found in of)
-            self._trial._session.seen.schedules[self.trains.id, self.trains._index] = counted
 
     def restarts(self) -> None:
         """State that a new model has started the curve again: it does not do so twice."""
@@ -365,6 +454,10 @@ class OwnWeights:
         self._model = None
         if (training := self._trial._states.training) is not None:
             training.ends_part()
+
+
+def _shapes(optimizer: Any) -> tuple[Any, ...]:
+    return tuple(w.shape for group in optimizer.param_groups for w in group["params"])
 
 
 def _began(trial: Port, optimizer: Any) -> str:

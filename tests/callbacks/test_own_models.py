@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import pickle
+import re
 import warnings
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -657,6 +658,18 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
         ("nothing, and steps it to its place", False),
         ("nothing, and steps it by the number of the epoch", False),
         ("nothing, of a schedule that is given the first epoch", False),
+        ("nothing, of a schedule made after the optimizer is loaded", True),
+        ("nothing, of a schedule by epochs made after the optimizer is loaded", True),
+        ("nothing, of a function made after the optimizer is loaded", True),
+        ("nothing, of a plateau", True),
+        ("the schedule, a plateau", False),
+        ("the schedule, before its step", True),
+        ("the schedule, a warmup that is made and loaded after the optimizer", True),
+        ("the schedule, made and loaded after the optimizer", False),
+        ("the schedule, with its step before those of the optimizer", False),
+        ("the schedule, and sets the rates of the warmup in each step", False),
+        ("nothing, of an exponential", False),
+        ("nothing, of an exponential made after the optimizer is loaded", False),
         ("nothing, and starts another schedule where it resumes", False),
         ("nothing, of a schedule that waits for the end of a warmup by hand", False),
         ("nothing, of a constant rate", False),
@@ -670,21 +683,34 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
         if "warmup and" in program:
             return rates.SequentialLR(sgd, [rates.LinearLR(sgd, 0.5, 1.0, 1), rates.CosineAnnealingLR(sgd, 5)], [1])
         if "chain" in program:
-            return rates.ChainedScheduler([rates.ConstantLR(sgd, 0.5, 9), rates.ExponentialLR(sgd, 0.9)])
+            return rates.ChainedScheduler([rates.ConstantLR(sgd, 0.5, 4), rates.ExponentialLR(sgd, 0.9)])
         if "given the first" in program:
             return rates.LambdaLR(sgd, lambda epoch, first=trial.epoch: 0.9 ** (epoch + first))
         if "constant" in program:
             return rates.StepLR(sgd, 100)
+        if "by epochs" in program:
+            return rates.StepLR(sgd, 3)
+        if "a function" in program:
+            return rates.LambdaLR(sgd, lambda epoch: 0.9**epoch)
+        if "plateau" in program:
+            return rates.ReduceLROnPlateau(sgd, patience=3)
+        if "a warmup that" in program:
+            return rates.LinearLR(sgd, 0.5, 1.0, 4)
+        if "exponential" in program:
+            return rates.ExponentialLR(sgd, 0.9)
         return rates.CosineAnnealingLR(sgd, 20, last_epoch=last)
 
     def train(trial):
         net = torch.nn.Linear(8, 2)
         sgd = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
         state = {} if trial.checkpoint is None else torch.load(trial.checkpoint)
-        schedule = None if "last_epoch=" in program and state else scheduled(sgd, trial)
+        later = "last_epoch=" in program or "made" in program
+        schedule = None if later and state else scheduled(sgd, trial)
         if state:
             net.load_state_dict(state["net"])
             sgd.load_state_dict(state["sgd"])
+            if "made" in program:
+                schedule = scheduled(sgd, trial)
             if program.startswith("the schedule"):
                 schedule.load_state_dict(state["schedule"])
             for _ in range(trial.epoch if "to its place" in program else 0):
@@ -698,25 +724,110 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
             saved = {"schedule": schedule.state_dict()} if program.startswith("the schedule") else {}
             torch.save(state | saved, path)
 
-        for epoch in (loop := TrainingLoop(trial, save=save)):
+        loop = TrainingLoop(trial, save=save)
+        for epoch in trial.epochs() if "before its step" in program else loop:
             if "by hand" in program and epoch < 4:
                 sgd.param_groups[0]["lr"] = 0.01 * epoch
+            if "in each step" in program and epoch < 4:
+                sgd.param_groups[0]["lr"] = 0.01 * epoch
+            if "before those" in program:
+                schedule.step()
             for _ in range(2):
                 sgd.zero_grad()
                 net(torch.ones(1, 8)).sum().backward()
                 sgd.step()
                 if "by batches" in program:
                     schedule.step()
+            if "before its step" in program:
+                trial.report(0.5)
+                trial.save(save)
             if "number of the epoch" in program:
                 schedule.step(epoch)
-            elif "by hand" not in program or epoch >= 4:
+            elif "plateau" in program:
+                schedule.step(0.5)
+            elif "before those" not in program and ("by hand" not in program or epoch >= 4):
                 schedule.step()
-            loop.report(0.5)
+            if "before its step" not in program:
+                loop.report(0.5)
 
     with warned() as found:
         pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=6, trials=2, verbose=0).optimize(train)
     assert len(found) == warns, found
-    assert all("resumed after epoch 2 with the learning rate that it had there, but its" in text for text in found)
+    assert all(
+        re.search("resumed after epoch 2, but its (optimizer has another|.* continues from step .+ instead of)", text)
+        for text in found
+    )
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize(
+    ("program", "warns"),
+    [
+        ("forgets an average", "average"),
+        ("forgets a copy that follows", "copy"),
+        ("forgets the scale of the loss", "scale"),
+        ("saves an average", None),
+        ("saves an average and loads it within the loop", None),
+        ("saves a copy that follows", None),
+        ("saves the scale of the loss", None),
+        ("forgets a copy that it makes again in each epoch", None),
+        ("forgets a copy that stays as it was at the start", None),
+        ("forgets a probe of each epoch", None),
+    ],
+)
+def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(program, warns, at, tmp_path):
+    swa = torch.optim.swa_utils
+    study, probe = pausing_study(f"{tmp_path}/s.db", at=(at,), epochs=4, trials=2, verbose=0), None
+    with warned() as found:
+        for trial in study:
+            with trial:
+                torch.manual_seed(trial.id)
+                net = Net()
+                sgd = torch.optim.SGD(net.parameters(), 0.01)
+                parts = {"net": net, "sgd": sgd}
+                if "average" in program:
+                    average = parts["other"] = swa.AveragedModel(net, multi_avg_fn=swa.get_ema_multi_avg_fn(0.9))
+                if "copy" in program:
+                    other = parts["other"] = copy.deepcopy(net)
+                if "scale" in program:
+                    scale = parts["other"] = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+                if program.startswith("forgets"):
+                    parts.pop("other", None)
+                if trial.checkpoint is not None:
+                    state = torch.load(trial.checkpoint)
+                    for name, part in parts.items():
+                        if name != "other" or "within the loop" not in program:
+                            part.load_state_dict(state[name])
+                    if "at the start" in program:
+                        other.load_state_dict(state["start"])
+                start = copy.deepcopy(other.state_dict()) if "at the start" in program else {}
+
+                def save(path, parts=parts, start=start):
+                    torch.save({name: part.state_dict() for name, part in parts.items()} | {"start": start}, path)
+
+                for epoch in (loop := TrainingLoop(trial, save=save)):
+                    if "within the loop" in program and trial.checkpoint is not None and epoch == at + 1:
+                        average.load_state_dict(state["other"])
+                    if "makes again" in program:
+                        other.load_state_dict(net.state_dict())
+                    value = step(net, sgd)
+                    if "average" in program:
+                        average.update_parameters(net)
+                    if "follows" in program:
+                        for w, of_net in zip(other.parameters(), net.parameters(), strict=True):
+                            w.data.lerp_(of_net.data, 0.3)
+                    if "scale" in program:
+                        scale.scale(torch.ones(()))
+                        scale._found_inf_per_device(sgd)
+                        scale.update(scale.get_scale() * 2)
+                    if "probe" in program:
+                        probe = torch.nn.Linear(3, 1)
+                        step(probe, torch.optim.SGD(probe.parameters(), 0.1))
+                    loop.report(value)
+    names = {"average": "average", "copy": "other", "scale": "scale"}
+    assert [f"after epoch {at}, but {names[warns]} is not as it was there" in text for text in found] == [True] * (
+        warns is not None
+    ), found
 
 
 @pytest.mark.parametrize("same_process", [True, False])

@@ -166,6 +166,20 @@ def test_an_environment_with_a_state_that_cannot_be_read_is_not_paused_and_the_w
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("at", [128.0, 192.0])  # at the end of the first learn, within the second
+def test_a_training_by_several_calls_of_learn_is_not_paused_where_it_would_start_with_the_first(at: float) -> None:
+    import stable_baselines3 as sb3
+
+    s = pausing_study(at=(at,), epochs=256, metric=Maximize("mean_reward"), unit="step", verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"would start with the first learn\(\) again.*keeps training"):
+            model = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=64, device="cpu")
+            model.learn(128, callback=HaltuneCallback(trial, every=64))
+            model.learn(128, callback=HaltuneCallback(trial, every=64), reset_num_timesteps=False)
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 256)]
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_the_best_model_is_loaded_with_the_statistics_it_was_trained_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ pytest.importorskip("accelerate", reason="accelerate is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from torch.nn.utils import prune  # noqa: E402
-from transformers import Trainer, TrainerCallback, default_data_collator  # noqa: E402
+from transformers import Trainer, TrainerCallback, TrainingArguments, default_data_collator  # noqa: E402
 from transformers_nets import EVERY_TWO, Net, Stream, rows, same, trainer, weights  # noqa: E402
 
 from haltune import Constant, Study  # noqa: E402
@@ -333,6 +333,37 @@ def test_what_cannot_be_restored_is_not_paused_and_said_once(at, evaluates, opti
     (reason,) = said
     assert match.replace("\\", "") in reason
     assert "it keeps training" in reason
+
+
+def test_ranks_of_adalora_that_are_chosen_by_averages_are_not_paused(tmp_path):
+    peft = pytest.importorskip("peft", reason="PEFT is not installed")
+
+    def adapted():
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
+        chosen = {"init_r": 4, "target_r": 2, "tinit": 1, "tfinal": 2, "deltaT": 1, "total_step": 8}
+        return peft.get_peft_model(layers, peft.AdaLoraConfig(target_modules=["0", "1"], **chosen))
+
+    class Chooses(TrainerCallback):
+        def on_optimizer_step(self, args, state, control, model=None, **others):
+            model.base_model.update_and_allocate(state.global_step)
+
+    class Fits(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, **others):
+            loss = (model(inputs["x"]) - inputs["labels"]).pow(2).mean()
+            return (loss, {"loss": loss}) if return_outputs else loss
+
+    rows = [{"x": torch.full((4,), float(i)), "labels": torch.tensor([float(i)])} for i in range(8)]
+    how = {"eval_strategy": "epoch", "save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
+    how |= {"label_names": ["labels"], "remove_unused_columns": False}
+    s = pausing_study(at=(2,), epochs=4, metric="eval_loss", verbose=0)
+    with pytest.warns(HaltuneWarning, match="AdaLoRA chooses its ranks by averages.*keeps training"):
+        for trial in s:
+            with trial:
+                arguments = TrainingArguments(str(tmp_path), num_train_epochs=4, **how)
+                callbacks = [HaltuneCallback(trial), Chooses()]
+                Fits(adapted(), arguments, train_dataset=rows, eval_dataset=rows, callbacks=callbacks).train()
+    assert s.trials[0].attempt == 1
 
 
 def test_data_without_a_length_that_started_again_are_not_paused_within_a_pass(tmp_path):

@@ -1,0 +1,75 @@
+"""What the functions of a program hold around a loop: models, averages, optimizers, schedules, random generators."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import cache
+from inspect import CO_OPTIMIZED
+from types import FrameType
+from typing import Any
+
+_MOST = 10  # functions that are looked into
+_OF_PYTHON = sys.stdlib_module_names - {"__main__"}
+
+
+def of_program(kind: type) -> bool:
+    """Return whether a class and its bases are of the user's program: libraries restore theirs."""
+    if kind.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__", "types", "argparse"}:
+        return False
+    return not any(of_library(base.__module__) for base in kind.__mro__)
+
+
+@cache
+def of_library(module: str) -> bool:
+    """Return whether a module is of an installed package or of haltune."""
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return module.partition(".")[0] == "haltune" or "site-packages" in file or "dist-packages" in file
+
+
+def frames(frame: FrameType | None = None) -> Iterator[FrameType]:
+    """Yield the program's functions and modules on the stack, from a frame on, without those of packages and Python.
+
+    Default: None, the frame that calls.
+    """
+    frame, left = sys._getframe(1) if frame is None else frame, _MOST
+    while frame is not None and left:
+        module = str(frame.f_globals.get("__name__"))
+        if module.partition(".")[0] not in _OF_PYTHON and not of_library(module):
+            left -= 1
+            yield frame
+        frame = frame.f_back
+
+
+def variables(frame: FrameType) -> list[tuple[str, Any]]:
+    """Return the variables of a function or a module on the stack.
+
+    Before Python 3.13, a function keeps the values that are read here until they are read again. A model that the
+    program deletes, or a batch, is not to stay in memory so long.
+    """
+    held = frame.f_locals
+    found = [*held.items()]
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
+        for name, value in found:
+            inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+            if of_program(type(value)) or any(map(_is_large, (value, *inner))):
+                held.pop(name, None)
+    return found
+
+
+def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+    """Yield what the program's functions on the stack hold that has a state_dict, by name, also in their objects."""
+    for one in frames(frame):
+        for name, value in variables(one):
+            if _has_state(value):
+                yield name, value
+            elif of_program(type(value)) and hasattr(value, "__dict__"):
+                yield from ((f"{name}.{inner}", held) for inner, held in [*vars(value).items()] if _has_state(held))
+
+
+def _is_large(value: Any) -> bool:
+    return hasattr(value, "untyped_storage") or _has_state(value)
+
+
+def _has_state(value: Any) -> bool:
+    return callable(getattr(type(value), "state_dict", None))

@@ -1,0 +1,115 @@
+"""What a plain loop has next to the weights that its optimizers train: averages, targets and scales of the loss.
+
+The program saves what it knows of, so an average that it leaves out starts again in a resumed trial, and the file lacks
+the weights that were evaluated. What the program's functions hold on the stack shows this:
+
+    enters      where the block of a trial is entered
+    begins      where its loop begins: what is new
+    ends_epoch  where the loop asks for the next epoch, or pauses
+    steps       before a step: at the first one, what is not as it was at the pause. At the first one of each epoch, a
+                state that is no longer that of `ends_epoch` is made in each epoch, and one with weights that an
+                optimizer trains is looked at elsewhere; others carry over
+    lost        one that carries over, and is not as it was at the pause
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Container, Hashable, Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+from weakref import WeakSet, ref
+
+from .around import stateful
+from .updates import Marks
+
+_MOST = 64  # states that are looked at
+
+
+class Extras:
+    """What is known of them in a trial.
+
+    others: what this process has seen in other trials of the study.
+    """
+
+    def __init__(self, others: Extras | None = None) -> None:
+        # what was there before an attempt
+        self._known: WeakSet[Any] = WeakSet() if others is None else others._known
+        # name -> whether it carries over from epoch to epoch
+        self._carries: dict[str, bool] = {} if others is None else others._carries
+        # place of a pause -> names and prints
+        self._paused: dict[Hashable, dict[str, str]] = {} if others is None else others._paused
+        self._held: list[tuple[str, Any]] = []  # names and weak references of what is new where the loop began
+        self._before: dict[str, str] = {}  # names and prints at the pause, until the first step after it
+        self._ended: dict[str, str] = {}  # name -> print at the last end of an epoch
+        self._unlike: list[str] = []  # names of those that resumed otherwise
+
+    def enters(self, frame: FrameType) -> None:
+        """State that the block of a trial is entered: what is there is of earlier attempts, or of all trials."""
+        self._known.update(one for _, one in _states(frame))
+
+    def begins(self, place: Hashable, frame: FrameType) -> None:
+        """State that a loop begins. place: where it resumes, as of `ends_epoch`."""
+        self._before, self._ended, self._unlike = self._paused.get(place, {}), {}, []
+        self._held = [(name, ref(one)) for name, one in _states(frame) if one not in self._known]
+
+    def ends_epoch(self, pauses: Hashable) -> None:
+        """State that a loop asks for the next epoch. pauses: where it pauses now, or None."""
+        self._ended = {name: _print(one) for name, one in self._present()}
+        if pauses is not None:
+            self._paused[pauses] = self._ended
+
+    def steps(self, trained: Container[int]) -> None:
+        """State that an optimizer is about to make a step. trained: ids of the weights that optimizers train."""
+        ended, self._ended = self._ended, {}
+        before, self._before = self._before, {}
+        for name, one in self._present() if before else ():
+            if name in before and _print(one) != before[name]:
+                self._unlike.append(name)
+        for name, one in self._present() if ended else ():
+            own = hasattr(one, "parameters") and any(id(weight) in trained for weight in one.parameters())
+            same = not own and _print(one) == ended.get(name)
+            self._carries[name] = self._carries.get(name, True) and same
+
+    def _present(self) -> list[tuple[str, Any]]:
+        return [(name, one) for name, reference in self._held if (one := reference()) is not None]
+
+    @property
+    def lost(self) -> str | None:
+        """The name of a state that carries over, and that the trial resumed without."""
+        return next((name for name in self._unlike if self._carries.get(name)), None)
+
+
+def _states(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """Yield what the program holds, each once, with its name."""
+    if (torch := sys.modules.get("torch")) is None:
+        return
+    others = torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.utils.data.DataLoader
+    seen: set[int] = set()
+    for name, one in stateful(frame):
+        if len(seen) < _MOST and id(one) not in seen and not isinstance(one, others):
+            seen.add(id(one))
+            with suppress(TypeError):  # it cannot be hashed, or referred to weakly
+                hash(ref(one))
+                yield name, one
+
+
+def _print(one: Any) -> str:
+    """Return a text that changes with the weights of a model, or with another state; "" if it has none."""
+    with suppress(Exception):  # such as parameters that are not made yet
+        if hasattr(one, "parameters"):
+            weights = [*one.parameters()]
+            return str(Marks.of(weights).together) if weights else ""
+        values = _values(one.state_dict())
+        tensors = Marks.of(v for v in values if hasattr(v, "numel")).together
+        numbers = [v for v in values if type(v) in (bool, int, float)]
+        return hashlib.sha256(repr((tensors, numbers)).encode()).hexdigest() if values else ""
+    return ""
+
+
+def _values(state: Any) -> list[Any]:
+    if isinstance(state, (dict, list, tuple)):
+        return [value for part in (state.values() if isinstance(state, dict) else state) for value in _values(part)]
+    return [state]
