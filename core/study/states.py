@@ -246,6 +246,7 @@ class States:
     def draws_as_before(self) -> None:
         """State that a trial has ended: a new one is not to draw as the one that began where this one had paused."""
         if self._restores and _draws_alone():
+            self._generators.ends()
             if self._put_back is not None:
                 self._put_back()
             restore(self._before)

@@ -212,6 +212,28 @@ def test_a_plain_loop_that_resumes_draws_as_without_a_pause(
     assert ends[True] == ends[False]
 
 
+def test_a_new_trial_draws_nothing_twice_from_a_generator_that_trials_share(tmp_path: Path) -> None:
+    shared, drawn = np.random.default_rng(0), dict[int, list[float]]()
+
+    def train(trial: Trial) -> None:
+        rng, drawn[trial.id] = shared, load(trial)
+        for _ in trial.epochs():
+            drawn[trial.id].append(float(rng.random()))
+            if trial.report(0.5).stops:
+                trial.save(lambda path: path.write_text(json.dumps(drawn[trial.id])))
+
+    study = pausing_study(at=(2,), epochs=5, trials=3, folder=tmp_path, verbose=0)
+    first, second = study.ask(), study.ask()
+    for trial in (second, first):  # the trial that resumes last paused before the other one trained
+        with trial:
+            train(trial)
+    for trial in study:
+        with trial:
+            train(trial)
+    assert {t.attempt for t in study.trials} == {2}
+    assert not {*drawn[2]} & {*drawn[0], *drawn[1]}
+
+
 def test_a_shuffled_loader_of_torch_continues_where_a_plain_loop_paused(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
