@@ -14,8 +14,8 @@ A resumed fit also restores the trainable layers, all optimizers that the model 
 callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of layers, and the place in the data: the generators
 of a DataLoader or a PyDataset, and with steps_per_epoch the batches already read. Trials do not pause, with one
 warning, if an optimizer is not part of the model, if the program compiles the model again between two fits, at the end
-of a fit that another one may follow, if a tf.data dataset shuffles from a seed, or if a compiled step draws by
-tf.random. The order in several workers of a PyDataset starts again. With TensorFlow, set the seed by
+of a fit that another one may follow, if a tf.data dataset shuffles from a seed, if workers of a PyDataset hold batches
+for its next epoch, or if a compiled step draws by tf.random. With TensorFlow, set the seed by
 keras.utils.set_random_seed: otherwise it shuffles arrays differently in every process.
 
 haltune moves its callback behind all others except those that log, so it saves what they leave at the end of an epoch.
@@ -271,6 +271,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _continue(self, path: str, more: Mapping[str, Any] | None) -> None:
         """Restore the state of the fit from a pause's file, whose model is loaded already."""
         model, reporter = self.model, self._reporter
+        if more is not None and more["within"]:
+            self._refuse_other_end(more["ends"])
         saving.restores_randomness(self.trial)
         try:
             if more is not None:
@@ -278,7 +280,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     saving.load_again(model, path)
                 self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
                 self._watch.put_back(more["attributes"], companions.of_keras)
-                companions.set_values(companions.of_metrics(model), more["metrics"])
+                for name, variables in companions.of_metrics(model).items():
+                    companions.set_values(variables, more["metrics"].get(name, []))
                 companions.set_values(companions.carried(model), more["carried"])
                 optimizers.add_batches(model, more["batches"] - optimizers.batches_of(model))
                 if more["repeated"] is not None:
@@ -287,6 +290,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         except (OSError, BadZipFile) as error:  # deleted since the model was loaded
             why = f"the random state in {path} cannot be read ({error})"
             reporter.warn_once("random", f"{why}, so dropout and shuffling differ from an uninterrupted training")
+
+    def _refuse_other_end(self, before: int | None) -> None:
+        """Raise NotSupported if the fit of the pause ended at another epoch, and the end or start of a fit matters."""
+        ends, model = (self.params or {}).get("epochs"), self.model
+        acts = surroundings.at_ends_of_fits(self._others(surroundings.calling_list(self)), model)
+        if self._data.within:
+            acts.append("steps_per_epoch")
+        if ends != before and acts:
+            raise NotSupported(
+                f"Trial {self.trial.id} paused within a fit that ends at epoch {before}, and this one ends at epoch "
+                f"{ends}, so what happens at the start or the end of a fit ({acts[0]}) would come at other epochs than "
+                f"in a training without a pause. Call model.fit(..., epochs={before}) here, or train in one fit."
+            )
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         model = self.model
@@ -518,8 +534,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             more = {
                 "attributes": changed,
                 "within": within,  # a fit, whose hooks of the start have been called
+                "ends": (self.params or {}).get("epochs"),  # that fit
                 "data": self._data.state(within),
-                "metrics": companions.values_of(companions.of_metrics(model)),
+                "metrics": {name: companions.values_of(of) for name, of in companions.of_metrics(model).items()},
                 "carried": companions.values_of(companions.carried(model)),
                 "batches": optimizers.batches_of(model),
                 "compiled": self._step.numbers,
@@ -600,7 +617,7 @@ def evaluated(model: Any, validation: Any, averagers: list[Any]) -> dict[str, fl
     from keras import ops
 
     optimizers.sync(model)
-    kept = [(v, ops.convert_to_numpy(v)) for v in companions.of_metrics(model)]
+    kept = [(v, ops.convert_to_numpy(v)) for of in companions.of_metrics(model).values() for v in of]
     drawn = saving.capture_randomness(model)
     given = validation if isinstance(validation, tuple) else (validation,)
     logs = model.evaluate(*given, callbacks=averagers, verbose=0, return_dict=True)

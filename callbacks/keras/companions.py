@@ -48,9 +48,22 @@ def of_keras(owner: Any) -> bool:
     return _is_layer(owner) or type(owner).__module__.startswith("keras.")
 
 
-def of_metrics(model: Any) -> list[Any]:
-    """Return the variables of a model's metrics. Keras resets them in each epoch; a metric of the user's may not."""
-    return [v for metric in model.metrics for v in metric.variables]
+def of_metrics(model: Any) -> dict[str, list[Any]]:
+    """Return the variables of a model's metrics, by names. Keras resets them in each epoch; a user's may not.
+
+    On TensorFlow those of compile() are built in the first step. Without these private names, what such a metric keeps
+    over all epochs would start again in a resumed fit.
+    """
+    from keras import Metric, tree
+
+    given = [getattr(one, f"_user_{kind}metrics", None) for one in model.metrics for kind in ("", "weighted_")]
+    found: dict[str, list[Any]] = {}
+    for one in (one for one in (*model.metrics, *tree.flatten(given)) if isinstance(one, Metric)):
+        name = one.name
+        while name in found:
+            name += " again"
+        found[name] = one.variables
+    return found
 
 
 def carried(model: Any) -> list[Any]:
@@ -274,15 +287,15 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
     held = {path: () if path.partition("/")[0] in of_model else _models_in(value) for path, value, _ in found}
     if not any(held[path] or _variables_in(value) for path, value, _ in found):
         return found
-    from keras import backend, ops
+    from keras import Variable, backend, ops
 
     model = owners.get("model")
     of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
     saved = {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
     places: list[Place] = []
     for path, value, put in found:
-        # JAX's compiled step has a variable as a constant, from its first call in each process
-        inner = [] if backend.backend() == "jax" else _variables_in(value)
+        # JAX's compiled step has a variable of Keras as a constant, from its first call in each process
+        inner = [(at, v) for at, v in _variables_in(value) if backend.backend() != "jax" or not isinstance(v, Variable)]
         places += [(f"{path}{at}", ops.convert_to_numpy(v), v.assign) for at, v in inner if id(v) not in saved]
         for at, one in held[path]:
             variables = [v for v in one.variables if id(v) not in saved]
@@ -533,13 +546,13 @@ class Data:
         return next((found for n in names if (found := getattr(adapter, n, None)) is not None), adapter)
 
     @property
-    def _within(self) -> bool:
+    def within(self) -> bool:
         """True if epochs may end within a pass over the data."""
         return bool(getattr(self._iterator, "steps_per_epoch", None))
 
     def epoch_begins(self, capture: Callable[[], Any]) -> None:
         """Record the random state if the next batch is the first of a pass."""
-        if self._within and (self._iterator._current_iterator is None or self._iterator._steps_seen == 0):
+        if self.within and (self._iterator._current_iterator is None or self._iterator._steps_seen == 0):
             made = self._iterator._current_iterator is not None
             self._drawn = capture(), randomness.states_of(self._generators), made
 
@@ -551,6 +564,9 @@ class Data:
         source = self._source
         if self.read_before:
             raise NotSupported("several fits read from the same generator of its data. Make one for each fit")
+        enqueuer = getattr(getattr(self._iterator, "data_adapter", None), "enqueuer", None)
+        if enqueuer is not None and not enqueuer.ready_queue.empty():
+            raise NotSupported("the workers of its PyDataset hold batches for its next epoch. Use workers=1")
         if _shuffles_from_a_seed(source):
             raise NotSupported(
                 "its tf.data dataset shuffles from a seed, in another order in each pass, and TensorFlow cannot return "
@@ -565,7 +581,7 @@ class Data:
             raise NotSupported(unread[0])
         held = randomness.states_of(self._generators)
         seen = drawn = None
-        if self._within and within:
+        if self.within and within:
             seen = int(self._iterator._steps_seen)
             drawn = self._drawn if seen else None
             states = json.dumps([_of_python(drawn[0]), drawn[1]]) if drawn else ""

@@ -446,13 +446,12 @@ class Running(keras.metrics.Mean):
         return super().update_state(keras.ops.abs(y_true - y_pred))
 
 
-@once
 def test_a_metric_that_is_never_reset_continues():
     def train(trial):
         model = trial.load_model()
         if model is None:
-            model = net(momentum(0.01))
-            model.compile(momentum(0.01), "mse", metrics=[Running(name="running")])
+            model, metrics = net(momentum(0.01)), [Running(name="running")]
+            model.compile(momentum(0.01), "mse", metrics=metrics, run_eagerly=BACKEND != "jax")
         return fit(trial, model)
 
     assert_equal(train, metric="val_running")
@@ -595,6 +594,39 @@ def test_a_generator_that_draws_global_random_numbers_continues_unless_it_is_rea
             assert trained(lambda trial: train(trial, steps=1), (1,))[1].attempt == 1
 
 
+@pytest.mark.slow  # to import TensorFlow takes longer than all checks here
+def test_a_generator_of_tensorflow_in_a_map_continues():
+    tf = pytest.importorskip("tensorflow")
+
+    def train(trial):
+        noise = tf.random.Generator.from_seed(3)
+        data = tf.data.Dataset.from_tensor_slices((X, Y)).map(lambda x, y: (x + noise.normal(x.shape), y)).batch(4)
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data)
+
+    assert_equal(train, at=(2,))
+
+
+def test_workers_that_hold_batches_of_a_later_epoch_decline_the_pause():
+    class Work(keras.utils.PyDataset):
+        def __init__(self):
+            super().__init__(workers=2)
+
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, index):
+            return X[2 * index : 2 * index + 2], Y[2 * index : 2 * index + 2]
+
+    def train(trial):
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=Work(), epochs=4)
+
+    if BACKEND == "tensorflow":  # where no batch is read for its shape
+        assert_equal(train, (2,), epochs=4)
+        return
+    with pytest.warns(HaltuneWarning, match="the workers of its PyDataset hold batches for its next epoch"):
+        assert trained(train, (2,), epochs=4)[1].attempt == 1
+
+
 # copies that a callback makes when the fit starts
 
 
@@ -706,6 +738,33 @@ def test_a_training_of_several_fits_continues_within_a_fit_and_between_two(progr
     monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
     found = assert_equal(fits(**program), at=(3, 5, 6))  # the straight training has shown what the program does between
     assert found.attempt == 4
+
+
+@once
+@pytest.mark.parametrize(
+    ("optimizer", "make", "options", "named"),
+    [
+        (momentum, plateau, {}, "ReduceLROnPlateau"),
+        (lambda lr: keras.optimizers.SGD(lr, use_ema=True), keras.callbacks.TerminateOnNaN, {}, "use_ema"),
+        (momentum, keras.callbacks.TerminateOnNaN, {"steps_per_epoch": 2}, "steps_per_epoch"),
+        (momentum, keras.callbacks.TerminateOnNaN, {}, None),
+    ],
+    ids=["a callback", "averages", "the data", "nothing"],
+)
+def test_a_resumed_fit_that_ends_elsewhere_is_refused_if_something_happens_at_its_ends(optimizer, make, options, named):
+    def train(trial):
+        model = trial.load_model() or net(optimizer(0.01))
+        for start in range(int(trial.epoch), LENGTH, 3):
+            fit(trial, model, make(), initial_epoch=start, epochs=min(start + 3, LENGTH), **options)
+            if model.stop_training:
+                break
+        return model
+
+    if named is None:
+        assert_equal(train, at=(2, 7))
+        return
+    with pytest.raises(NotSupported, match=rf"fit that ends at epoch 3, and this one ends at epoch 5.*{named}"):
+        trained(train, (2,))
 
 
 def slower(model, epoch):
