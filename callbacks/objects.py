@@ -46,6 +46,7 @@ _CONSTANT = (
 _CONTAINERS: dict[type, str] = {
     list: "list", tuple: "tuple", deque: "deque", set: "set", frozenset: "frozenset", dict: "dict",
 }  # fmt: skip
+PLAIN = frozenset({type(None), bool, int, float, str})  # classes of values that are their own state
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
 
 
@@ -102,6 +103,8 @@ def mark(value: Any, constant: tuple[type, ...] = (), weights: Container[int] = 
 
     Of large data it changes with a sample. With `tensors`, a value that contains one counts as changed at any time.
     """
+    if type(value) in PLAIN:
+        return f"plain {value!r}"
     try:
         text = json.dumps(data_of(value, constant, weights, tensors), default=lambda tensor: next(_COUNT))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -357,7 +360,7 @@ class _Reader:
 
     def read(self, value: Any, name: str, part: bool = True) -> Any:
         """name: of the value, for errors. part: whether an object is allowed here."""
-        if value is None or type(value) in (bool, int, float, str):
+        if type(value) in PLAIN:
             return value
         if isinstance(value, self._constant):
             return {"is": "constant"}

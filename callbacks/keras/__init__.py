@@ -61,24 +61,9 @@ class _Attempt:
     number: int
     optimizer: Callable[[], Any] | None = None  # of the first fit that trained
     layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
-    end: Any = None  # of the last fit that another one may follow: see `_another_follows`
+    end: tuple[Any, Any] | None = None  # of the last fit that another one may follow: see `_end_of_fit`
     watch: companions.Watch | None = None  # of the last fit
     data: companions.Data | None = None
-
-
-@dataclass(frozen=True)
-class _End:
-    """The end of a fit, or the start of the next one."""
-
-    state: tuple[Any, ...]  # where it was called, the optimizer, and all that the program may change in between
-    marks: Mapping[str, str]  # of the model and the callbacks
-
-    def follows(self, other: _End, same: bool) -> bool:
-        """Return whether nothing has changed in between. same: the callbacks are the same objects."""
-        mine, theirs = (
-            {p: m for p, m in one.marks.items() if same or p.startswith(_OF_MODEL)} for one in (self, other)
-        )
-        return self.state == other.state and mine == theirs
 
 
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
@@ -204,8 +189,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._data = attempt.data = companions.Data(self.trial.id, attempt.data)
         end, attempt.end = attempt.end, None
         if end is not None:
-            same = callbacks.keys() <= self._watch.same
-            repeated = not self._data.read_before and end.follows(self._end_of_fit(), same)
+            same, now = callbacks.keys() <= self._watch.same, self._end_of_fit()
+            repeated = not self._data.read_before and now[0] == end[0] and (not same or now[1] == end[1])
             _REPEATED[self._called] = same if repeated and _REPEATED.get(self._called, same) == same else None
         self._more = None
         if self._resumed is not None and attempt.optimizer is None and not self._reporter.ended and not _fresh(model):
@@ -446,11 +431,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return None
         return made - self._updates or None
 
-    def _end_of_fit(self) -> _End:
-        model = self.model
+    def _end_of_fit(self) -> tuple[Any, Any]:
+        """Return all that the program may change until its next fit: of the model, of callbacks."""
+        model, marks = self.model, self._watch.marks()
+        of_callbacks = {path: marks.pop(path) for path in [*marks] if not path.startswith(_OF_MODEL)}
         flags, drawn = [w.trainable for w in model.weights], saving.capture_randomness(model)
-        state = self._called, weak(getattr(model, "optimizer", None)), flags, _mark_all(model), drawn
-        return _End(state, self._watch.marks())
+        optimizer = weak(getattr(model, "optimizer", None))
+        return (self._called, optimizer, flags, _mark_all(model), drawn, marks), of_callbacks
 
     def _another_follows(self) -> bool:
         """Return whether the present epoch is the last of this fit, and the program has to fit again."""

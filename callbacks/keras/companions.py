@@ -275,35 +275,35 @@ def settings_of(name: str, owner: Any) -> dict[str, str]:
 
 
 def _places(owners: Mapping[str, Any]) -> list[Place]:
-    found: list[Place] = []
-    for name, owner in owners.items():
-        found += _slots(name, owner, {id(owner)})
-    found = [
-        (path, arrays, put if arrays is value else _SetTensors(value, put))
-        for path, value, put in found
-        for arrays in [_as_arrays(value)]
-    ]
-    of_model = {name for name, owner in owners.items() if _is_layer(owner)}
-    held = {path: () if path.partition("/")[0] in of_model else _models_in(value) for path, value, _ in found}
-    if not any(held[path] or _variables_in(value) for path, value, _ in found):
-        return found
     from keras import Variable, backend, ops
 
-    model = owners.get("model")
-    of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
-    saved = {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
+    # JAX's compiled step has a variable of Keras as a constant, from its first call in each process
+    constant: tuple[type, ...] = (Variable,) if backend.backend() == "jax" else ()
     places: list[Place] = []
-    for path, value, put in found:
-        # JAX's compiled step has a variable of Keras as a constant, from its first call in each process
-        inner = [(at, v) for at, v in _variables_in(value) if backend.backend() != "jax" or not isinstance(v, Variable)]
-        places += [(f"{path}{at}", ops.convert_to_numpy(v), v.assign) for at, v in inner if id(v) not in saved]
-        for at, one in held[path]:
-            variables = [v for v in one.variables if id(v) not in saved]
-            weights = [ops.convert_to_numpy(v) for v in variables]
-            places += [(f"{path}{at}", weights, _SetWeights(variables))] if variables else []
-        if not inner and not held[path]:
-            places.append((path, value, put))
+    saved: set[int] | None = None  # of the variables that the model's file has
+    for name, owner in owners.items():
+        for path, value, put in _slots(name, owner, {id(owner)}):
+            if type(value) in objects.PLAIN:
+                places.append((path, value, put))
+                continue
+            inner = [(at, v) for at, v in _variables_in(value) if not isinstance(v, constant)]
+            held = [] if _is_layer(owner) else _models_in(value)
+            if not inner and not held:
+                arrays = _as_arrays(value)
+                places.append((path, arrays, put if arrays is value else _SetTensors(value, put)))
+                continue
+            saved = _saved(owners.get("model")) if saved is None else saved
+            places += [(f"{path}{at}", ops.convert_to_numpy(v), v.assign) for at, v in inner if id(v) not in saved]
+            for at, one in held:
+                variables = [v for v in one.variables if id(v) not in saved]
+                weights = [ops.convert_to_numpy(v) for v in variables]
+                places += [(f"{path}{at}", weights, _SetWeights(variables))] if variables else []
     return places
+
+
+def _saved(model: Any) -> set[int]:
+    of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
+    return {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
 
 
 class _SetTensors:
