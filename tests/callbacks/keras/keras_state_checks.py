@@ -16,6 +16,7 @@ from paused_studies import pausing_study
 
 from haltune import Minimize
 from haltune.callbacks.keras import HaltuneCallback
+from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning, NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -863,6 +864,20 @@ def test_a_list_of_callbacks_that_a_loop_drives_by_hand_reports_pauses_and_stops
             if model.stop_training:
                 break
         callbacks.on_train_end()
+        return model
+
+    assert_equal(train)
+
+
+@pytest.mark.parametrize("method", [True, False])
+def test_a_plain_loop_that_saves_a_model_of_keras_continues_its_dropout(method):
+    def train(trial):
+        model = keras.models.load_model(trial.checkpoint) if trial.checkpoint else net(momentum(0.01))
+        save = model.save if method else lambda path: model.save(path)
+        loop = TrainingLoop(trial, save=save, suffix=".keras")
+        for _ in loop:
+            model.train_on_batch(X, Y)
+            loop.report(float(model.evaluate(X, Y, verbose=0)))
         return model
 
     assert_equal(train)
