@@ -366,7 +366,7 @@ def _of_keras(save: Any) -> tuple[Any, Any] | None:
 
     No file of Keras has the random state of its layers, such as dropout.
     """
-    if "keras" not in sys.modules:
+    if sys.modules.get("keras") is None:
         return None
     from keras import Model
 
