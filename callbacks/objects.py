@@ -184,14 +184,16 @@ def mentioned(
     kind: type,
     methods: tuple[str, ...] | None = None,
     names_of: Callable[[types.CodeType], Iterable[str]] = lambda code: code.co_names,
+    libraries: bool = False,
 ) -> set[str]:
     """Return the names that the program's own code of a class uses.
 
-    methods: only the code of these, and of methods that they use. names_of: of a code, those to return.
+    methods: only the code of these, and of methods that they use. names_of: of a code, those to return. libraries: also
+    their code.
     """
     own: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
-        if not of_library(base.__module__):
+        if libraries or not of_library(base.__module__):
             own |= vars(base)
     left: list[Any] = [*own.values()] if methods is None else [own[name] for name in methods if name in own]
     found: set[str] = set()

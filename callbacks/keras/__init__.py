@@ -341,6 +341,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validated()
         self._validated = self._in_epoch
+        if self._in_epoch:
+            self._step.steps_end()
         self._tested = {f"val_{name}" for name in logs or {}}
 
     def _batch_ends(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:

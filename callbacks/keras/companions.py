@@ -237,13 +237,17 @@ class Compiled:
         changed = [path for path, (value, _) in places.items() if value != before.get(path, value)]
         return min([*changed, *self._later], default=None)
 
-    def epoch_ends(self) -> None:
-        """Set what callbacks have set."""
-        places, later, self._later = _numbers(self._model()), self._later, {}
+    def steps_end(self) -> None:
+        """Set what callbacks have set, before they read it at the end of the epoch."""
+        places, later, self._later = _numbers(self._model()) if self._later else {}, self._later, {}
         for path in later.keys() & places.keys():
             places[path][1](later[path])
+
+    def epoch_ends(self) -> None:
+        """Note the numbers at the end of the first epoch."""
+        self.steps_end()
         if self._before is None:
-            self._before = {path: later.get(path, value) for path, (value, _) in places.items()}
+            self._before = {path: value for path, (value, _) in _numbers(self._model()).items()}
 
 
 # model -> its compiled step, and the record of it
@@ -254,11 +258,16 @@ def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
     """Return the numbers of a model and its layers that their code may read: by path, the value and what sets it."""
     found: dict[str, tuple[Any, Callable[[Any], object]]] = {}
     for name, one in () if model is None else owners_in(model, {}).items():
-        own = None if objects.of_library(type(one).__module__) else objects.mentioned(type(one))
         for path, value, put in _slots(name, one, {id(one)}):
-            if type(value) in (bool, int, float) and (own is None or path.partition("/")[2] in own):
+            if type(value) in (bool, int, float) and path.partition("/")[2] in _read_by(type(one)):
                 found[path] = value, put
     return found
+
+
+@cache
+def _read_by(kind: type) -> set[str]:
+    """Return the names that the code of a class uses: its own code, or that of Keras."""
+    return objects.mentioned(kind, libraries=objects.of_library(kind.__module__))
 
 
 def _parts_of_keras() -> tuple[type, ...]:

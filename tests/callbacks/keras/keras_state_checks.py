@@ -934,6 +934,29 @@ def test_a_setting_that_a_compiled_step_does_not_read_again_has_no_effect_in_a_r
         assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Fades()))
 
 
+class Remembers(keras.callbacks.Callback):
+    """Keeps a record in the model, or changes a number that its code reads, and sets the rate by it."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def on_epoch_end(self, epoch, logs=None):
+        owner = self.model if self.name == "lowest" else self.model.get_layer("dropout")
+        setattr(owner, self.name, getattr(owner, self.name, 1.0) * 0.9)
+        self.model.optimizer.learning_rate = 0.1 * getattr(owner, self.name)
+
+
+def test_a_record_that_a_callback_keeps_in_a_model_of_keras_continues_without_a_warning():
+    assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Remembers("lowest")))
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="it compiles nothing")
+def test_a_callback_reads_what_it_has_set_in_a_compiled_layer_in_a_resumed_fit():
+    with pytest.warns(HaltuneWarning, match=r"Dropout\.rate changes between epochs, .* has no effect"):
+        assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Remembers("rate")))
+
+
 @pytest.mark.skipif(BACKEND == "torch", reason="it compiles nothing")
 def test_a_compiled_step_keeps_its_numbers_in_a_further_fit_and_such_fits_do_not_pause():
     def train(trial):
