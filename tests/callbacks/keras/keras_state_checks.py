@@ -602,6 +602,10 @@ def test_a_generator_of_tensorflow_in_a_map_continues():
     def train(trial):
         noise = tf.random.Generator.from_seed(3)
         data = tf.data.Dataset.from_tensor_slices((X, Y)).map(lambda x, y: (x + noise.normal(x.shape), y)).batch(4)
+        alone = tf.data.Options()
+        alone.experimental_optimization.apply_default_optimizations = False  # a thread would read on, behind the batch
+        alone.experimental_optimization.inject_prefetch = alone.autotune.enabled = False  # that Keras reads for shapes
+        data = data.with_options(alone)
         return fit(trial, trial.load_model() or net(momentum(0.01)), data=data)
 
     assert_equal(train, at=(2,))
