@@ -17,17 +17,19 @@ recorded in the log, at the end of the first epoch at which it is on the disk. A
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import OwnGenerators, put, put_back
+from haltune._utils.randomness import OwnGenerators, put, put_back, state_from_json
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import follows, this, torch_ranks
@@ -35,6 +37,7 @@ from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 from haltune.study.states import RANDOM, random_of
 
+from . import objects
 from .behind import Behind, copied
 from .reporter import Reporter, ordinary_errors
 
@@ -343,7 +346,8 @@ class TrainingLoop:
             path.mkdir(exist_ok=True)
         self._save(path)
         check_written(path)  # before the random state is written next to it
-        put(self._random(path), self._generators.capture())
+        keras, state = _of_keras(self._save), self._generators.capture()
+        put(self._random(path), state if keras is None else state | keras[0].capture_randomness(keras[1]))
 
     def _restore(self) -> None:
         if (checkpoint := self.trial.resumes_from) is None:
@@ -351,14 +355,34 @@ class TrainingLoop:
             return
         if self._together and (wrote := len([*Path(checkpoint).glob(f"*{RANDOM}")])) != torch_ranks().size:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
-        put_back(self._random(checkpoint))
-        self._generators.begins(self._random(checkpoint))
+        put_back(path := self._random(checkpoint))
+        self._generators.begins(path)
+        if (keras := _of_keras(self._save)) is not None and path.is_file():
+            keras[0].set_randomness(keras[1], state_from_json(path.read_bytes()))
 
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""
         if self._together:
             return Path(checkpoint, torch_ranks().own(self._own_file))
         return random_of(checkpoint)
+
+
+def _of_keras(save: Any) -> tuple[Any, Any] | None:
+    """Return the module for random states of Keras, and the models that a function saves; None without such a model.
+
+    No file of Keras has the random state of its layers, such as dropout.
+    """
+    if sys.modules.get("keras") is None:
+        return None
+    from keras import Model
+
+    from .keras import saving
+
+    used = [getattr(save, "__self__", None), *(value for value, _ in objects.variables_of(save).values())]
+    for name in getattr(getattr(save, "__code__", None), "co_names", ()):
+        used.append(save.__globals__.get(name))
+    variables = [v for one in used if isinstance(one, Model) for v in one.variables]
+    return (saving, SimpleNamespace(variables=variables)) if variables else None
 
 
 def _to_disk(write: Callable[[], object], path: Path) -> None:

@@ -48,6 +48,7 @@ _CONSTANT = (
 _CONTAINERS: dict[type, str] = {
     list: "list", tuple: "tuple", deque: "deque", set: "set", frozenset: "frozenset", dict: "dict",
 }  # fmt: skip
+PLAIN = frozenset({type(None), bool, int, float, str})  # classes of values that are their own state
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
 
 
@@ -104,6 +105,8 @@ def mark(value: Any, constant: tuple[type, ...] = (), weights: Container[int] = 
 
     Of large data it changes with a sample. With `tensors`, a value that contains one counts as changed at any time.
     """
+    if type(value) in PLAIN:
+        return f"plain {value!r}"
     try:
         text = json.dumps(data_of(value, constant, weights, tensors), default=lambda tensor: next(_COUNT))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -183,14 +186,16 @@ def mentioned(
     kind: type,
     methods: tuple[str, ...] | None = None,
     names_of: Callable[[types.CodeType], Iterable[str]] = lambda code: code.co_names,
+    libraries: bool = False,
 ) -> set[str]:
     """Return the names that the program's own code of a class uses.
 
-    methods: only the code of these, and of methods that they use. names_of: of a code, those to return.
+    methods: only the code of these, and of methods that they use. names_of: of a code, those to return. libraries: also
+    their code.
     """
     own: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
-        if not of_library(base.__module__):
+        if libraries or not of_library(base.__module__):
             own |= vars(base)
     left: list[Any] = [*own.values()] if methods is None else [own[name] for name in methods if name in own]
     found: set[str] = set()
@@ -346,7 +351,7 @@ class _Reader:
 
     def read(self, value: Any, name: str, part: bool = True) -> Any:
         """name: of the value, for errors. part: whether an object is allowed here."""
-        if value is None or type(value) in (bool, int, float, str):
+        if type(value) in PLAIN:
             return value
         if isinstance(value, self._constant):
             return {"is": "constant"}

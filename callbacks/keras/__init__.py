@@ -14,8 +14,8 @@ A resumed fit also restores the trainable layers, all optimizers that the model 
 callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of layers, and the place in the data: the generators
 of a DataLoader or a PyDataset, and with steps_per_epoch the batches already read. Trials do not pause, with one
 warning, if an optimizer is not part of the model, if the program compiles the model again between two fits, at the end
-of a fit that another one may follow, if a tf.data dataset shuffles from a seed, or if a compiled step draws by
-tf.random. The order in several workers of a PyDataset starts again. With TensorFlow, set the seed by
+of a fit that another one may follow, if a tf.data dataset shuffles from a seed, if workers of a PyDataset hold batches
+for its next epoch, or if a compiled step draws by tf.random. With TensorFlow, set the seed by
 keras.utils.set_random_seed: otherwise it shuffles arrays differently in every process.
 
 haltune moves its callback behind all others except those that log, so it saves what they leave at the end of an epoch.
@@ -61,24 +61,9 @@ class _Attempt:
     number: int
     optimizer: Callable[[], Any] | None = None  # of the first fit that trained
     layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
-    end: Any = None  # of the last fit that another one may follow: see `_another_follows`
+    end: tuple[Any, Any] | None = None  # of the last fit that another one may follow: see `_end_of_fit`
     watch: companions.Watch | None = None  # of the last fit
     data: companions.Data | None = None
-
-
-@dataclass(frozen=True)
-class _End:
-    """The end of a fit, or the start of the next one."""
-
-    state: tuple[Any, ...]  # where it was called, the optimizer, and all that the program may change in between
-    marks: Mapping[str, str]  # of the model and the callbacks
-
-    def follows(self, other: _End, same: bool) -> bool:
-        """Return whether nothing has changed in between. same: the callbacks are the same objects."""
-        mine, theirs = (
-            {p: m for p, m in one.marks.items() if same or p.startswith(_OF_MODEL)} for one in (self, other)
-        )
-        return self.state == other.state and mine == theirs
 
 
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
@@ -204,8 +189,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._data = attempt.data = companions.Data(self.trial.id, attempt.data)
         end, attempt.end = attempt.end, None
         if end is not None:
-            same = callbacks.keys() <= self._watch.same
-            repeated = not self._data.read_before and end.follows(self._end_of_fit(), same)
+            same, now = callbacks.keys() <= self._watch.same, self._end_of_fit()
+            repeated = not self._data.read_before and now[0] == end[0] and (not same or now[1] == end[1])
             _REPEATED[self._called] = same if repeated and _REPEATED.get(self._called, same) == same else None
         self._more = None
         if self._resumed is not None and attempt.optimizer is None and not self._reporter.ended and not _fresh(model):
@@ -271,6 +256,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _continue(self, path: str, more: Mapping[str, Any] | None) -> None:
         """Restore the state of the fit from a pause's file, whose model is loaded already."""
         model, reporter = self.model, self._reporter
+        if more is not None and more["within"]:
+            self._refuse_other_end(more["ends"])
         saving.restores_randomness(self.trial)
         try:
             if more is not None:
@@ -278,7 +265,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     saving.load_again(model, path)
                 self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
                 self._watch.put_back(more["attributes"], companions.of_keras)
-                companions.set_values(companions.of_metrics(model), more["metrics"])
+                for name, variables in companions.of_metrics(model).items():
+                    companions.set_values(variables, more["metrics"].get(name, []))
                 companions.set_values(companions.carried(model), more["carried"])
                 optimizers.add_batches(model, more["batches"] - optimizers.batches_of(model))
                 if more["repeated"] is not None:
@@ -287,6 +275,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         except (OSError, BadZipFile) as error:  # deleted since the model was loaded
             why = f"the random state in {path} cannot be read ({error})"
             reporter.warn_once("random", f"{why}, so dropout and shuffling differ from an uninterrupted training")
+
+    def _refuse_other_end(self, before: int | None) -> None:
+        """Raise NotSupported if the fit of the pause ended at another epoch, and the end or start of a fit matters."""
+        ends, model = (self.params or {}).get("epochs"), self.model
+        acts = surroundings.at_ends_of_fits(self._others(surroundings.calling_list(self)), model)
+        if self._data.within:
+            acts.append("steps_per_epoch")
+        if ends != before and acts:
+            raise NotSupported(
+                f"Trial {self.trial.id} paused within a fit that ends at epoch {before}, and this one ends at epoch "
+                f"{ends}, so what happens at the start or the end of a fit ({acts[0]}) would come at other epochs than "
+                f"in a training without a pause. Call model.fit(..., epochs={before}) here, or train in one fit."
+            )
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         model = self.model
@@ -340,6 +341,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validated()
         self._validated = self._in_epoch
+        if self._in_epoch:
+            self._step.steps_end()
         self._tested = {f"val_{name}" for name in logs or {}}
 
     def _batch_ends(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -430,11 +433,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return None
         return made - self._updates or None
 
-    def _end_of_fit(self) -> _End:
-        model = self.model
+    def _end_of_fit(self) -> tuple[Any, Any]:
+        """Return all that the program may change until its next fit: of the model, of callbacks."""
+        model, marks = self.model, self._watch.marks()
+        of_callbacks = {path: marks.pop(path) for path in [*marks] if not path.startswith(_OF_MODEL)}
         flags, drawn = [w.trainable for w in model.weights], saving.capture_randomness(model)
-        state = self._called, weak(getattr(model, "optimizer", None)), flags, _mark_all(model), drawn
-        return _End(state, self._watch.marks())
+        optimizer = weak(getattr(model, "optimizer", None))
+        return (self._called, optimizer, flags, _mark_all(model), drawn, marks), of_callbacks
 
     def _another_follows(self) -> bool:
         """Return whether the present epoch is the last of this fit, and the program has to fit again."""
@@ -518,8 +523,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             more = {
                 "attributes": changed,
                 "within": within,  # a fit, whose hooks of the start have been called
+                "ends": (self.params or {}).get("epochs"),  # that fit
                 "data": self._data.state(within),
-                "metrics": companions.values_of(companions.of_metrics(model)),
+                "metrics": {name: companions.values_of(of) for name, of in companions.of_metrics(model).items()},
                 "carried": companions.values_of(companions.carried(model)),
                 "batches": optimizers.batches_of(model),
                 "compiled": self._step.numbers,
@@ -600,7 +606,7 @@ def evaluated(model: Any, validation: Any, averagers: list[Any]) -> dict[str, fl
     from keras import ops
 
     optimizers.sync(model)
-    kept = [(v, ops.convert_to_numpy(v)) for v in companions.of_metrics(model)]
+    kept = [(v, ops.convert_to_numpy(v)) for of in companions.of_metrics(model).values() for v in of]
     drawn = saving.capture_randomness(model)
     given = validation if isinstance(validation, tuple) else (validation,)
     logs = model.evaluate(*given, callbacks=averagers, verbose=0, return_dict=True)

@@ -48,9 +48,22 @@ def of_keras(owner: Any) -> bool:
     return _is_layer(owner) or type(owner).__module__.startswith("keras.")
 
 
-def of_metrics(model: Any) -> list[Any]:
-    """Return the variables of a model's metrics. Keras resets them in each epoch; a metric of the user's may not."""
-    return [v for metric in model.metrics for v in metric.variables]
+def of_metrics(model: Any) -> dict[str, list[Any]]:
+    """Return the variables of a model's metrics, by names. Keras resets them in each epoch; a user's may not.
+
+    On TensorFlow those of compile() are built in the first step. Without these private names, what such a metric keeps
+    over all epochs would start again in a resumed fit.
+    """
+    from keras import Metric, tree
+
+    given = [getattr(one, f"_user_{kind}metrics", None) for one in model.metrics for kind in ("", "weighted_")]
+    found: dict[str, list[Any]] = {}
+    for one in (one for one in (*model.metrics, *tree.flatten(given)) if isinstance(one, Metric)):
+        name = one.name
+        while name in found:
+            name += " again"
+        found[name] = one.variables
+    return found
 
 
 def carried(model: Any) -> list[Any]:
@@ -224,13 +237,17 @@ class Compiled:
         changed = [path for path, (value, _) in places.items() if value != before.get(path, value)]
         return min([*changed, *self._later], default=None)
 
-    def epoch_ends(self) -> None:
-        """Set what callbacks have set."""
-        places, later, self._later = _numbers(self._model()), self._later, {}
+    def steps_end(self) -> None:
+        """Set what callbacks have set, before they read it at the end of the epoch."""
+        places, later, self._later = _numbers(self._model()) if self._later else {}, self._later, {}
         for path in later.keys() & places.keys():
             places[path][1](later[path])
+
+    def epoch_ends(self) -> None:
+        """Note the numbers at the end of the first epoch."""
+        self.steps_end()
         if self._before is None:
-            self._before = {path: later.get(path, value) for path, (value, _) in places.items()}
+            self._before = {path: value for path, (value, _) in _numbers(self._model()).items()}
 
 
 # model -> its compiled step, and the record of it
@@ -241,11 +258,18 @@ def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
     """Return the numbers of a model and its layers that their code may read: by path, the value and what sets it."""
     found: dict[str, tuple[Any, Callable[[Any], object]]] = {}
     for name, one in () if model is None else owners_in(model, {}).items():
-        own = None if objects.of_library(type(one).__module__) else objects.mentioned(type(one))
+        kind: Any = type(one)
+        read = _read_by(kind)
         for path, value, put in _slots(name, one, {id(one)}):
-            if type(value) in (bool, int, float) and (own is None or path.partition("/")[2] in own):
+            if type(value) in (bool, int, float) and path.partition("/")[2] in read:
                 found[path] = value, put
     return found
+
+
+@cache
+def _read_by(kind: Any) -> set[str]:
+    """Return the names that the code of a class uses: its own code, or that of Keras."""
+    return objects.mentioned(kind, libraries=objects.of_library(kind.__module__))
 
 
 def _parts_of_keras() -> tuple[type, ...]:
@@ -262,35 +286,35 @@ def settings_of(name: str, owner: Any) -> dict[str, str]:
 
 
 def _places(owners: Mapping[str, Any]) -> list[Place]:
-    found: list[Place] = []
-    for name, owner in owners.items():
-        found += _slots(name, owner, {id(owner)})
-    found = [
-        (path, arrays, put if arrays is value else _SetTensors(value, put))
-        for path, value, put in found
-        for arrays in [_as_arrays(value)]
-    ]
-    of_model = {name for name, owner in owners.items() if _is_layer(owner)}
-    held = {path: () if path.partition("/")[0] in of_model else _models_in(value) for path, value, _ in found}
-    if not any(held[path] or _variables_in(value) for path, value, _ in found):
-        return found
-    from keras import backend, ops
+    from keras import Variable, backend, ops
 
-    model = owners.get("model")
-    of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
-    saved = {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
+    # JAX's compiled step has a variable of Keras as a constant, from its first call in each process
+    constant: tuple[type, ...] = (Variable,) if backend.backend() == "jax" else ()
     places: list[Place] = []
-    for path, value, put in found:
-        # JAX's compiled step has a variable as a constant, from its first call in each process
-        inner = [] if backend.backend() == "jax" else _variables_in(value)
-        places += [(f"{path}{at}", ops.convert_to_numpy(v), v.assign) for at, v in inner if id(v) not in saved]
-        for at, one in held[path]:
-            variables = [v for v in one.variables if id(v) not in saved]
-            weights = [ops.convert_to_numpy(v) for v in variables]
-            places += [(f"{path}{at}", weights, _SetWeights(variables))] if variables else []
-        if not inner and not held[path]:
-            places.append((path, value, put))
+    saved: set[int] | None = None  # of the variables that the model's file has
+    for name, owner in owners.items():
+        for path, value, put in _slots(name, owner, {id(owner)}):
+            if type(value) in objects.PLAIN:
+                places.append((path, value, put))
+                continue
+            inner = [(at, v) for at, v in _variables_in(value) if not isinstance(v, constant)]
+            held = [] if _is_layer(owner) else _models_in(value)
+            if not inner and not held:
+                arrays = _as_arrays(value)
+                places.append((path, arrays, put if arrays is value else _SetTensors(value, put)))
+                continue
+            saved = _saved(owners.get("model")) if saved is None else saved
+            places += [(f"{path}{at}", ops.convert_to_numpy(v), v.assign) for at, v in inner if id(v) not in saved]
+            for at, one in held:
+                variables = [v for v in one.variables if id(v) not in saved]
+                weights = [ops.convert_to_numpy(v) for v in variables]
+                places += [(f"{path}{at}", weights, _SetWeights(variables))] if variables else []
     return places
+
+
+def _saved(model: Any) -> set[int]:
+    of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
+    return {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
 
 
 class _SetTensors:
@@ -533,13 +557,13 @@ class Data:
         return next((found for n in names if (found := getattr(adapter, n, None)) is not None), adapter)
 
     @property
-    def _within(self) -> bool:
+    def within(self) -> bool:
         """True if epochs may end within a pass over the data."""
         return bool(getattr(self._iterator, "steps_per_epoch", None))
 
     def epoch_begins(self, capture: Callable[[], Any]) -> None:
         """Record the random state if the next batch is the first of a pass."""
-        if self._within and (self._iterator._current_iterator is None or self._iterator._steps_seen == 0):
+        if self.within and (self._iterator._current_iterator is None or self._iterator._steps_seen == 0):
             made = self._iterator._current_iterator is not None
             self._drawn = capture(), randomness.states_of(self._generators), made
 
@@ -551,6 +575,9 @@ class Data:
         source = self._source
         if self.read_before:
             raise NotSupported("several fits read from the same generator of its data. Make one for each fit")
+        enqueuer = getattr(getattr(self._iterator, "data_adapter", None), "enqueuer", None)
+        if enqueuer is not None and not enqueuer.ready_queue.empty():
+            raise NotSupported("the workers of its PyDataset hold batches for its next epoch. Use workers=1")
         if _shuffles_from_a_seed(source):
             raise NotSupported(
                 "its tf.data dataset shuffles from a seed, in another order in each pass, and TensorFlow cannot return "
@@ -565,7 +592,7 @@ class Data:
             raise NotSupported(unread[0])
         held = randomness.states_of(self._generators)
         seen = drawn = None
-        if self._within and within:
+        if self.within and within:
             seen = int(self._iterator._steps_seen)
             drawn = self._drawn if seen else None
             states = json.dumps([_of_python(drawn[0]), drawn[1]]) if drawn else ""

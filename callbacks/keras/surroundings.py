@@ -18,6 +18,7 @@ from haltune.study import Trial
 
 from ..reporter import Reporter, ending_metrics
 from ..schedules import falls
+from .optimizers import optimizers_of
 
 _DEPTH = 4  # frames: Keras' list calls its callbacks directly, or through one or two wrappers
 _TRACKERS = {"wandb", "mlflow", "comet_ml", "neptune", "clearml", "aim", "dvclive", "swanlab"}  # packages
@@ -103,6 +104,20 @@ def averaged(listed: list[Any]) -> Iterator[None]:
     finally:
         for one in swapped:
             one.on_test_end()
+
+
+def at_ends_of_fits(callbacks: dict[str, Any], model: Any) -> list[str]:
+    """Return the names of what acts at the start or the end of each fit: callbacks, and averages of optimizers."""
+    from keras.callbacks import Callback
+
+    hooks = ("on_train_begin", "on_train_end")
+    found = [
+        name
+        for name, one in callbacks.items()
+        if any(getattr(getattr(one, hook), "__func__", None) is not getattr(Callback, hook) for hook in hooks)
+    ]
+    averages = any(getattr(one, "use_ema", False) for one in optimizers_of(model).values())
+    return [*found, *(["use_ema"] if averages else [])]
 
 
 def lacks_validation(monitor: str, listed: list[Any]) -> str | None:

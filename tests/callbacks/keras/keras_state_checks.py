@@ -16,6 +16,7 @@ from paused_studies import pausing_study
 
 from haltune import Minimize
 from haltune.callbacks.keras import HaltuneCallback
+from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning, NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -446,13 +447,12 @@ class Running(keras.metrics.Mean):
         return super().update_state(keras.ops.abs(y_true - y_pred))
 
 
-@once
 def test_a_metric_that_is_never_reset_continues():
     def train(trial):
         model = trial.load_model()
         if model is None:
-            model = net(momentum(0.01))
-            model.compile(momentum(0.01), "mse", metrics=[Running(name="running")])
+            model, metrics = net(momentum(0.01)), [Running(name="running")]
+            model.compile(momentum(0.01), "mse", metrics=metrics, run_eagerly=BACKEND != "jax")
         return fit(trial, model)
 
     assert_equal(train, metric="val_running")
@@ -595,6 +595,43 @@ def test_a_generator_that_draws_global_random_numbers_continues_unless_it_is_rea
             assert trained(lambda trial: train(trial, steps=1), (1,))[1].attempt == 1
 
 
+@pytest.mark.slow  # to import TensorFlow takes longer than all checks here
+def test_a_generator_of_tensorflow_in_a_map_continues():
+    tf = pytest.importorskip("tensorflow")
+
+    def train(trial):
+        noise = tf.random.Generator.from_seed(3)
+        data = tf.data.Dataset.from_tensor_slices((X, Y)).map(lambda x, y: (x + noise.normal(x.shape), y)).batch(4)
+        alone = tf.data.Options()
+        alone.experimental_optimization.apply_default_optimizations = False  # a thread would read on, behind the batch
+        alone.experimental_optimization.inject_prefetch = alone.autotune.enabled = False  # that Keras reads for shapes
+        data = data.with_options(alone)
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data)
+
+    assert_equal(train, at=(2,))
+
+
+def test_workers_that_hold_batches_of_a_later_epoch_decline_the_pause():
+    class Work(keras.utils.PyDataset):
+        def __init__(self):
+            super().__init__(workers=2)
+
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, index):
+            return X[2 * index : 2 * index + 2], Y[2 * index : 2 * index + 2]
+
+    def train(trial):
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=Work(), epochs=4)
+
+    if BACKEND == "tensorflow":  # where no batch is read for its shape
+        assert_equal(train, (2,), epochs=4)
+        return
+    with pytest.warns(HaltuneWarning, match="the workers of its PyDataset hold batches for its next epoch"):
+        assert trained(train, (2,), epochs=4)[1].attempt == 1
+
+
 # copies that a callback makes when the fit starts
 
 
@@ -708,6 +745,33 @@ def test_a_training_of_several_fits_continues_within_a_fit_and_between_two(progr
     assert found.attempt == 4
 
 
+@once
+@pytest.mark.parametrize(
+    ("optimizer", "make", "options", "named"),
+    [
+        (momentum, plateau, {}, "ReduceLROnPlateau"),
+        (lambda lr: keras.optimizers.SGD(lr, use_ema=True), keras.callbacks.TerminateOnNaN, {}, "use_ema"),
+        (momentum, keras.callbacks.TerminateOnNaN, {"steps_per_epoch": 2}, "steps_per_epoch"),
+        (momentum, keras.callbacks.TerminateOnNaN, {}, None),
+    ],
+    ids=["a callback", "averages", "the data", "nothing"],
+)
+def test_a_resumed_fit_that_ends_elsewhere_is_refused_if_something_happens_at_its_ends(optimizer, make, options, named):
+    def train(trial):
+        model = trial.load_model() or net(optimizer(0.01))
+        for start in range(int(trial.epoch), LENGTH, 3):
+            fit(trial, model, make(), initial_epoch=start, epochs=min(start + 3, LENGTH), **options)
+            if model.stop_training:
+                break
+        return model
+
+    if named is None:
+        assert_equal(train, at=(2, 7))
+        return
+    with pytest.raises(NotSupported, match=rf"fit that ends at epoch 3, and this one ends at epoch 5.*{named}"):
+        trained(train, (2,))
+
+
 def slower(model, epoch):
     model.optimizer.learning_rate = 0.01 * 0.9**epoch
 
@@ -809,6 +873,20 @@ def test_a_list_of_callbacks_that_a_loop_drives_by_hand_reports_pauses_and_stops
     assert_equal(train)
 
 
+@pytest.mark.parametrize("method", [True, False])
+def test_a_plain_loop_that_saves_a_model_of_keras_continues_its_dropout(method):
+    def train(trial):
+        model = keras.models.load_model(trial.checkpoint) if trial.checkpoint else net(momentum(0.01))
+        save = model.save if method else lambda path: model.save(path)
+        loop = TrainingLoop(trial, save=save, suffix=".keras")
+        for _ in loop:
+            model.train_on_batch(X, Y)
+            loop.report(float(model.evaluate(X, Y, verbose=0)))
+        return model
+
+    assert_equal(train)
+
+
 def test_reports_within_an_epoch_come_at_the_first_step_after_each_multiple():
     trial = FakeTrial("loss", max_epochs=2)
     callback = HaltuneCallback(trial, every=10)
@@ -858,6 +936,29 @@ def test_a_setting_that_a_callback_changes_in_a_layer_of_keras_continues(by_func
 def test_a_setting_that_a_compiled_step_does_not_read_again_has_no_effect_in_a_resumed_fit_either():
     with pytest.warns(HaltuneWarning, match=r"Dropout\.rate changes between epochs, .* has no effect"):
         assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Fades()))
+
+
+class Remembers(keras.callbacks.Callback):
+    """Keeps a record in the model, or changes a number that its code reads, and sets the rate by it."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def on_epoch_end(self, epoch, logs=None):
+        owner = self.model if self.name == "lowest" else self.model.get_layer("dropout")
+        setattr(owner, self.name, getattr(owner, self.name, 1.0) * 0.9)
+        self.model.optimizer.learning_rate = 0.1 * getattr(owner, self.name)
+
+
+def test_a_record_that_a_callback_keeps_in_a_model_of_keras_continues_without_a_warning():
+    assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Remembers("lowest")))
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="it compiles nothing")
+def test_a_callback_reads_what_it_has_set_in_a_compiled_layer_in_a_resumed_fit():
+    with pytest.warns(HaltuneWarning, match=r"Dropout\.rate changes between epochs, .* has no effect"):
+        assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Remembers("rate")))
 
 
 @pytest.mark.skipif(BACKEND == "torch", reason="it compiles nothing")
