@@ -80,8 +80,6 @@ class Unsaved(Portable):
         self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
         self._resumes = bool(loaded)
         self._drawn: Any = None  # whether worker processes draw
-        self._written: dict[str, Any] = {}  # the file of the last checkpoint
-        self.paused: Path | None = None  # the trial's checkpoint, if it was written at the end of a pass
 
     # hooks, of which each is the last of its kind
 
@@ -137,9 +135,6 @@ class Unsaved(Portable):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._print = None
-        if self.paused is not None:  # other callbacks may have changed since
-            with suppress(OSError):
-                self.write(self.paused, False, self._written["passes"])
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         carried.leave(self.trainer.callback_handler.callbacks)
@@ -149,9 +144,12 @@ class Unsaved(Portable):
 
     # saving
 
-    def write(self, folder: Path, within: bool, passes: int) -> None:
-        """Write the file into a checkpoint of the Trainer. within: the pass over the data has not ended."""
-        found: dict[str, Any] = {"trial": dict(self._of), "passes": passes, "logged": {}}
+    def write(self, folder: Path, within: bool, of_callback: Mapping[str, Any]) -> None:
+        """Write the file into a checkpoint of the Trainer.
+
+        within: the pass over the data has not ended. of_callback: what the trial's callback reads there.
+        """
+        found: dict[str, Any] = {"trial": dict(self._of), **of_callback}
         if self._before:
             earlier = self._restored.get("model", {})
             found["model"] = differences(self.trainer.model, self._before["model"], earlier)
@@ -165,15 +163,9 @@ class Unsaved(Portable):
             found["generators"] = states_of(self._generators)
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
-        self._written = found
-        _put(folder, found)
-
-    def logged(self, values: Mapping[str, float]) -> None:
-        """Add values that are logged after a pause, for the first report of the resumed training."""
-        if self.paused is not None:
-            self._written["logged"] |= values
-            self._written["loss"] = self._loss()
-            _put(self.paused, self._written)
+        temporary = folder / f"{FILE}.part"  # written whole, or not
+        temporary.write_text(json.dumps(found), encoding="utf-8")
+        temporary.replace(folder / FILE)
 
     def why_not(self, args: Any, within: bool, passes: int, sized: bool) -> str | None:
         """Return why a training that paused now would not continue as if it had not; None if it would.
@@ -321,13 +313,6 @@ def read(checkpoint: str) -> dict[str, Any] | None:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise damaged(error) from error
     return found
-
-
-def _put(folder: Path, found: Mapping[str, Any]) -> None:
-    """Write the file whole, or raise OSError."""
-    temporary = folder / f"{FILE}.part"
-    temporary.write_text(json.dumps(found), encoding="utf-8")
-    temporary.replace(folder / FILE)
 
 
 def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:

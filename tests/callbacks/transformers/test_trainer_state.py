@@ -75,6 +75,28 @@ class CountsEpochs(Cools):
         super().on_step_end(args, state, control, model)
 
 
+class Shrinks(TrainerCallback):
+    """It shrinks the weights at the end of an epoch, by a number that it draws."""
+
+    def on_epoch_end(self, args, state, control, model, **others):
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight *= 1 - 0.1 * torch.rand(()) - 0.1 * random.random()
+
+
+class EndsAtTwo(TrainerCallback):
+    def on_epoch_end(self, args, state, control, **others):
+        control.should_training_stop = state.epoch >= 2
+
+
+class AveragesEpochs(TrainerCallback):
+    """It makes its average at the end of the second epoch."""
+
+    def on_epoch_end(self, args, state, control, model, **others):
+        if state.epoch == 2:
+            self.average = torch.optim.swa_utils.AveragedModel(model)
+
+
 class Memory:
     """What a callback remembers, in a class of its own."""
 
@@ -268,6 +290,7 @@ RESTORED = {
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
     "attributes that change at the end of an epoch": ((2,), EVERY_TWO, {"others": [CountsEpochs]}),
+    "weights that change at the end of an epoch": ((2, 3), EVERY_TWO, {"others": [Shrinks]}),
     "what a hook makes in each fit": (*BETWEEN, {"others": [Looks]}),
     "numbers of modules": (*BETWEEN, {"model": Counts}),
     "a collator with a generator": (*BETWEEN, OWN),
@@ -284,7 +307,7 @@ RESTORED = {
     "NEFTune off, dropout on": (*WITHIN, {"max_grad_norm": 0.1}),
 }
 ALIKE = (
-    "trainable flags", "attributes of a callback", "tensors and a generator of a callback", "a collator of NumPy",
+    "trainable flags", "attributes of a callback", "weights that change at the end of an epoch", "tensors and a generator of a callback", "a collator of NumPy",
     "a collator that draws", "data that draw in workers", "plain data in workers, within", "a seed of the data",
     "NEFTune off, dropout on",
 )  # fmt: skip
@@ -308,6 +331,12 @@ def test_what_changes_later_steps_is_restored(at, evaluates, options, tmp_path):
 
 DECLINED = {
     "a callback's average": (*BETWEEN, {"others": [Averages]}, r"Averages\.average changes in training and is not"),
+    "an average that starts where it would pause": (
+        (2,),
+        EVERY_TWO,
+        {"others": [AveragesEpochs]},
+        "AveragesEpochs.aver",
+    ),
     "a copy of the model at the start": (*BETWEEN, {"others": [Anchors]}, "Anchors.anchor is a copy of the weights"),
     "a layer on top of the model": (*BETWEEN, {"others": [Probes]}, r"Probes\.probe changes in training and is not"),
     "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
@@ -340,6 +369,18 @@ def test_data_without_a_length_that_started_again_are_not_paused_within_a_pass(t
     record, _, said = trained(tmp_path, (6,), unit="step", **options)
     assert (record.attempt, len(said)) == (1, 1)
     assert "started again" in said[0]
+
+
+def test_a_pass_that_ends_where_a_trial_paused_counts(tmp_path):
+    options = EVERY_TWO | {"max_steps": 8, "train": lambda: Stream(16)}
+    record, _, said = trained(tmp_path, (4, 6), unit="step", **options)
+    assert (record.attempt, len(said)) == (2, 1)
+    assert "started again" in said[0]
+
+
+def test_a_callback_that_ends_the_training_after_the_epoch_wins_over_a_pause_in_its_last_step(tmp_path):
+    record, _, said = trained(tmp_path, (2,), others=[EndsAtTwo], **EVERY_TWO)
+    assert (record.attempt, record.epoch, record.status.value, said) == (1, 2.0, "completed", [])
 
 
 # whose checkpoint it is
