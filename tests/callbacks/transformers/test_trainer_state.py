@@ -307,7 +307,8 @@ RESTORED = {
     "NEFTune off, dropout on": (*WITHIN, {"max_grad_norm": 0.1}),
 }
 ALIKE = (
-    "trainable flags", "attributes of a callback", "weights that change at the end of an epoch", "tensors and a generator of a callback", "a collator of NumPy",
+    "trainable flags", "attributes of a callback", "weights that change at the end of an epoch",
+    "tensors and a generator of a callback", "a collator of NumPy",
     "a collator that draws", "data that draw in workers", "plain data in workers, within", "a seed of the data",
     "NEFTune off, dropout on",
 )  # fmt: skip
