@@ -79,6 +79,7 @@ class Unsaved(Portable):
         self._print: Any = None  # random states before the data are read
         self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
         self._resumes = bool(loaded)
+        self._between = self._resumes and not self._restored.get("pass")  # resumed between passes, before a step
         self._drawn: Any = None  # whether worker processes draw
 
     # hooks, of which each is the last of its kind
@@ -91,8 +92,7 @@ class Unsaved(Portable):
         if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
             self._drawn = _Watched(inner).drawn
         if self._resumes:
-            self._load_again()
-            self._restore()
+            self._set_back()
             if loss := self._restored.get("loss"):
                 self.trainer._tr_loss.fill_(loss[0])
                 self.trainer._globalstep_last_logged = loss[1]
@@ -108,13 +108,16 @@ class Unsaved(Portable):
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         within = self._restored.get("pass") if self._resumes else None
         if within:  # the hooks of this epoch were called before the pause
-            self._restore()
+            self._set_back()
             restore(checked(within["random"]))
             set_states(self._generators, within["generators"])
+        elif self._between:  # the Trainer loads them once more, from before this epoch's hooks, which may draw
+            vars(self.trainer)["_load_rng_state"] = self._loaded_before
         self._resumes, self._print = False, None
         self._pass = {"random": capture(), "generators": states_of(self._generators)}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._between = False
         before, self._print = self._print, None
         if before is not None:
             now = self._drawing()
@@ -128,6 +131,8 @@ class Unsaved(Portable):
     on_save = on_step_end
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._between:  # eval_on_start, or as below
+            self._set_back()
         self.on_step_end(args, state, control)
         self._after(state, control)
 
@@ -135,10 +140,13 @@ class Unsaved(Portable):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._print = None
+        if self._between:  # data without a length were skipped, and the hooks of the pass were called once more
+            self._set_back()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         carried.leave(self.trainer.callback_handler.callbacks)
         self.trainer.remove_callback(self)
+        self._loaded_before(None)
         self.trainer = self._loader = None
         self._generators, self._before = {}, {}
 
@@ -261,6 +269,20 @@ class Unsaved(Portable):
                 if of_torch and name not in ("model", "model_wrapped"):
                     found[f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}"] = Print(value, known)
         return found
+
+    def _set_back(self) -> None:
+        """Set what a checkpoint has, after hooks that were called before it was written.
+
+        Between two passes, set the random states, too, which the Trainer loads after the hooks of the epoch's start.
+        """
+        self._load_again()
+        self._restore()
+        if self._between:
+            self.trainer._load_rng_state(self._restored["path"])
+
+    def _loaded_before(self, checkpoint: Any) -> None:
+        """Take the place of the Trainer's own method once."""
+        vars(self.trainer).pop("_load_rng_state", None)
 
     def _load_again(self) -> None:
         """Load weights, and set rates, that hooks of the start have changed since the Trainer loaded them."""
