@@ -130,6 +130,8 @@ def program(seed: int) -> zoo.Program:
         counts = {"batches": 0, "best": math.inf, "bad": 0}
         if trial.checkpoint:
             counts = load(parts, trial.checkpoint, by_hand)
+            if patience is not None and counts["bad"] > patience:
+                return  # it paused where it ended by itself
 
         def state() -> dict[str, Any]:
             found = {one: part.get_state() if one == "order" else part.state_dict() for one, part in parts.items()}
@@ -198,7 +200,7 @@ def test_a_loop_that_saves_its_state_resumes_digit_for_digit(seed: int) -> None:
     zoo.own(runs)
     zoo.counted(runs)
     zoo.kept(runs)
-    assert paused.curves == straight.curves
+    assert repr(paused.curves) == repr(straight.curves)  # with NaN
     assert paused.weights == straight.weights
     reached = {
         t.id: {at for at in paused.declared.pauses if any(at <= e < t.epoch for e in t.epochs)} for t in straight.trials
