@@ -80,9 +80,8 @@ class Unsaved(Portable):
         self._print: Any = None  # random states before the data are read
         self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
         self._resumes = bool(loaded)
+        self._between = self._resumes and not self._restored.get("pass")  # resumed between passes, before a step
         self._drawn: Any = None  # whether worker processes draw
-        self._written: dict[str, Any] = {}  # the file of the last checkpoint
-        self.paused: Path | None = None  # the trial's checkpoint, if it was written at the end of a pass
 
     # hooks, of which each is the last of its kind
 
@@ -94,8 +93,7 @@ class Unsaved(Portable):
         if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
             self._drawn = _Watched(inner).drawn
         if self._resumes:
-            self._load_again()
-            self._restore()
+            self._set_back()
             if loss := self._restored.get("loss"):
                 self.trainer._tr_loss.fill_(loss[0])
                 self.trainer._globalstep_last_logged = loss[1]
@@ -111,13 +109,16 @@ class Unsaved(Portable):
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         within = self._restored.get("pass") if self._resumes else None
         if within:  # the hooks of this epoch were called before the pause
-            self._restore()
+            self._set_back()
             restore(checked(within["random"]))
             set_states(self._generators, within["generators"])
+        elif self._between:  # the Trainer loads them once more, from before this epoch's hooks, which may draw
+            vars(self.trainer)["_load_rng_state"] = self._loaded_before
         self._resumes, self._print = False, None
         self._pass = {"random": capture(), "generators": states_of(self._generators)}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._between = False
         before, self._print = self._print, None
         if before is not None:
             now = self._drawing()
@@ -131,6 +132,8 @@ class Unsaved(Portable):
     on_save = on_step_end
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self._between:  # eval_on_start, or as below
+            self._set_back()
         self.on_step_end(args, state, control)
         self._after(state, control)
 
@@ -138,21 +141,24 @@ class Unsaved(Portable):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._print = None
-        if self.paused is not None:  # other callbacks may have changed since
-            with suppress(OSError):
-                self.write(self.paused, False, self._written["passes"])
+        if self._between:  # data without a length were skipped, and the hooks of the pass were called once more
+            self._set_back()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         carried.leave(self.trainer.callback_handler.callbacks)
         self.trainer.remove_callback(self)
+        self._loaded_before(None)
         self.trainer = self._loader = None
         self._generators, self._before = {}, {}
 
     # saving
 
-    def write(self, folder: Path, within: bool, passes: int) -> None:
-        """Write the file into a checkpoint of the Trainer. within: the pass over the data has not ended."""
-        found: dict[str, Any] = {"trial": dict(self._of), "passes": passes, "logged": {}}
+    def write(self, folder: Path, within: bool, of_callback: Mapping[str, Any]) -> None:
+        """Write the file into a checkpoint of the Trainer.
+
+        within: the pass over the data has not ended. of_callback: what the trial's callback reads there.
+        """
+        found: dict[str, Any] = {"trial": dict(self._of), **of_callback}
         if self._before:
             earlier = self._restored.get("model", {})
             found["model"] = differences(self.trainer.model, self._before["model"], earlier)
@@ -166,15 +172,9 @@ class Unsaved(Portable):
             found["generators"] = states_of(self._generators)
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
-        self._written = found
-        _put(folder, found)
-
-    def logged(self, values: Mapping[str, float]) -> None:
-        """Add values that are logged after a pause, for the first report of the resumed training."""
-        if self.paused is not None:
-            self._written["logged"] |= values
-            self._written["loss"] = self._loss()
-            _put(self.paused, self._written)
+        temporary = folder / f"{FILE}.part"  # written whole, or not
+        temporary.write_text(json.dumps(found), encoding="utf-8")
+        temporary.replace(folder / FILE)
 
     def why_not(self, args: Any, within: bool, passes: int, sized: bool) -> str | None:
         """Return why a training that paused now would not continue as if it had not; None if it would.
@@ -273,6 +273,20 @@ class Unsaved(Portable):
                     found[f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}"] = Print(value, known)
         return found
 
+    def _set_back(self) -> None:
+        """Set what a checkpoint has, after hooks that were called before it was written.
+
+        Between two passes, set the random states, too, which the Trainer loads after the hooks of the epoch's start.
+        """
+        self._load_again()
+        self._restore()
+        if self._between:
+            self.trainer._load_rng_state(self._restored["path"])
+
+    def _loaded_before(self, checkpoint: Any) -> None:
+        """Take the place of the Trainer's own method once."""
+        vars(self.trainer).pop("_load_rng_state", None)
+
     def _load_again(self) -> None:
         """Load weights, and set rates, that hooks of the start have changed since the Trainer loaded them."""
         trainer, found = self.trainer, self._restored
@@ -324,13 +338,6 @@ def read(checkpoint: str) -> dict[str, Any] | None:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise damaged(error) from error
     return found
-
-
-def _put(folder: Path, found: Mapping[str, Any]) -> None:
-    """Write the file whole, or raise OSError."""
-    temporary = folder / f"{FILE}.part"
-    temporary.write_text(json.dumps(found), encoding="utf-8")
-    temporary.replace(folder / FILE)
 
 
 def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:

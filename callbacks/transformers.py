@@ -152,6 +152,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._swaps = self._averages = False  # they are not those of the model, now or at an earlier evaluation
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
         self._saves = self._final = False  # it is to resume from; it is the last one and kept
+        self._waits = False  # the state to resume from is to be saved after all callbacks have seen the epoch's end
 
     # the hooks, in the Trainer's order
 
@@ -239,12 +240,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             control.should_log |= control.should_evaluate or self._later
         if control.should_evaluate:
             self._reporter.clock.validating()
+        if self._waits:
+            self._waits, self._saves, self._takes = False, True, True
+            written = control.should_save or Path(args.output_dir, f"checkpoint-{state.global_step}").exists()
+            self._asked, control.should_save = not written, True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
         numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float)) and k != "epoch"}
         self._logged.update(numbers)
-        if self._unsaved is not None and "train_runtime" not in numbers:
-            self._unsaved.logged(numbers)
         # only the Trainer's own training log, after which the state can be saved; a user's log may come within a step
         if "loss" not in numbers or not self._training or self._in_step:
             return
@@ -285,7 +288,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _decide(self, args: Any, state: Any, control: Any, others: Any, metrics: Mapping[str, Any]) -> None:
         """Report the pending values and carry out the decision. metrics: of an evaluation."""
         ends = self._ends(state, control)
-        what, takes = torch_ranks().once(lambda: self._report(metrics, args, state, others, ends))
+        decided = torch_ranks().once(lambda: self._report(metrics, args, state, others, ends))
+        what, takes, self._waits = decided
         self._unreported = None
         self._reported = state.global_step
         self._takes, self._asked = takes, what == SAVE and not control.should_save
@@ -298,7 +302,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if self._unsaved is not None and args.should_save and source.is_dir():
             with suppress(OSError):  # then a pause finds out
-                self._unsaved.write(source, self._within(state), self._passes)
+                place = {"passes": self._passes, "pass_began": self._pass_began, "logged": self._logged}
+                self._unsaved.write(source, self._within(state), place)
         ended = control.should_training_stop or state.global_step >= state.max_steps
         if ended and self._loads_another(args, state) and self._reported == state.global_step:
             self._final = True  # after the fit, the model is that of another step
@@ -386,8 +391,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         rank_by = self.trial.goal.rank_by
         return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
 
-    def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> tuple[str, bool]:
-        """Report the pending values; return the decision, and whether to take a checkpoint of this step."""
+    def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> tuple[str, bool, bool]:
+        """Report the pending values; return the decision, and whether to take a checkpoint of this step.
+
+        The third is whether the state to resume from is to be saved at the end of the epoch, which this step ends: what
+        callbacks do there, such as a change of weights or an end of the training, does not happen again.
+        """
         assert self._unreported is not None
 
         def need() -> int:
@@ -411,10 +420,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._saves, self._cannot_save = False, lost
             if self._unsaved is None:
                 self._decline(ends)
+        waits = self._saves and not self._within(state) and self._pass_began != state.global_step
+        self._saves &= not waits
         if none_written is None and (self._saves or self._keeps_epoch or self._final):
-            return SAVE, True
+            return SAVE, True, waits
         takes = self._keeps_epoch and args.save_strategy == "best"  # if the Trainer saves its best, too
-        return END if self._reporter.over and self._cannot_save is None else GO_ON, takes
+        ends_now = self._reporter.over and self._cannot_save is None and not waits
+        return END if ends_now else GO_ON, takes, waits
 
     def _all_called(self, state: Any, control: Any) -> None:
         self._decline(self._ends(state, control))
@@ -435,6 +447,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         best = state.best_model_checkpoint and Path(state.best_model_checkpoint)
         moves = self._asked and args.save_total_limit is None and best != source
         keeps, self._keeps_epoch = self._keeps_epoch, False
+        if self._saves and self._reporter.saves and (lost := self._lost(args, state)) is not None:
+            self._saves = False  # callbacks have changed since
+            self._reporter.decline(lost, always=True)
 
         def put(puts: Callable[[Path, Path], object], path: Path) -> None:
             fsdp.check(source)
@@ -445,11 +460,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if (self._saves and self._reporter.saves) or (self._final and not self._swaps and self._reporter.keeps):
             puts = shutil.move if moves else shutil.copytree
             self._reporter.save(lambda path: put(puts, path), "", resumes_only=self._swaps)
-            if self._unsaved is not None and self._reporter.saves and not self._within(state) and self.trial.checkpoint:
-                self._unsaved.paused = Path(self.trial.checkpoint)
         if moves:
             shutil.rmtree(source, ignore_errors=True)  # it still exists if moving failed or was not needed
-        return self._reporter.over
+        return self._reporter.over and not self._waits
 
     def _finish(self, args: Any, state: Any, others: Any) -> None:
         """End the fit. If the Trainer saved nothing at the end, keep the model without the optimizer."""
@@ -487,7 +500,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 f"This fit of trial {self.trial.id} loaded {str(path)!r}, a state of a trial of another study with "
                 f"another configuration. {self._hint}, and let each trial save to a folder of its own."
             )
-        self._passes, self._logged = found["passes"], found["logged"]
+        self._passes, self._pass_began, self._logged = found["passes"], found["pass_began"], found["logged"]
         return found
 
     @property

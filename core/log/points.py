@@ -104,21 +104,28 @@ def spacing(history: History, trial: TrialRecord, position: float) -> float | No
     The first report of a study gives the distance, and the second report of the same trial corrects it if it comes
     earlier, or much later: loops often log their first step. Two reports within the slack of one point give none: their
     positions differ by a rounding error. A study in epochs has one point per epoch unless a report comes within an
-    epoch.
+    epoch. Without a measured distance only reports at whole epochs are judged, so the first report that passes the end
+    of an epoch, as evaluations every 500 steps do, sets it to 1.
     """
     problem, count = history.problem, len(trial.epochs)
-    if problem.judge_every is not None or count > 1 or (reports := history.reports) > max(1, len(history)):
+    if problem.judge_every is not None:
         return None
+    passes = problem.unit == "epoch" and problem.spacing is None and position % 1 and position // 1 > trial.epoch // 1
+    if count > 1 or (reports := history.reports) > max(1, len(history)):
+        return 1.0 if passes else None
     now = problem.spacing or 1.0
     if reports == 0:
         whole = problem.unit == "epoch" and position == math.floor(position)
         found = now if whole else position
     else:
         found = position - trial.epoch if count else now
-        found = min(found, 1.0) if problem.unit == "epoch" else found
+    if problem.unit == "epoch":
+        found = min(found, 1.0)
     found = found if problem.max_epochs is None else min(found, float(problem.max_epochs))
     if (problem.max_epochs or 1) / MOST_EPOCHS > found:
         return None
+    if passes and found == 1.0:
+        return found
     if reports == 0:
         return found if found != now else None
     slack = Grid(now, None).slack * now

@@ -589,7 +589,7 @@ class Problem(KnowsArguments):
         """
         every, goal = self.every or 1.0, self.goal
         plain = goal.smooth is None and goal.rank_by is None
-        if self.grid is not None or (every == 1.0 and plain):
+        if self.grid is not None or (self.every is None and plain):
             return self
         seen = goal if plain else type(goal)(goal.metric, goal.bounds, goal.of)
         grid = Grid(every, None if self.max_epochs is None else float(self.max_epochs))

@@ -392,6 +392,8 @@ class TrialBuilder:
                     self.pause_at = e.verdict.pause_at
             case Checkpointed():
                 self.saved = e
+                if self.kept is not None and self.kept.path == e.path and self.kept.epoch != e.epoch:
+                    self.kept = None  # a program that writes each epoch to the same file
                 if not self.epochs:
                     self.epoch = e.epoch
             case Kept():

@@ -480,7 +480,8 @@ class Trial(Port, KnowsAttributes):
         name = length_argument(self.unit)
         end = self.horizon if getattr(self, name) is None else f"trial.{name}"  # a unit of the user's own
         if best.epoch < self.epoch:
-            how = f"each {self.unit} that is its best so far"
+            ours = self._session.checkpoints.is_written(self.resumes_from)
+            how = f"each {self.unit} that is its best so far" + ", to another file each time" * (not ours)
         elif self.horizon is None or self.epoch < self.horizon:
             how = f"the last {self.unit}, too, where your program ends a training early"
         else:
@@ -559,7 +560,10 @@ class Trial(Port, KnowsAttributes):
         state = self._begins_save()
         state.path, state.seconds = path, seconds
         if not state.early:
+            best = self._states.keeps(self, best_epoch=True)
             self._session.checkpointed(self, path, seconds)
+            if best:  # until this path holds another state
+                self._session.checkpointed(self, path, keep=True, seconds=0.0)
         self._saved(state, seconds)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -168,6 +168,27 @@ def test_other_first_reports_give_the_distance_alone(positions: tuple[int, ...])
 
 
 @pytest.mark.parametrize(
+    ("positions", "judged"),
+    [
+        ((1.25, 2.5, 3.75, 4), (1.25, 2.5, 3.75)),
+        ((1, 2.25, 3.5, 4), (1, 2.25, 3.5)),
+        ((0.5, 2, 2.5, 3.5, 4), (2, 3.5)),
+        ((1, 2, 2.5, 3, 4), (1, 2, 3)),
+    ],
+)
+@pytest.mark.parametrize("judge_every", [None, 1])
+def test_reports_that_come_less_often_than_once_an_epoch_are_judged(
+    positions: tuple[float, ...], judged: tuple[float, ...], judge_every: float | None
+) -> None:
+    posed = replace(problem(), max_epochs=4, judge_every=judge_every)
+    study = Study(posed, RandomSearch(), seed=0, budget=Budget(trials=2), verbose=0)
+    for trial in (study.ask(), study.ask()):  # the first one's first report is judged before the distance is known
+        assert isinstance(trial, Trial)
+        done = [n for n in positions if trial.report(0.1, n).action.value == "continue"]
+        assert done[done[0] < 1 :] == [*judged, 4]
+
+
+@pytest.mark.parametrize(
     "name", ["multifidelity", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bobos", "gpucb"))]
 )
 def test_a_report_in_the_first_step_does_not_change_what_is_decided(name: str) -> None:

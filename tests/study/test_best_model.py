@@ -558,7 +558,25 @@ def test_the_best_model_is_the_state_of_its_value_or_none(of, saved, reports, ep
         assert (study.best.checkpoint, study.best.checkpoint_epoch) == (None, None)
         assert study.trials[0].checkpoint is not None
     said = [m for m in caplog.messages if "study.best.checkpoint is None" in m]
+    if how is not None and own:
+        how = how.replace("best so far.", "best so far, to another file each time.")
     assert [m.endswith(f"Save after {how}") for m in said] == [True] * (how is not None)
+
+
+@pytest.mark.parametrize("each", [True, False])
+def test_a_file_of_the_program_is_the_best_model_until_the_program_writes_another_state_there(each, tmp_path):
+    study = pausing_study(at=(3,), epochs=4, keep=1, metric=Minimize("val_loss", of="best"))
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(abs(epoch - 2.0))
+                path = tmp_path / (f"{epoch}" if each else "state")
+                path.write_text(f"{epoch}")
+                trial.checkpointed(path)
+    assert study.trials[0].attempt == 2
+    assert study.best.epoch == 2
+    assert study.best.checkpoint == (str(tmp_path / "2") if each else None)
+    assert study.best.checkpoint_epoch == (2 if each else None)
 
 
 def test_while_the_best_trial_trains_its_model_is_the_one_of_its_value_or_none() -> None:

@@ -214,7 +214,8 @@ class Watch:
         if self.trial is not None:
             self.made[self.trial.id, self.trial.attempt] = self.updates
             parts = sorted(part for _, arrays in (self._updated or self._before).values() for part in arrays())
-            self.weights[self.trial.id] = hashlib.sha256(b"".join(parts)).hexdigest()
+            if parts or self.trial.attempt == 1:  # a callback may end a resumed training before its first update
+                self.weights[self.trial.id] = hashlib.sha256(b"".join(parts)).hexdigest()
         self.trial, self._updated, self._before = None, {}, {}
 
 

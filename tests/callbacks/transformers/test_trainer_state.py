@@ -75,6 +75,37 @@ class CountsEpochs(Cools):
         super().on_step_end(args, state, control, model)
 
 
+class Shrinks(TrainerCallback):
+    """It shrinks the weights at the end of an epoch, by a number that it draws."""
+
+    def on_epoch_end(self, args, state, control, model, **others):
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight *= 1 - 0.1 * torch.rand(()) - 0.1 * random.random()
+
+
+class Starts(TrainerCallback):
+    """It shrinks them at the start of an epoch, and the learning rate."""
+
+    def on_epoch_begin(self, args, state, control, model, optimizer, **others):
+        Shrinks().on_epoch_end(args, state, control, model)
+        for group in optimizer.param_groups:
+            group["lr"] *= 0.8
+
+
+class EndsAtTwo(TrainerCallback):
+    def on_epoch_end(self, args, state, control, **others):
+        control.should_training_stop = state.epoch >= 2
+
+
+class AveragesEpochs(TrainerCallback):
+    """It makes its average at the end of the second epoch."""
+
+    def on_epoch_end(self, args, state, control, model, **others):
+        if state.epoch == 2:
+            self.average = torch.optim.swa_utils.AveragedModel(model)
+
+
 class Memory:
     """What a callback remembers, in a class of its own."""
 
@@ -245,7 +276,7 @@ def trained(tmp_path, at, others=(), epochs=4, unit="epoch", **options):
                 t.train(resume_from_checkpoint=trial.checkpoint)
     (record,) = s.trials
     logged = [line["eval_loss"] for line in straight.state.log_history if "eval_loss" in line]
-    assert record.values.tolist() == logged
+    assert record.values.tolist() == logged[options.get("eval_on_start", 0) :]
     assert same(weights(t), weights(straight))
     losses = [line["loss"] for line in straight.state.log_history if "loss" in line]
     said = [str(w.message) for w in found if issubclass(w.category, HaltuneWarning)]
@@ -268,6 +299,10 @@ RESTORED = {
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
     "attributes that change at the end of an epoch": ((2,), EVERY_TWO, {"others": [CountsEpochs]}),
+    "weights that change at the end of an epoch": ((2, 3), EVERY_TWO, {"others": [Shrinks]}),
+    "random numbers at the start of an epoch": (*BETWEEN, {"others": [Starts]}),
+    "random numbers at the start of an epoch, within": (*WITHIN, {"others": [Starts]}),
+    "an evaluation at the start": (*BETWEEN, {"others": [Starts], "eval_on_start": True}),
     "what a hook makes in each fit": (*BETWEEN, {"others": [Looks]}),
     "numbers of modules": (*BETWEEN, {"model": Counts}),
     "a collator with a generator": (*BETWEEN, OWN),
@@ -284,7 +319,9 @@ RESTORED = {
     "NEFTune off, dropout on": (*WITHIN, {"max_grad_norm": 0.1}),
 }
 ALIKE = (
-    "trainable flags", "attributes of a callback", "tensors and a generator of a callback", "a collator of NumPy",
+    "trainable flags", "random numbers at the start of an epoch, within", "an evaluation at the start",
+    "attributes of a callback", "weights that change at the end of an epoch",
+    "tensors and a generator of a callback", "a collator of NumPy",
     "a collator that draws", "data that draw in workers", "plain data in workers, within", "a seed of the data",
     "NEFTune off, dropout on",
 )  # fmt: skip
@@ -308,6 +345,12 @@ def test_what_changes_later_steps_is_restored(at, evaluates, options, tmp_path):
 
 DECLINED = {
     "a callback's average": (*BETWEEN, {"others": [Averages]}, r"Averages\.average changes in training and is not"),
+    "an average that starts where it would pause": (
+        (2,),
+        EVERY_TWO,
+        {"others": [AveragesEpochs]},
+        "AveragesEpochs.aver",
+    ),
     "a copy of the model at the start": (*BETWEEN, {"others": [Anchors]}, "Anchors.anchor is a copy of the weights"),
     "a layer on top of the model": (*BETWEEN, {"others": [Probes]}, r"Probes\.probe changes in training and is not"),
     "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
@@ -371,6 +414,25 @@ def test_data_without_a_length_that_started_again_are_not_paused_within_a_pass(t
     record, _, said = trained(tmp_path, (6,), unit="step", **options)
     assert (record.attempt, len(said)) == (1, 1)
     assert "started again" in said[0]
+
+
+@pytest.mark.parametrize("kind", [Starts, Shrinks, CountsEpochs])
+def test_the_hooks_of_a_pass_over_data_without_a_length_count_once(kind, tmp_path):
+    options = {"max_steps": 12, "train": lambda: Stream(16), "others": [kind]}
+    record, _, said = trained(tmp_path, (4, 8), unit="step", **options)
+    assert (record.attempt, said) == (3, [])
+
+
+def test_a_pass_that_ends_where_a_trial_paused_counts(tmp_path):
+    options = EVERY_TWO | {"max_steps": 8, "train": lambda: Stream(16)}
+    record, _, said = trained(tmp_path, (4, 6), unit="step", **options)
+    assert (record.attempt, len(said)) == (2, 1)
+    assert "started again" in said[0]
+
+
+def test_a_callback_that_ends_the_training_after_the_epoch_wins_over_a_pause_in_its_last_step(tmp_path):
+    record, _, said = trained(tmp_path, (2,), others=[EndsAtTwo], **EVERY_TWO)
+    assert (record.attempt, record.epoch, record.status.value, said) == (1, 2.0, "completed", [])
 
 
 # whose checkpoint it is
