@@ -26,6 +26,7 @@ from .around import stateful
 from .updates import Marks
 
 _MOST = 64  # states that are looked at
+_NEW, _ENOUGH = (True, 0), 3  # epochs
 
 
 class Extras:
@@ -37,8 +38,8 @@ class Extras:
     def __init__(self, others: Extras | None = None) -> None:
         # what was there before an attempt
         self._known: WeakSet[Any] = WeakSet() if others is None else others._known
-        # name -> whether it carries over from epoch to epoch
-        self._carries: dict[str, bool] = {} if others is None else others._carries
+        # name -> whether it carries over from epoch to epoch, and the epochs that show it
+        self._carries: dict[str, tuple[bool, int]] = {} if others is None else others._carries
         # place of a pause -> names and prints
         self._paused: dict[Hashable, dict[str, str]] = {} if others is None else others._paused
         self._held: list[tuple[str, Any]] = []  # names and weak references of what is new where the loop began
@@ -57,7 +58,10 @@ class Extras:
 
     def ends_epoch(self, pauses: Hashable) -> None:
         """State that a loop asks for the next epoch. pauses: where it pauses now, or None."""
-        self._ended = {name: _print(one) for name, one in self._present()}
+        looks = [
+            (n, one) for n, one in self._present() if pauses is not None or self._carries.get(n, _NEW)[1] < _ENOUGH
+        ]
+        self._ended = {name: _print(one) for name, one in looks}
         if pauses is not None:
             self._paused[pauses] = self._ended
 
@@ -69,9 +73,10 @@ class Extras:
             if name in before and _print(one) != before[name]:
                 self._unlike.append(name)
         for name, one in self._present() if ended else ():
-            own = hasattr(one, "parameters") and any(id(weight) in trained for weight in one.parameters())
-            same = not own and _print(one) == ended.get(name)
-            self._carries[name] = self._carries.get(name, True) and same
+            if name in ended:
+                own = hasattr(one, "parameters") and any(id(weight) in trained for weight in one.parameters())
+                carries, epochs = self._carries.get(name, _NEW)
+                self._carries[name] = carries and not own and _print(one) == ended[name], epochs + 1
 
     def _present(self) -> list[tuple[str, Any]]:
         return [(name, one) for name, reference in self._held if (one := reference()) is not None]
@@ -79,7 +84,7 @@ class Extras:
     @property
     def lost(self) -> str | None:
         """The name of a state that carries over, and that the trial resumed without."""
-        return next((name for name in self._unlike if self._carries.get(name)), None)
+        return next((name for name in self._unlike if self._carries.get(name, (False, 0))[0]), None)
 
 
 def _states(frame: FrameType) -> Iterator[tuple[str, Any]]:

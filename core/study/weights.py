@@ -144,7 +144,7 @@ class OwnWeights:
             self._refusal = None
         if (training := self._trial._states.training) is not None:
             self._extras.steps(training.weights)
-            self._doubt_beside()
+            self._doubt_extras()
         self._need_state(optimizer)
         self._need_schedule(optimizer)
         try:
@@ -298,27 +298,27 @@ class OwnWeights:
 
     def begins_epoch(self, epoch: float | None, frame: FrameType) -> None:
         """State that a loop begins an epoch, in a frame; None: it has ended one."""
-        trial, beside = self.trains, self._extras
+        trial, extras = self.trains, self._extras
         if epoch is None:
             self.notes_schedules()
         if trial._model is not None or not this().alone:  # FSDP shows a weight now whole, now in parts
             return
         place = trial.id, trial._index, float(trial.epoch)
         if epoch is None:
-            beside.ends_epoch(place if trial._stops else None)
+            extras.ends_epoch(place if trial._stops else None)
         elif self._began != (trial.attempt, trial._index):
             self._began = trial.attempt, trial._index
-            beside.begins(place if trial._resumes else None, frame)
+            extras.begins(place if trial._resumes else None, frame)
             self._resumed = trial.epoch
 
-    def _doubt_beside(self) -> None:
+    def _doubt_extras(self) -> None:
         """Warn once if a trial has resumed without an average or the like that it had."""
         if (name := self._extras.lost) is not None:
             self.trains.warn(
                 f"Trial {self.trains.id} has resumed after {self.trains._at(self._resumed)}, but {name} is not as it "
                 "was there, so it does not train, or is not evaluated, as it would have been without the pause. Save "
                 f"{name}.state_dict() with the weights, and load it.",
-                "beside",
+                "extras",
                 once=True,
             )
 
