@@ -312,6 +312,7 @@ def transformers(tmp_path_factory):
     pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     from transformers import TrainerCallback
+    from transformers.trainer_utils import get_last_checkpoint
     from transformers_nets import Net, trainer
 
     seen = SimpleNamespace(events=[], trainers=[], losses=[])
@@ -356,8 +357,14 @@ def transformers(tmp_path_factory):
 
     spy = seen.spy = Spy()
     options = {"logging_strategy": "steps", "logging_steps": 1, "gradient_accumulation_steps": 2}
+    options |= {"save_strategy": "epoch"}
     seen.trainer = trainer(tmp_path_factory.mktemp("run"), spy, model=Spies(), epochs=1, **options)
     seen.trainer.train()
+    resumed = trainer(tmp_path_factory.mktemp("resumed"), spy, model=Spies(), epochs=2, **options)
+    resumed._load_rng_state = lambda checkpoint: say("random state")
+    place, before = len(seen.events), len(seen.trainers)
+    resumed.train(resume_from_checkpoint=get_last_checkpoint(seen.trainer.args.output_dir))
+    seen.after_resume, seen.events[place:], seen.trainers[before:] = seen.events[place:], [], []
     seen.trainer.evaluate()
     seen.batches = []
     for size in (2, 4):
@@ -402,6 +409,10 @@ TRANSFORMERS = {
         lambda seen: (
             seen.losses and all(min(abs(found - loss), abs(2 * found - loss)) < 1e-4 for found, loss in seen.losses)
         ),
+    ),
+    "_load_rng_state() restores the random state after on_epoch_begin, where a training resumes between epochs": (
+        "numbers that a callback draws in on_epoch_begin would shift all later ones of a resumed trial",
+        lambda seen: seen.after_resume[:3] == ["epoch begins", "random state", "step begins"],
     ),
     "_train_batch_size sets the batch size of the next training": (
         "searches over the batch size by hyperparameter_search",
