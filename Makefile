@@ -106,7 +106,7 @@ FRAMEWORKS := $(wildcard tests/callbacks/test_*.py) tests/callbacks/lightning te
 	tests/launch/test_distributed_program.py tests/test_pages.py tests/test_docs.py tests/test_readme.py \
 	tests/test_docstrings_of_doors.py tests/study/test_retries.py tests/test_live_trainings.py \
 	tests/ray_tune tests/launch/ray/test_keeper.py tests/syne_tune \
-	$(patsubst %,tests/laws/test_any_%.py,lightning trainer torch_loop)
+	tests/laws/test_any_lightning.py tests/laws/test_any_trainer.py tests/laws/test_any_torch_loop.py
 with-frameworks:
 	$(PY) -m pytest -q -rs $(CHOSEN) $(FRAMEWORKS)
 without-frameworks:

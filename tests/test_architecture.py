@@ -197,7 +197,7 @@ def test_a_command_starts_without_figures_and_without_a_policy() -> None:
 
 OF_FRAMEWORKS = {  # Accelerate, TensorFlow, torch, TRL, Optuna
     "_models": "callbacks",
-    "_seed": "callbacks",
+    "_seed": "_utils",
     "_version": "callbacks",
     "_step": "callbacks",
     "_contains": "optuna",

@@ -29,22 +29,21 @@ def program(**changed):
         for trial in study:
             with trial:
                 net, sgd = build(**trial.config)
-                order = torch.Generator().manual_seed(0)
+                passes = 0
                 if trial.checkpoint and does.loads:
                     state = torch.load(trial.checkpoint)
                     net.load_state_dict(state["net"])
                     sgd.load_state_dict(state["sgd"])
-                    if does.resumed:
-                        order.set_state(state["random"])
                 if does.advice:
                     trial.warn(does.advice)
                 for epoch in trial.epochs():
+                    order, passes = torch.Generator().manual_seed(epoch if does.resumed else passes), passes + 1
                     for rows in torch.randperm(32, generator=order).split(8 if does.all_batches else 16):
                         sgd.zero_grad()
                         torch.nn.functional.mse_loss(net(x[rows]), y[rows]).backward()
                         sgd.step()
                     trial.report(torch.nn.functional.mse_loss(net(x), y).item(), epoch)
-                    state = {"net": net.state_dict(), "sgd": sgd.state_dict(), "random": order.get_state()}
+                    state = {"net": net.state_dict(), "sgd": sgd.state_dict()}
                     if does.saves == "first" and epoch == 3:
                         state["net"] = torch.nn.Linear(1, 1).state_dict()
                     trial.save(lambda path, state=state: torch.save(state, path))

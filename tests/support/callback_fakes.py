@@ -63,6 +63,9 @@ class FakeTrial(Port):
     def looks_at_weights(self):
         pass
 
+    def forgets(self):
+        return None
+
     def leaves_loop(self):
         pass
 
