@@ -6,8 +6,6 @@ first step on, and their marks: digests by which weights that another trial has 
 
 from __future__ import annotations
 
-import copy
-import gc
 import hashlib
 import os
 import sys
@@ -16,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -26,7 +23,6 @@ _training: ContextVar[Training | None] = ContextVar("_training", default=None)
 _watches = False
 _LARGEST = 64  # weights that have marks
 _SAMPLED = 8  # elements of each of them in a mark
-_STEPS = 1000  # of a schedule that are compared
 _DISTINCT = 4  # different numbers that the mark of one needs: a bounded one can be equal in several trials
 
 
@@ -246,67 +242,6 @@ def has_moments(optimizer: Any) -> bool:
     held = (v for of in _mappings(optimizer.state) for name, v in of.items() if name != "step" and v is not None)
     here = (v.to_local() if hasattr(v, "to_local") else v for v in held)  # the parts of other ranks need them all
     return any(bool((v != 0).any()) if hasattr(v, "any") else bool(v) for v in here)
-
-
-def schedules_of(optimizer: Any) -> list[Any]:
-    """Return torch's learning-rate schedules of an optimizer that count. They hold it, but it does not hold them."""
-    holders: list[Any] = gc.get_referrers(optimizer)
-    held = [one for one in holders if type(one) is dict and one.get("optimizer") is optimizer]  # their attributes
-    base = sys.modules["torch.optim.lr_scheduler"].LRScheduler
-    found = (one for one in (*holders, *(gc.get_referrers(*held) if held else ())) if issubclass(type(one), base))
-    return [one for one in found if vars(one).keys() >= {"last_epoch", "_last_lr"}]  # a chain has them in its parts
-
-
-@dataclass(frozen=True)
-class SchedulePlace:
-    """Where a learning-rate schedule of torch is, and the rates of its optimizer."""
-
-    kind: str
-    numbers: Mapping[str, float]
-    rates: list[float]
-    sets: bool  # it has set them
-
-    @classmethod
-    def of(cls, schedule: Any, by_hand: bool = False) -> SchedulePlace:
-        """Return that of a schedule now. by_hand: the program sets the rates, too."""
-        numbers = {k: v for k, v in vars(schedule).items() if type(v) in (int, float) and k != "_step_count"}
-        rates = [float(group["lr"]) for group in schedule.optimizer.param_groups]
-        return cls(type(schedule).__name__, numbers, rates, not by_hand and [*map(float, schedule._last_lr)] == rates)
-
-    @property
-    def made(self) -> int:
-        """The steps that it has made."""
-        return int(self.numbers["last_epoch"])
-
-
-def continues(schedule: Any, before: SchedulePlace, steps: int) -> bool:
-    """Return whether a schedule sets the rates of the next steps as it would have from its place before.
-
-    An exponential decay does so without its count, and a function of the program may count by itself.
-    """
-    now, base = SchedulePlace.of(schedule), sys.modules["torch.optim.lr_scheduler"].LRScheduler
-    if now.rates != before.rates:
-        return False
-    if type(schedule).step is not base.step:  # it follows a metric, or counts cycles
-        return {**now.numbers, "last_epoch": 0} == {**before.numbers, "last_epoch": 0}
-    if hasattr(schedule, "lr_lambdas"):
-        return now.sets or not before.sets
-    return _ahead(schedule, now, steps) == _ahead(schedule, before, steps)
-
-
-def _ahead(schedule: Any, place: SchedulePlace, steps: int) -> list[list[float]]:
-    """Return the rates that a schedule sets from a place on, without a change of it or of its optimizer."""
-    twin = copy.copy(schedule)
-    groups = [{**group, "lr": rate} for group, rate in zip(schedule.optimizer.param_groups, place.rates, strict=True)]
-    vars(twin).update(place.numbers, optimizer=SimpleNamespace(param_groups=groups), _get_lr_called_within_step=True)
-    found = []
-    with suppress(Exception):  # it has ended
-        for _ in range(min(steps, _STEPS)):
-            twin.last_epoch += 1
-            found.append([float(rate) for rate in twin.get_lr()])
-            for group, rate in zip(groups, found[-1], strict=True):
-                group["lr"] = rate
-    return found
 
 
 Kind = tuple[int, frozenset[tuple[str, Any]]]  # how many weights an optimizer has, names and shapes of its state

@@ -26,7 +26,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 from haltune._utils.checks import number
 from haltune._utils.extras import Extras
 from haltune._utils.interruption import heard_in_wait
-from haltune._utils.updates import Kind, SchedulePlace
+from haltune._utils.schedules import SchedulePlace
+from haltune._utils.updates import Kind
 from haltune.display import numeral, one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev

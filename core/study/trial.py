@@ -219,10 +219,10 @@ class Trial(Port, KnowsAttributes):
         return verdict
 
     def forgets(self) -> str | None:
-        return self._weights.forgets()
+        return self._weights.learners.forgets()
 
     def begins_loop(self, model: Any = None) -> bool:
-        self._weights.looks()
+        self._weights.learners.looks(self._weights.trains)
         return super().begins_loop(model)
 
     def looks_at_weights(self) -> None:
@@ -308,7 +308,7 @@ class Trial(Port, KnowsAttributes):
         finally:
             self._signals.counts = False
             self._weights.sign()
-            self._weights.looked()
+            self._weights.learners.looked(self._weights.trains)
 
     steps = epochs
 
@@ -424,7 +424,7 @@ class Trial(Port, KnowsAttributes):
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
-        self._weights.looks()
+        self._weights.learners.looks(self._weights.trains)
         self._states.starts(self.resumes_from)
         self._states.training = Training(self._weights.begins)
         self._weights.enters(sys._getframe(1))
@@ -435,8 +435,8 @@ class Trial(Port, KnowsAttributes):
         self._session.leave(self)
         self._block = None
         self._weights.sign()
-        self._weights.looked()
-        self._weights.notes_schedules()
+        self._weights.learners.looked(self._weights.trains)
+        self._weights.schedules.notes(self._weights.trains)
         if self._states.training is not None:
             self._states.training.ends()
         forgiven = False
@@ -468,7 +468,7 @@ class Trial(Port, KnowsAttributes):
 
     def _sign_weights(self) -> None:
         self._weights.sign()
-        self._weights.notes_schedules()
+        self._weights.schedules.notes(self._weights.trains)
 
     def _doubt_kept(self) -> None:
         """Say once that the best trial has no state with its value, in a loop that saves other states by itself."""

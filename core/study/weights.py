@@ -1,33 +1,33 @@
-"""Whether what trains is the trial's own, in a loop of the user's own: torch's optimizers show it, and variables.
+"""Whether the weights that train are the trial's own, in a loop of the user's own: only torch's optimizers show them.
 
     begins      before an optimizer's first step: its weights are another trial's, or not those that the trial resumes
     new_model   at a report: its loop trains another model than before, so that the curve starts again
-    looks       where a trial or its loop begins: an estimator that another trial has trained is not trained further
-    forgets     at a pause: why a booster cannot resume exactly
     reported    at a report: raises a refusal that the program handled, and warns of a doubt
     sign        where the program may save its weights: they are of this trial
 
 A loop of a framework states what it trains; see `Port.starts`. `haltune._utils.updates` reads the optimizers.
+`.schedules` and `.learners` look at learning-rate schedules, and at estimators and boosters.
 """
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FrameType
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakKeyDictionary
 
-from haltune._utils import learners, updates
+from haltune._utils import updates
 from haltune._utils.extras import Extras
-from haltune._utils.updates import SchedulePlace, Training, Updated
+from haltune._utils.updates import Training, Updated
 from haltune.errors import NotSupported
 from haltune.ranks import follows, this
 
+from .learners import OwnLearners
 from .port import Port
+from .schedules import OwnSchedules
 
 
 @dataclass
@@ -58,6 +58,7 @@ class OwnWeights:
 
     def __init__(self, trial: Port) -> None:
         self._trial = self.trains = trial
+        self.learners, self.schedules = OwnLearners(), OwnSchedules()
         self._refusal: NotSupported | None = None  # of what an optimizer was about to train
         # marks of the weights with which they began in this attempt -> the trial's position then
         self._begun_with: dict[int, float] = {}
@@ -66,13 +67,6 @@ class OwnWeights:
         self._doubted: str | None = None
         # optimizers that began without momentum or averages in a trial that resumes
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
-        # optimizers -> their learning-rate schedules, as weak references; None: not known yet
-        self._schedules: WeakKeyDictionary[Any, list[Any] | None] = WeakKeyDictionary()
-        # estimators and boosters in variables of the program -> their marks where the trial or its loop began
-        self._found: dict[int, tuple[Any, str]] = {}  # by id, with a weak reference: some cannot be hashed
-        # schedules of a trial that resumes without their places -> its position and their steps then, and their places
-        self._behind: WeakKeyDictionary[Any, tuple[float, int, SchedulePlace]] = WeakKeyDictionary()
-        self._by_hand: WeakSet[Any] = WeakSet()  # schedules of whose optimizers the program sets the rates, too
         self._began: tuple[int, int] | None = None  # the attempt and the fold of which the loop has begun
         self._resumed = 0.0  # the position at which it began
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
@@ -80,53 +74,6 @@ class OwnWeights:
     def __reduce__(self) -> tuple[Any, ...]:
         """A process that is started to train knows none of them."""
         return OwnWeights, (self._trial,), {"trains": self.trains}
-
-    # estimators and boosters, which have no optimizer
-
-    def looks(self) -> None:
-        """State that the trial, its fold or its loop begins, and refuse to train what another one has trained."""
-        trial = self.trains
-        for one in learners.visible():
-            now = learners.mark(one)
-            self._found[id(one)] = ref(one), now
-            if not isinstance(one, Hashable):
-                continue
-            of, fold, attempt, trained = self._trial._session.seen.learners.get(one, (trial.id, trial._index, 0, ""))
-            learners.allow(one)
-            if now != trained or trial.horizon == 1:  # a whole fit may start with what another one has found
-                continue
-            if (of, fold) != (trial.id, trial._index) or (attempt != trial.attempt and not trial.epoch):
-                unit = "trial" if of != trial.id or fold == trial._index else "fold"
-                own = f"Fold {trial._index} of trial {trial.id}" if unit == "fold" else f"Trial {trial.id}"
-                who = f"fold {fold}" if unit == "fold" else f"trial {of}" if of != trial.id else "its last attempt"
-                learners.refuse(
-                    one,
-                    now,
-                    f"{own} would continue to train the {type(one).__name__} object that {who} has trained. Make one "
-                    f"for each {unit}, within the loop, from trial.config.",
-                )
-
-    def looked(self) -> None:
-        """State that the trial, its fold or its loop ends: what it has trained is its own."""
-        trial, seen = self.trains, self._trial._session.seen.learners
-        for one in learners.visible():
-            now = learners.mark(one)
-            if isinstance(one, Hashable) and now not in (self._before(one), seen.get(one, ("",))[-1]):
-                seen[one] = trial.id, trial._index, trial.attempt, now
-            learners.allow(one)
-
-    def forgets(self) -> str | None:
-        """Return why a booster that the trial trains cannot resume exactly, or None."""
-        for one in learners.visible():
-            before = self._before(one)
-            if learners.mark(one) != before and (why := learners.forgets(one, before is not None)) is not None:
-                return why
-        return None
-
-    def _before(self, learner: Any) -> str | None:
-        """Return the mark of a learner where the trial or its loop began; None if it was not there."""
-        reference, mark = self._found.get(id(learner), (None, None))
-        return mark if reference is not None and reference() is learner else None
 
     @cached_property
     def _extras(self) -> Extras:
@@ -146,7 +93,7 @@ class OwnWeights:
             self._extras.steps(training.weights)
             self._doubt_extras()
         self._need_state(optimizer)
-        self._need_schedule(optimizer)
+        self.schedules.begins(self.trains, optimizer)
         try:
             self._need_own(optimizer, marks)
             self._begun_with = dict.fromkeys(marks, self.trains.epoch) | self._begun_with
@@ -224,74 +171,6 @@ class OwnWeights:
                     once=True,
                 )
 
-    def _need_schedule(self, optimizer: Any) -> None:
-        """Warn once if a trial has resumed, and a learning-rate schedule does not continue from its place at the pause.
-
-        A program that gives schedule.step() the number of the epoch moves it there with its first step.
-        """
-        trial, found = self.trains, self._schedules_of(optimizer)
-        if trial._resumes and trial._model is None and not follows():
-            for one, before in self._moved(optimizer, found):
-                if one.last_epoch == before.made:
-                    self._warn_of_schedule(
-                        f"after {trial._at(trial.epoch)}, but its optimizer has another learning rate than the one "
-                        f"that its {before.kind} had set there",
-                        "Load the state of the optimizer after the schedule is made",
-                    )
-                else:
-                    self._behind[one] = trial.epoch, one.last_epoch, before
-        else:
-            for one in found:
-                if one in self._behind and one.last_epoch > self._behind[one][1]:
-                    began, made, before = self._behind.pop(one)
-                    if one.last_epoch == getattr(one, "_step_count", one.last_epoch + 1) - 1:
-                        self._warn_of_schedule(
-                            f"after {trial._at(began)}, but its {before.kind} continues from step {made} instead "
-                            f"of step {before.made}",
-                            "Save the state_dict() of each optimizer and schedule with the weights, after the step of "
-                            "the schedule, and load them all",
-                        )
-        self._by_hand.update(one for one in found if not SchedulePlace.of(one).sets)
-
-    def _moved(self, optimizer: Any, found: list[Any]) -> list[tuple[Any, SchedulePlace]]:
-        """Return the schedules of an optimizer that do not continue from their places at the pause, with these."""
-        trial, nowhere = self.trains, (0.0, list[tuple[Any, list[SchedulePlace]]]())
-        position, noted = self._trial._session.seen.schedules.get((trial.id, trial._index), nowhere)
-        places = [of for shapes, of in noted if shapes == _shapes(optimizer)]
-        if position != trial.epoch or len(places) != 1:
-            return []
-        moved = []
-        for kind in {place.kind for place in places[0]}:
-            before = sorted((p for p in places[0] if p.kind == kind), key=lambda place: place.made)
-            now = sorted((s for s in found if type(s).__name__ == kind), key=lambda one: one.last_epoch)
-            for one, place in zip(now, before, strict=False):
-                steps = math.inf if trial.horizon is None else place.made * (trial.horizon / position - 1.0)
-                if one.last_epoch < place.made:
-                    unlike = not updates.continues(one, place, int(min(steps, 1e6)) + 1)
-                else:
-                    unlike = one.last_epoch == place.made and place.sets and not SchedulePlace.of(one).sets
-                moved += [(one, place)] if unlike else []
-        return moved
-
-    def _warn_of_schedule(self, fact: str, advice: str) -> None:
-        self.trains.warn(
-            f"Trial {self.trains.id} has resumed {fact}, so it does not train as it would have without the pause. "
-            f"{advice}.",
-            "schedule state",
-            once=True,
-        )
-
-    def _schedules_of(self, optimizer: Any, pauses: bool = False) -> list[Any]:
-        """Return the learning-rate schedules that an optimizer had when this was asked first.
-
-        pauses: also those that leave no mark at it, as one that follows a metric.
-        """
-        held = self._schedules.get(optimizer)
-        if held is None and (pauses or self.trains._resumes or "initial_lr" in optimizer.param_groups[0]):
-            held = [*map(ref, updates.schedules_of(optimizer))]
-        self._schedules[optimizer] = held or None
-        return [one for reference in held or () if (one := reference()) is not None]
-
     def enters(self, frame: FrameType) -> None:
         """State that the block of the trial is entered, in a frame."""
         self._extras.enters(frame)
@@ -300,7 +179,7 @@ class OwnWeights:
         """State that a loop begins an epoch, in a frame; None: it has ended one."""
         trial, extras = self.trains, self._extras
         if epoch is None:
-            self.notes_schedules()
+            self.schedules.notes(trial)
         if trial._model is not None or not this().alone:  # FSDP shows a weight now whole, now in parts
             return
         place = trial.id, trial._index, float(trial.epoch)
@@ -321,18 +200,6 @@ class OwnWeights:
                 "extras",
                 once=True,
             )
-
-    def notes_schedules(self) -> None:
-        """Note where the schedules of a trial are that pauses; the last call before its end counts."""
-        trial = self.trains
-        if not trial._stops or trial._model is not None or self._trial._states.trained or follows():
-            return
-        noted = []
-        for optimizer in [*self._schedules]:
-            of = [SchedulePlace.of(one, one in self._by_hand) for one in self._schedules_of(optimizer, pauses=True)]
-            noted += [(_shapes(optimizer), of)] if of else []
-        if noted:
-            self._trial._session.seen.schedules[trial.id, trial._index] = float(trial.epoch), noted
 
     def _kinds(self, path: str) -> frozenset[updates.Kind]:
         """Return the kinds of optimizers before a pause: those of its file, if another process has trained."""
@@ -454,10 +321,6 @@ class OwnWeights:
         self._model = None
         if (training := self._trial._states.training) is not None:
             training.ends_part()
-
-
-def _shapes(optimizer: Any) -> tuple[Any, ...]:
-    return tuple(w.shape for group in optimizer.param_groups for w in group["params"])
 
 
 def _began(trial: Port, optimizer: Any) -> str:

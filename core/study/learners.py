@@ -1,0 +1,66 @@
+"""Whether an estimator or a booster that a plain loop trains is the trial's own, and can resume.
+
+`haltune._utils.learners` finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+from weakref import ref
+
+from haltune._utils.learners import allow, forgets, mark, refuse, visible
+
+from .port import Port
+
+
+class OwnLearners:
+    """Those in variables of the program, in a trial and its folds."""
+
+    def __init__(self) -> None:
+        # their marks where the trial or its loop began; by id, with a weak reference: some cannot be hashed
+        self._found: dict[int, tuple[Any, str]] = {}
+
+    def looks(self, trial: Port) -> None:
+        """State that the trial, its fold or its loop begins, and refuse to train what another one has trained."""
+        for one in visible():
+            now = mark(one)
+            self._found[id(one)] = ref(one), now
+            if not isinstance(one, Hashable):
+                continue
+            of, fold, attempt, trained = trial._session.seen.learners.get(one, (trial.id, trial._index, 0, ""))
+            allow(one)
+            if now != trained or trial.horizon == 1:  # a whole fit may start with what another one has found
+                continue
+            if (of, fold) != (trial.id, trial._index) or (attempt != trial.attempt and not trial.epoch):
+                unit = "trial" if of != trial.id or fold == trial._index else "fold"
+                own = f"Fold {trial._index} of trial {trial.id}" if unit == "fold" else f"Trial {trial.id}"
+                who = f"fold {fold}" if unit == "fold" else f"trial {of}" if of != trial.id else "its last attempt"
+                refuse(
+                    one,
+                    now,
+                    f"{own} would continue to train the {type(one).__name__} object that {who} has trained. Make one "
+                    f"for each {unit}, within the loop, from trial.config.",
+                )
+
+    def looked(self, trial: Port) -> None:
+        """State that the trial, its fold or its loop ends: what it has trained is its own."""
+        seen = trial._session.seen.learners
+        for one in visible():
+            now = mark(one)
+            if isinstance(one, Hashable) and now not in (self._before(one), seen.get(one, ("",))[-1]):
+                seen[one] = trial.id, trial._index, trial.attempt, now
+            allow(one)
+
+    def forgets(self) -> str | None:
+        """Return why a booster that the trial trains cannot resume exactly, or None."""
+        for one in visible():
+            before = self._before(one)
+            if mark(one) != before and (why := forgets(one, before is not None)) is not None:
+                return why
+        return None
+
+    def _before(self, learner: Any) -> str | None:
+        """Return the mark of a learner where the trial or its loop began; None if it was not there."""
+        reference, mark = self._found.get(id(learner), (None, None))
+        return mark if reference is not None and reference() is learner else None
