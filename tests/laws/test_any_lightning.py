@@ -250,6 +250,7 @@ def draw(seed):
         "of": r.choice(["last", "best"]),
     }
     lbfgs, averages = drawn["optimizer"] == "lbfgs", {"swa", "ema"} & {*drawn["callbacks"]}
+    drawn["manual"] &= not lbfgs  # it needs a closure
     bars = {"thaw"} if lbfgs or drawn["manual"] else set()
     bars |= {"swa", "ema"} if lbfgs or drawn["manual"] or drawn["data"] == "stream" else set()
     bars |= {"ema", "pruning", "thaw"} if "swa" in averages else {"pruning"} if averages else set()
