@@ -156,7 +156,8 @@ class HaltuneCallback(Reporting):
                     if log:
                         one.eval_result.clear()
                         one.eval_result.update(deepcopy(log))
-                own = not of_library(one) and getattr(one, "func", None) != self._before_round
+                ours = isinstance(getattr(getattr(one, "func", None), "__self__", None), HaltuneCallback)
+                own = not (ours or of_library(one))
                 if own or (records and log) or isinstance(one, _ResetParameterCallback):
                     callbacks[at] = _Other(one, self)
         for one in known.get("callbacks_after_iter", []):
