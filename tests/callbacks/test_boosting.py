@@ -920,6 +920,27 @@ def test_a_best_round_whose_leaves_later_rounds_have_shrunk_is_not_kept(lib):
     assert (s.best.epoch < 30, s.best.checkpoint) == (True, None)
 
 
+@pytest.mark.parametrize("method", ["Exact", "Gradient"])
+@catboost_alone
+def test_ordered_boosting_with_exact_leaves_is_not_paused_and_with_others_is(lib, method):
+    from catboost import CatBoostRegressor
+
+    s = pausing_study(at=(2,), epochs=5, metric="validation-MAE", verbose=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for trial in s:
+            with trial:
+                ours = lib.callback(trial)
+                given = {"leaf_estimation_method": method} if method == "Gradient" else {}  # the default of this loss
+                model = CatBoostRegressor(iterations=5, loss_function="MAE", boosting_type="Ordered", verbose=False,
+                                          use_best_model=False, **given)  # fmt: skip
+                model.fit(X[TRAIN], X[TRAIN, 0], eval_set=(X[HELD_OUT], X[HELD_OUT, 0]), callbacks=[ours],
+                          **ours.snapshot)  # fmt: skip
+    assert s.trials[0].attempt == (1 if method == "Exact" else 2)
+    refused = ["cannot be paused, because CatBoost does not continue exact leaves" in str(w.message) for w in told]
+    assert any(refused) == (method == "Exact")
+
+
 @catboost_alone
 def test_without_its_snapshot_a_catboost_training_is_not_paused_and_it_says_what_to_write(lib):
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
