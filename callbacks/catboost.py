@@ -43,7 +43,10 @@ from .reporter import digest, two_callbacks
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
 _SELDOM = 10**8  # seconds: only the snapshot at the end is needed
 _UNASKED = "CatBoost saves no state without **callback.snapshot: call fit(..., **callback.snapshot)"
-_ORDERED = 'CatBoost does not continue exact leaves of boosting_type="Ordered" exactly (give it leaf_estimation_method="Gradient")'
+_ORDERED = (
+    'CatBoost does not continue exact leaves of boosting_type="Ordered" exactly (give it '
+    'leaf_estimation_method="Gradient")'
+)
 _EXACT = ("MAE", "MAPE", "Quantile", "LogCosh")  # losses whose leaves are exact by default
 _OWN_FOLDER = "Call fit(..., **callback.snapshot), or give each trial a train_dir and a snapshot_file of its own"
 _FITS: weakref.WeakKeyDictionary[Trial, HaltuneCallback] = weakref.WeakKeyDictionary()  # trial -> of its last fit
