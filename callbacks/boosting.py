@@ -26,9 +26,6 @@ FORGETS = (
     "early stopping would forget earlier rounds: the log lacks them, because of every=, record='monitor' or "
     "trial.folds()"
 )
-RECOUNTS = (
-    "{} would count the rounds of {} from 0 again (a callback of your own can set the parameter by {}, which continues)"
-)
 _OWN = ".callbacks"  # the suffix of the file next to a booster
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 
@@ -189,21 +186,22 @@ class Own:
         }
         return {path.removeprefix(start).lstrip("."): one for path, one in marks.items() if objects.is_data(one)}
 
-    def write(self, path: Path, parameters: Mapping[str, Any]) -> None:
+    def write(self, path: Path, parameters: Mapping[str, Any], library: Any = None) -> None:
         """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.
 
         parameters: its present ones. A callback may have set some, such as the learning rate.
+        library: what the library itself would forget, as JSON.
         """
         _, states, _ = self._changes()
         if (why := self.unsaved()) is not None:
             raise NotSupported(why)
         set_ = {name: value for name, value in parameters.items() if self.parameters.get(name) != value}
-        if states or set_:
-            found = {"states": states, "set": objects.data_of(set_ or None)}
+        if states or set_ or library:
+            found = {"states": states, "set": objects.data_of(set_ or None), "library": library}
             Path(f"{path}{_OWN}").write_text(json.dumps(found), encoding="utf-8")
 
-    def put_back(self, path: str) -> Any:
-        """Set what `write` saved next to a booster, and return what a callback has set in it."""
+    def put_back(self, path: str) -> tuple[Any, Any]:
+        """Set what `write` saved next to a booster; return the parameters that a callback has set, and `library`."""
         file = Path(f"{path}{_OWN}")
         found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "set": None}
         states = found["states"]
@@ -212,7 +210,7 @@ class Own:
             if name in states and not objects.is_shared(value, states[name], self._trial):
                 with suppress(NotSupported):  # built otherwise in this attempt
                     put(objects.put_back(states[name], value))
-        return objects.put_back(found["set"], None)
+        return objects.put_back(found["set"], None), found.get("library")
 
     def unsaved(self) -> str | None:
         """Return the words on what has changed and cannot be saved, or None."""
@@ -243,29 +241,35 @@ class Own:
             name = f"{i}/{_name(one)}"
             for key, (value, put) in objects.variables_of(one).items():
                 yield f"{name}.{key}", value, put
-            if isinstance(one, partial):  # its arguments are the same objects, whose contents change
-                for at, value in (*enumerate(one.args), *one.keywords.items()):
+            if isinstance(
+                one, (partial, types.FunctionType)
+            ):  # its arguments are the same objects, whose contents change
+                given = (one.args, one.keywords) if isinstance(one, partial) else (one.__defaults__, one.__kwdefaults__)
+                for at, value in (*enumerate(given[0] or ()), *(given[1] or {}).items()):
                     yield f"{name}[{at}]", value, lambda value: None
-            else:
+            if not isinstance(one, partial):
                 for key, value in [*getattr(one, "__dict__", {}).items()]:
                     yield f"{name}.{key}", value, partial(setattr, one, key)
 
 
-def _parts(functions: Iterable[Any]) -> Iterator[Any]:
+def _parts(functions: Iterable[Any], seen: set[int] | None = None) -> Iterator[Any]:
     """Yield the functions and objects of the program in callables: libraries wrap them, and so do programs."""
+    seen = set() if seen is None else seen
     for one in functions:
-        if isinstance(one, types.MethodType):
-            yield from _parts([one.__self__])
-        elif isinstance(one, partial):
-            yield from _parts([one.func])
+        one = one.__self__ if isinstance(one, types.MethodType) else one
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, partial):
+            yield from _parts([one.func], seen)
             yield one
-        elif not _of_library(one):
+            continue
+        if own := not of_library(one):
             yield one
-        else:
-            held = [*(value for value, _ in objects.variables_of(one).values()), *getattr(one, "__dict__", {}).values()]
-            kinds = (types.FunctionType, types.MethodType, partial)
-            inner = (v for v in held if isinstance(v, kinds) or (callable(v) and objects.of_program(type(v))))
-            yield from _parts(v for v in inner if not _of_library(v))
+        held = [*(value for value, _ in objects.variables_of(one).values()), *getattr(one, "__dict__", {}).values()]
+        kinds = (types.FunctionType, types.MethodType, partial)
+        inner = (v for v in held if isinstance(v, kinds) or (not own and callable(v) and objects.of_program(type(v))))
+        yield from _parts([v for v in inner if not of_library(getattr(v, "__self__", v))], seen)
 
 
 def _name(one: Any) -> str:
@@ -273,5 +277,6 @@ def _name(one: Any) -> str:
     return str(getattr(one, "__qualname__", type(one).__qualname__))
 
 
-def _of_library(one: Any) -> bool:
+def of_library(one: Any) -> bool:
+    """Return whether a function, or the class of an object, is of an installed package or of haltune."""
     return objects.of_library(one.__module__ if isinstance(one, types.FunctionType) else type(one).__module__)

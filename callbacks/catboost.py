@@ -5,10 +5,11 @@ A boosting round is an epoch, and `iterations` is always the full number. Rounds
 not call later callbacks in that round.
 
 If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including the random state and the overfitting
-detector. CatBoost refuses a snapshot for other data or parameters. CatBoost writes the snapshot after fit, calls no
-callback then, and replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the
-trial ends. What callbacks, losses and metrics of the program remember is saved next to the snapshot, and put back when
-CatBoost asks for the snapshot's path, before the first round.
+detector. It lacks a part of exact leaves (as of MAE and Quantile) in ordered boosting, which is not paused. CatBoost
+refuses a snapshot for other data or parameters. CatBoost writes the snapshot after fit, calls no callback then, and
+replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the trial ends. What
+callbacks, losses and metrics of the program remember is saved next to the snapshot, and put back when CatBoost asks for
+the snapshot's path, before the first round.
 
 The best trial's model is kept with the rounds up to the one with which the trial counts. With an eval_set, fit returns
 the model of CatBoost's best round, unless use_best_model=False. So make the goal Minimize("validation-RMSE",
@@ -42,6 +43,11 @@ from .reporter import digest, two_callbacks
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
 _SELDOM = 10**8  # seconds: only the snapshot at the end is needed
 _UNASKED = "CatBoost saves no state without **callback.snapshot: call fit(..., **callback.snapshot)"
+_ORDERED = (
+    'CatBoost does not continue exact leaves of boosting_type="Ordered" exactly (give it '
+    'leaf_estimation_method="Gradient")'
+)
+_EXACT = ("MAE", "MAPE", "Quantile", "LogCosh")  # losses whose leaves are exact by default
 _OWN_FOLDER = "Call fit(..., **callback.snapshot), or give each trial a train_dir and a snapshot_file of its own"
 _FITS: weakref.WeakKeyDictionary[Trial, HaltuneCallback] = weakref.WeakKeyDictionary()  # trial -> of its last fit
 _SETS = "eval_set=(x, y), and the metric by eval_metric=; its name is then 'validation-Logloss'"
@@ -89,6 +95,7 @@ class HaltuneCallback(Reporting):
     _round = _evaluations = 0
     _given = 0  # rounds of the model that fit was given to continue
     _cuts = False  # whether CatBoost keeps the best round
+    _exact = False  # whether it estimates exact leaves in ordered boosting
     _own: Own | None = None  # the program's own callbacks, loss and metrics
     _in_time = False  # they were read before the first round
     _later: Own | None = None  # of them the callbacks after this one
@@ -154,6 +161,8 @@ class HaltuneCallback(Reporting):
         """Return why a resumed training would differ, or None."""
         if self._file is None:
             return _UNASKED
+        if self._exact:
+            return _ORDERED
         if self._later is not None and (name := self._later.changed()):
             return f"CatBoost calls {name} after haltune's callback, so not in the last round (put haltune's last)"
         if self._own is not None and not self._in_time and (name := self._own.changed()):
@@ -175,6 +184,9 @@ class HaltuneCallback(Reporting):
                 self._read_functions(fit, False)
             self._cuts = params.get("use_best_model", bool(fit.f_locals["train_params"]["eval_sets"]))
             period = params.get("metric_period") or 1
+            exact = str(params.get("loss_function")).partition(":")[0] in _EXACT
+            exact = params.get("leaf_estimation_method", "Exact" if exact else None) == "Exact"
+            self._exact = exact and params.get("boosting_type") == "Ordered"
         # the metrics of the first round include evaluations of rounds before this training
         self._evaluations = math.ceil((iteration - 1) / period)
         self._training = _Training()

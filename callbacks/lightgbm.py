@@ -7,9 +7,7 @@ boosters, so its trials do not pause, and Ctrl-C ends them at once.
 A pause saves the booster as text. LightGBM does not save its random generators. So a training that draws from them
 (bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss", boosting="dart") is
 not paused, and a warning says so; neither is a random forest (boosting="rf") or linear_tree. LightGBM's early stopping
-continues in a resumed training. With reset_parameter a training is not paused, because LightGBM would count its rounds
-from 0 again. Instead, call `env.model.reset_parameter({"learning_rate": rate(env.iteration)})` in a callback of your
-own, with `before_iteration = True`.
+and reset_parameter continue in a resumed training. Give reset_parameter functions, or lists for all rounds of a trial.
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
 of="best" those up to its best.
@@ -33,7 +31,6 @@ from .base import Reporting
 from .boosting import (
     CANNOT_FOLD,
     FORGETS,
-    RECOUNTS,
     Own,
     advise_best,
     begin,
@@ -43,6 +40,7 @@ from .boosting import (
     is_cv,
     keep_best,
     named,
+    of_library,
     recorded,
 )
 from .reporter import digest
@@ -50,7 +48,7 @@ from .reporter import digest
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose initial scores are the predictions of a booster
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
 _FOREST = 'a random forest (boosting="rf") cannot be continued: use gbdt, or a policy that only stops'
-_RECOUNTS = RECOUNTS.format("LightGBM", "reset_parameter", "env.iteration")
+_ORDER = 25  # after LightGBM's log and record, before its early stopping, which raises an exception
 _BOOSTING = ("boosting", "boosting_type", "boost")
 _SETS = (
     "valid_sets=[held_out], or fit eval_set=[(x, y)]; the metric's name is then 'valid_0-l2' or what LightGBM prints "
@@ -100,8 +98,10 @@ class HaltuneCallback(Reporting):
     _given = 0  # rounds that the trial started with
     _name = ""  # the full name of the metric
     _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
+    _others: Sequence[_Other] = ()  # the program's own callbacks that LightGBM calls after this one
+    _records: Sequence[Any] = ()  # LightGBM's callbacks that record values
+    _seen, _reported = -1, 0  # the last iteration and the last epoch of this training
     _own: Own | None = None  # the program's own callbacks, objective and metrics
-    _recounts = False  # whether a parameter is set by the round of this training
 
     def __init__(
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all", every: int = 1
@@ -113,7 +113,7 @@ class HaltuneCallback(Reporting):
 
     @property
     def order(self) -> int:
-        """25: after LightGBM's log and record, before its early stopping, which raises an exception.
+        """Where it is called among the callbacks.
 
         LightGBM asks for it when it sorts the callbacks of a training, before it calls the first.
         """
@@ -124,21 +124,55 @@ class HaltuneCallback(Reporting):
             functions = [given.get("fobj"), *(metrics if isinstance(metrics, list) else [metrics])]
             path = self.trial.checkpoint if self.trial.epoch and given.get("init_model") is not None else None
             self._own = Own(given["callbacks"], functions, self.trial, path is None)
-            parameters = None if path is None else self._own.put_back(path)
-            given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters))
-        return 25
+            parameters, log = (None, None) if path is None else self._own.put_back(path)
+            given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters, log))
+        return _ORDER
 
-    def _before_round(self, parameters: Any, env: Any) -> None:
-        """Note the booster's parameters before the first round, and set those that a callback had set at a pause."""
+    def _before_round(self, parameters: Any, log: Any, env: Any) -> None:
+        """Note the booster's parameters before the first round, and set those that a callback had set at a pause.
+
+        log: what LightGBM had recorded at the pause.
+        """
         env.model.rollback_one_iter = _no_rollback
         if self._own is not None and env.iteration == env.begin_iteration:
             self._own.parameters = dict(env.model.params)
             if parameters:
                 env.model.reset_parameter(parameters)
+            self._before, self._seen, self._reported = self._place(env)[1], -1, 0
+            self._join_others(log)
+
+    def _join_others(self, log: Any) -> None:
+        """Put the callbacks of the program, and those of LightGBM that number their rounds, into `_Other`."""
+        from lightgbm.callback import _RecordEvaluationCallback, _ResetParameterCallback
+
+        frame = caller("train", "lightgbm.")
+        known = {} if frame is None else frame.f_locals
+        self._others, self._records = [], []
+        for name in ("callbacks_before_iter", "callbacks_after_iter"):
+            callbacks = known.get(name, [])
+            for at, one in enumerate(callbacks):
+                if records := isinstance(one, _RecordEvaluationCallback):
+                    self._records.append(one)
+                    if log:
+                        one.eval_result.clear()
+                        one.eval_result.update(deepcopy(log))
+                ours = isinstance(getattr(getattr(one, "func", None), "__self__", None), HaltuneCallback)
+                own = not (ours or of_library(one))
+                if own or (records and log) or isinstance(one, _ResetParameterCallback):
+                    callbacks[at] = _Other(one, self)
+        for one in known.get("callbacks_after_iter", []):
+            if isinstance(one, _Other) and one.order > _ORDER:
+                self._others.append(one)
+
+    def _place(self, env: Any) -> tuple[int | None, int]:
+        """Return the trial of the model that this training was given, and the rounds of this trial in it."""
+        given, at = given_by(self.trial, "lightgbm.", "init_model")
+        # with a new booster the trial starts again; rounds without a split are not in the file
+        return given, (int(self.trial.epoch) if env.begin_iteration else 0) if at is None else at
 
     def __call__(self, env: Any) -> None:
         """Report a round. It is LightGBM's only hook."""
-        first = env.iteration == env.begin_iteration
+        first, self._seen = env.iteration == env.begin_iteration, env.iteration
         # the first round is already trained: it counts from when the callback was made
         lap = self._reporter.clock.lap() if first else None
         if first:
@@ -146,14 +180,11 @@ class HaltuneCallback(Reporting):
         epoch = self._before + env.iteration - env.begin_iteration + 1
         last = env.iteration + 1 == env.end_iteration
         if not epoch % self.every or last:
-            rows = env.evaluation_result_list or ()  # (data, metric, value, larger is better, deviation of folds)
-            metrics = named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
-            self._name = full_name(self.monitor, metrics, "lgb.train", _SETS)
-            self._reporter.report(metrics[self._name], epoch, metrics, lap=lap)
-            if self._reporter.keeps_epoch and not is_cv(env.model) and _kind(env) == "dart":
-                self._reporter.keep(partial(_write, env.model), ".txt")  # later rounds change its earlier trees
+            self._report(env, lap)
         self._reporter.heed(epoch)
-        if self._reporter.saves and any(stopper.stops(env) for stopper in self._stoppers):
+        if self._reporter.saves and (
+            any(stopper.stops(env) for stopper in self._stoppers) or any(other.stops(env) for other in self._others)
+        ):
             self._reporter.ends_by_itself()
         if self._reporter.saves and (why := self._cannot_pause(env, epoch)):
             self._reporter.decline(why, always=True)
@@ -167,6 +198,26 @@ class HaltuneCallback(Reporting):
 
             raise EarlyStopException(env.iteration, env.evaluation_result_list)
 
+    def _report(self, env: Any, lap: Any = None) -> None:
+        epoch = self._before + env.iteration - env.begin_iteration + 1
+        if epoch == self._reported:
+            return
+        self._reported = epoch
+        rows = env.evaluation_result_list or ()  # (data, metric, value, larger is better, deviation of folds)
+        metrics = named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
+        self._name = full_name(self.monitor, metrics, "lgb.train", _SETS)
+        self._reporter.report(metrics[self._name], epoch, metrics, lap=lap)
+        if self._reporter.keeps_epoch and not is_cv(env.model) and _kind(env) == "dart":
+            self._reporter.keep(partial(_write, env.model), ".txt")  # later rounds change its earlier trees
+
+    def _ends(self, env: Any) -> None:
+        """End the fit in a round in which another callback ends the training: it is the last one, so it is reported."""
+        if self._seen != env.iteration and env.iteration == env.begin_iteration:
+            self._begin(env)
+        self._report(env)
+        self._reporter.ends_by_itself()
+        self._end(env)
+
     def _begin(self, env: Any) -> None:
         machines = max(int(env.params.get(name) or 1) for name in ("num_machines", "num_machine"))
         if machines > 1:
@@ -177,9 +228,7 @@ class HaltuneCallback(Reporting):
         begin(env.model)
         _need_fresh_data(env)
         given: int | str | None
-        given, at = given_by(self.trial, "lightgbm.", "init_model")
-        # with a new booster the trial starts again; rounds without a split are not in the file
-        self._before = (int(self.trial.epoch) if env.begin_iteration else 0) if at is None else at
+        given, self._before = self._place(env)
         self._given = max(0, env.begin_iteration - self._before)
         if given is None and env.begin_iteration and not is_cv(env.model):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))
@@ -189,18 +238,16 @@ class HaltuneCallback(Reporting):
         self._read_callbacks(env)
 
     def _read_callbacks(self, env: Any) -> None:
-        """Look for LightGBM's reset_parameter and early stopping among the other callbacks.
+        """Look for LightGBM's early stopping among the other callbacks.
 
-        Early stopping is to continue after a pause, and the fit to end before it cuts the booster. A callback has no
-        access to the others, so their lists are read from the call. Without them, a resumed trial would be stopped at
+        It is to continue after a pause, and the fit to end before it cuts the booster. A callback has no
+        access to the others, so their list is read from the call. Without them, a resumed trial would be stopped at
         other rounds than one that never paused.
         """
-        from lightgbm.callback import _EarlyStoppingCallback, _ResetParameterCallback
+        from lightgbm.callback import _EarlyStoppingCallback
 
         frame = caller("train", "lightgbm.")
-        known = {} if frame is None else frame.f_locals
-        earlier, callbacks = known.get("callbacks_before_iter", []), known.get("callbacks_after_iter", [])
-        self._recounts = any(isinstance(c, _ResetParameterCallback) for c in earlier)
+        callbacks = [] if frame is None else frame.f_locals.get("callbacks_after_iter", [])
         self._stoppers = []
         for at, stopper in enumerate(callbacks):
             if isinstance(stopper, _EarlyStoppingCallback) and stopper.enabled and _kind(env) != "dart":
@@ -230,18 +277,50 @@ class HaltuneCallback(Reporting):
     def _write_pause(self, model: Any, path: Path) -> None:
         _write(model, path)
         if self._own is not None:
-            self._own.write(path, model.params)
+            log = self._records[0].eval_result if self._records else None
+            self._own.write(path, model.params, log)
 
     def _cannot_pause(self, env: Any, epoch: int) -> str | None:
         """Return why a resumed training would differ, or None."""
         if is_cv(env.model):
             return _CV
-        if why := _RECOUNTS if self._recounts else _inexact(env):
+        if why := _inexact(env):
             return why
         names = {f"{row[0]}-{row[1]}" for row in env.evaluation_result_list}
         if self._stoppers and not names <= recorded(self._reporter, self._name, epoch).keys():
             return FORGETS
         return None
+
+
+class _Other:
+    """A callback of the program, or one of LightGBM that numbers its rounds, in a training with a HaltuneCallback.
+
+    It numbers the rounds of a resumed training on, and the round in which it ends the training is reported.
+    """
+
+    def __init__(self, inner: Any, callback: HaltuneCallback) -> None:
+        self.inner, self.order, self._callback = inner, inner.order, callback
+        self._called = -1  # its last iteration
+        self._stop: Exception | None = None
+
+    def __call__(self, env: Any) -> None:
+        if not self.stops(env):
+            return
+        if env.evaluation_result_list is not None:  # after the round
+            self._callback._ends(env)
+        raise self._stop  # type: ignore[misc]
+
+    def stops(self, env: Any) -> bool:
+        """Call it, once in a round; return whether it ends the training."""
+        from lightgbm.callback import EarlyStopException
+
+        if self._called != env.iteration:
+            self._called = env.iteration
+            try:
+                self.inner(_begun(env, env.begin_iteration - self._callback._before))
+            except EarlyStopException as stop:
+                self._stop = stop
+        return self._stop is not None
 
 
 class _Stopper:
@@ -258,7 +337,7 @@ class _Stopper:
             self._judge(env)
         except EarlyStopException as stop:
             self._callback.trial.sign(_mark(env.model, stop.best_iteration + 1))
-            self._callback._end(env)
+            self._callback._ends(env)
             raise
 
     def stops(self, env: Any) -> bool:
@@ -296,6 +375,11 @@ class _Stopper:
             self._see(env, iteration, rows)
 
 
+def _begun(env: Any, iteration: int) -> Any:
+    """Return what LightGBM shows to callbacks, of a training that began in another round."""
+    return type(env)(env.model, env.params, env.iteration, iteration, env.end_iteration, env.evaluation_result_list)
+
+
 def _valued(row: Any, value: float) -> Any:
     """Return the result of an evaluation with another value."""
     changed = (*row[:2], value, *row[3:])
@@ -324,6 +408,8 @@ def _inexact(env: Any) -> str | None:
         return learners.unsaved(drawn, "LightGBM")
     if env.model.train_set.get_init_score() is not None and not env.begin_iteration:
         return "LightGBM forgets the init_score of the Dataset in a training with init_model"
+    if getattr(env.model.train_set, "position", None) is not None:
+        return "LightGBM does not save the biases that it estimates for the positions of a Dataset"
     lossy = [name for name in ("linear_tree", "cegb_penalty_feature_coupled", "cegb_penalty_feature_lazy")
              if given.get(name) not in (None, "", "0")]  # fmt: skip
     return f"LightGBM does not continue {lossy[0]} exactly" if lossy else None

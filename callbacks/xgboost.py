@@ -8,9 +8,8 @@ at once.
 A pause saves the booster (.ubj). XGBoost does not save its random generators. So a training that draws from them
 (subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, and a warning says so; nor is one
 that updates the trees of a whole booster (process_type), which a booster at a pause has only in part.
-EarlyStopping continues in a resumed training. With a LearningRateScheduler a training is not paused, because XGBoost
-would count its rounds from 0 again. Instead, call `model.set_param("learning_rate", rate(model.num_boosted_rounds()))`
-in `before_iteration` of a callback of your own.
+In a resumed training, rounds are numbered on, and all callbacks get the values of the rounds before (evals_log), so
+that EarlyStopping, LearningRateScheduler and those of the program continue.
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
 of="best" those up to its best.
@@ -20,7 +19,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +32,6 @@ from . import carried
 from .base import Reporting
 from .boosting import (
     CANNOT_FOLD,
-    FORGETS,
-    RECOUNTS,
     STARTED,
     Own,
     advise_best,
@@ -45,7 +42,6 @@ from .boosting import (
     is_cv,
     keep_best,
     named,
-    recorded,
 )
 from .reporter import digest
 
@@ -55,8 +51,9 @@ else:
     _Base = object
 
 _CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops"
-_RECOUNTS = RECOUNTS.format("XGBoost", "LearningRateScheduler", "model.num_boosted_rounds()")
 _OWNER = "haltune_trial"  # attribute of a booster while it trains: its trial
+_BEST = ("best_iteration", "best_score")  # its attributes that EarlyStopping sets
+_STOPPER = ("stopping_history", "best_scores", "current_rounds", "maximize")  # what an EarlyStopping remembers
 _EVALS = (
     "evals=[(data, 'validation')], or fit eval_set=[(x, y)], and the metric by eval_metric=; its name is then "
     "'validation-logloss', or 'validation_0-logloss' of fit"
@@ -104,10 +101,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
     _given = 0  # rounds that the trial started with
-    _recounts = False  # whether a LearningRateScheduler sets the rate
-    _stops_early = False  # by XGBoost's EarlyStopping
-    _puts_back = False  # whether the program's own callbacks wait for what they remembered
-    _forgets = False  # whether an EarlyStopping waits for the earlier rounds
+    _stoppers: Sequence[Any] = ()  # XGBoost's EarlyStopping
+    _puts_back = False  # whether callbacks wait for what they remembered
     _booster: Any = None  # a weak reference to what trains
     _own: Own | None = None  # the program's own callbacks, objective and metric
     _hidden: tuple[list[Any], list[Any]] | None = None  # the list of callbacks, and those taken from it for a round
@@ -116,7 +111,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def before_training(self, model: Any) -> Any:
         from xgboost import collective
-        from xgboost.callback import EarlyStopping, LearningRateScheduler
+        from xgboost.callback import EarlyStopping
 
         if (workers := collective.get_world_size()) > 1:
             raise NotSupported(
@@ -144,15 +139,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self in callbacks:
             callbacks.remove(self)
             callbacks.insert(0, self)
+        if self._before:
+            _number_on(self._before)
         carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
         functions = [given.get(name) for name in ("obj", "custom_metric")]
         self._own = Own(callbacks, functions, self.trial, self._before == 0)
-        self._recounts = any(isinstance(c, LearningRateScheduler) for c in callbacks)
         self._puts_back, self._own.parameters = self._before > 0, {} if is_cv(model) else _parameters(model)
-        stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
-        self._stops_early = bool(stoppers)
-        self._forgets = self._stops_early and self._before > 0
-        if stoppers:
+        self._stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
+        if self._stoppers:
             advise_best(self._reporter, "XGBoost's early stopping")
         self._reporter.defer(Interruption.within("train", "xgboost."))
         return model
@@ -160,21 +154,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         self._show_others()
         path, self._puts_back = self.trial.checkpoint if self._puts_back else None, False
-        parameters = None if path is None or self._own is None else self._own.put_back(path)
-        if parameters:
-            model.set_param(parameters)
-            model.save_config()  # applies them; otherwise learning_rate would win over an eta that a callback sets now
+        if path is not None and self._own is not None:
+            parameters, library = self._own.put_back(path)
+            if parameters:
+                model.set_param(parameters)
+                model.save_config()  # applies them; otherwise learning_rate would win over an eta that a callback sets
+            self._remind(model, evals_log, library or {})
         return self._reporter.verdict is not None  # the verdict came in an earlier training
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         rows = ((data, metric, v[-1]) for data, columns in evals_log.items() for metric, v in columns.items())
         metrics = named((data, metric, *(v if isinstance(v, tuple) else (v, None))) for data, metric, v in rows)
         name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
-        if self._forgets:
-            self._remind(model, name, evals_log)
         updates = None if is_cv(model) else model.num_boosted_rounds() - self._given - self._before
-        self._reporter.report(metrics[name], self._before + epoch + 1, metrics, updates=updates)
-        self._reporter.heed(self._before + epoch + 1)
+        self._reporter.report(metrics[name], epoch + 1, metrics, updates=updates)
+        self._reporter.heed(epoch + 1)
         if self._reporter.keeps_epoch and not is_cv(model) and _booster(model) in ("dart", "gblinear"):
             self._reporter.keep(lambda path: _write(model, path), ".ubj")  # its rounds cannot be cut
         ended = called = self._reporter.saves
@@ -182,11 +176,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             ended = self._call_others(model, epoch, evals_log)
         if ended:
             self._reporter.ends_by_itself()
-        if self._reporter.saves and (why := self._cannot_pause(model, metrics, name)):
+        if self._reporter.saves and (why := self._cannot_pause(model)):
             self._reporter.decline(why, always=True)
         elif self._reporter.saves:
-            self._reporter.save(lambda path: self._write_pause(model, path), ".ubj")
-        if not self._reporter.over or _is_last(model, epoch):
+            self._reporter.save(lambda path: self._write_pause(model, path, evals_log), ".ubj")
+        if not self._reporter.over or _is_last(model, epoch - self._before):
             return ended
         if not called:
             self._call_others(model, epoch, evals_log)
@@ -221,19 +215,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if (best := booster.attr("best_iteration")) is not None and _booster(booster) != "gblinear":
             self.trial.sign(_mark(booster[: int(best) + 1]))
 
-    def _cannot_pause(self, model: Any, metrics: dict[str, float], name: str) -> str | None:
+    def _cannot_pause(self, model: Any) -> str | None:
         """Return why a resumed training would differ, or None."""
         if is_cv(model):
             return _CV
-        if self._recounts:
-            return _RECOUNTS
         if _given().get("process_type") == "update":
             return "XGBoost updates the rounds of a whole booster (process_type), and a pause would save only the first"
         if drawing := _drawing(model):
             return learners.unsaved(drawing, "XGBoost")
-        rounds = model.num_boosted_rounds() - self._given
-        if self._stops_early and not metrics.keys() <= recorded(self._reporter, name, rounds).keys():
-            return FORGETS
         return None
 
     def _call_others(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -249,29 +238,33 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             callbacks += others
             self._hidden = None
 
-    def _write_pause(self, model: Any, path: Path) -> None:
+    def _write_pause(self, model: Any, path: Path, evals_log: Any) -> None:
         _write(model, path, owned=True)
         if self._own is not None:
-            self._own.write(path, _parameters(model))
+            stoppers = [{name: getattr(stopper, name) for name in _STOPPER} for stopper in self._stoppers]
+            best = {name: model.attr(name) for name in _BEST}
+            self._own.write(path, _parameters(model), {"log": evals_log, "stoppers": stoppers, "best": best})
 
-    def _remind(self, model: Any, name: str, evals_log: Any) -> None:
-        """Show the rounds before this training to XGBoost's EarlyStopping."""
-        from xgboost.callback import EarlyStopping
+    def _remind(self, model: Any, evals_log: Any, library: Any) -> None:
+        """Show the rounds before this training to the callbacks, and to XGBoost's EarlyStopping what it remembered."""
+        evals_log.update(library.get("log", {}))
+        model.set_attr(**library.get("best", {}))
+        for stopper, state in zip(self._stoppers, library.get("stoppers", ()), strict=False):
+            vars(stopper).update(state)
+            stopper.starting_round = self._given
 
-        self._forgets = False
-        columns = recorded(self._reporter, name, self._before)
-        for stopper in _callbacks("after_iteration") if columns else ():
-            if not isinstance(stopper, EarlyStopping):
-                continue
-            first, stopper.starting_round = stopper.starting_round, 0
-            stopper.stopping_history, stopper.best_scores, stopper.current_rounds = {}, {}, 0
-            for rounds in range(1, self._before + 1):
-                log: Any = {
-                    data: {m: columns[f"{data}-{m}"][:rounds] for m in of if f"{data}-{m}" in columns}
-                    for data, of in evals_log.items()
-                }
-                stopper.after_iteration(model, self._given + rounds - 1, log)
-            stopper.starting_round = first
+
+def _number_on(rounds: int) -> None:
+    """Number the rounds of the training on from those before it: XGBoost numbers them from 0 in each training."""
+    frame = caller("before_training", "xgboost.callback")
+    container = None if frame is None else frame.f_locals["self"]
+
+    def later(hook: Any) -> Any:
+        return lambda model, epoch, *others: hook(model, rounds + epoch, *others)
+
+    if container is not None:
+        container.before_iteration = later(container.before_iteration)
+        container.after_iteration = later(container.after_iteration)
 
 
 def _callbacks(hook: str) -> list[Any]:
@@ -308,7 +301,7 @@ def _mark(model: Any) -> str:
 
 def _write(model: Any, path: Path, owned: bool = False) -> None:
     """Save a booster so that all of its rounds predict, which `best_iteration` limits. owned: with its trial."""
-    with _without(model, ("best_iteration", "best_score", *(() if owned else (_OWNER,)))):
+    with _without(model, (*_BEST, *(() if owned else (_OWNER,)))):
         model.save_model(path)
 
 

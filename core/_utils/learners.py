@@ -168,7 +168,9 @@ def drawn_by_xgboost(parameters: Iterable[tuple[str, Any]]) -> str:
     """Return the names of the parameters by which a training of XGBoost draws random numbers, or an empty text."""
     found = set()
     for name, value in parameters:
-        if name == "subsample" or name.startswith("colsample_by"):
+        if name == "lambdarank_unbiased":
+            draws = str(value) not in ("0", "False", "false")
+        elif name == "subsample" or name.startswith("colsample_by"):
             draws = float(value) < 1
         elif name in ("rate_drop", "one_drop"):
             draws = float(value) > 0
@@ -212,7 +214,8 @@ def values_in(node: Any) -> Iterator[tuple[str, Any]]:
 
 def unsaved(drawn: str, library: str) -> str:
     """Return why a training that draws does not pause."""
-    return f"{library} does not save the random numbers of {drawn}, so a resumed training would differ"
+    what = "estimates" if drawn == "lambdarank_unbiased" else "random numbers"
+    return f"{library} does not save the {what} of {drawn}, so a resumed training would differ"
 
 
 def forgets(booster: Any, by_hand: bool) -> str | None:

@@ -4,7 +4,6 @@ import os
 import signal
 import types
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -73,14 +72,105 @@ def test_a_training_that_would_resume_with_other_random_numbers_is_not_paused_an
     np.testing.assert_array_equal(lib.scores(model), lib.scores(lib.train(rounds=6, **params)[0]))
 
 
-def test_a_schedule_whose_rounds_start_again_is_not_paused_and_says_what_continues(gradient):
-    s = pausing_study(at=(3,), epochs=6, metric=gradient.monitor, verbose=0)
-    rates = partial(gradient.recounting, lambda round: 0.5 / (1 + round))
+@pytest.mark.parametrize("rates", [lambda: lambda round: 0.5 / (1 + round), lambda: [0.5, 0.4, 0.3, 0.2, 0.1, 0.05]])
+def test_a_schedule_of_the_library_continues_after_a_pause(gradient, rates):
+    s = pausing_study(at=(2, 4), epochs=6, metric=gradient.monitor, verbose=0)
     for trial in s:
-        with trial, pytest.warns(HaltuneWarning, match=r"rounds of .* from 0 again .* continues\); it keeps training"):
-            booster, _ = gradient.attempt(trial, gradient.callback(trial), rates())
-    assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6)]
-    np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(gradient.train(rates(), rounds=6)[0]))
+        with trial:
+            booster, _ = gradient.attempt(trial, gradient.callback(trial), gradient.recounting(rates()))
+    plain, log = gradient.train(gradient.recounting(rates()), rounds=6)
+    assert s.trials[0].attempt == 3
+    assert s.trials[0].values.tolist() == log["validation"][gradient.loss]
+    np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(plain))
+
+
+def numbered(gradient):
+    """Callbacks that set the rate by the library's number of a round, and by how many it has recorded."""
+    columns = {}
+
+    def rate(number, log):
+        return 0.5 / (1 + number + max((len(column) for of in log.values() for column in of.values()), default=0))
+
+    if gradient.name == "xgboost":
+
+        def before(_, model, epoch, log):
+            model.set_param("learning_rate", rate(epoch, log))
+            return False
+
+        kind = gradient.package.callback.TrainingCallback
+        return [type("Rates", (kind,), {"before_iteration": before})()]
+
+    def rates(env):
+        env.model.reset_parameter({"learning_rate": rate(env.iteration - env.begin_iteration, columns)})
+
+    rates.before_iteration = True
+    return [rates, gradient.package.record_evaluation(columns)]
+
+
+def test_callbacks_of_the_program_get_the_numbers_and_values_of_all_rounds_after_a_pause(gradient):
+    s = pausing_study(at=(2, 4), epochs=6, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            ours = gradient.callback(trial, record="monitor")
+            booster, _ = gradient.attempt(trial, ours, *numbered(gradient))
+    plain, log = gradient.train(*numbered(gradient), rounds=6)
+    assert s.trials[0].attempt == 3
+    assert s.trials[0].values.tolist() == log["validation"][gradient.loss]
+    np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(plain))
+
+
+@pytest.mark.parametrize("order", [10, 40])
+@lightgbm_alone
+def test_a_callback_of_the_program_that_ends_the_training_leaves_a_last_round_that_is_reported_and_kept(lib, order):
+    class Ends:
+        def __init__(self):
+            self.order, self.left = order, 5
+
+        def __call__(self, env):
+            self.left -= 1
+            if not self.left:
+                raise lib.package.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
+
+    for at in ((), (2,)):
+        s = pausing_study(at=at, epochs=9, metric=lib.monitor, keep=1, verbose=0)
+        for trial in s:
+            with trial:
+                lib.attempt(trial, lib.callback(trial, every=2), Ends())
+        assert s.trials[0].attempt == 1 + len(at)
+        assert s.trials[0].epochs.tolist() == [2, 4, 5]
+        assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
+
+
+def test_an_objective_of_the_program_that_another_function_calls_continues_after_a_pause(gradient):
+    def annealed(by):
+        n = 0
+
+        def objective(predictions, data):
+            nonlocal n
+            n += 1
+            return (predictions - data.get_label()) / n, np.ones_like(predictions)
+
+        if by == "default":
+            return lambda predictions, data, of={"n": 0}: one_more(of, predictions, data)
+        return lambda predictions, data: objective(predictions, data)
+
+    def one_more(of, predictions, data):
+        of["n"] += 1
+        return (predictions - data.get_label()) / of["n"], np.ones_like(predictions)
+
+    for by in ("closure", "default"):
+        s = pausing_study(at=(2,), epochs=5, metric=gradient.monitor, verbose=0)
+        xgboost = gradient.name == "xgboost"
+        for trial in s:
+            with trial:
+                made = annealed(by)
+                options = {"options": {"obj": made}} if xgboost else {"objective": lambda trial, made=made: made}
+                gradient.attempt(trial, gradient.callback(trial), **options)
+        _, log = gradient.train(
+            rounds=5, **({"options": {"obj": annealed(by)}} if xgboost else {"objective": annealed(by)})
+        )
+        assert s.trials[0].attempt == 2
+        assert s.trials[0].values.tolist() == log["validation"][gradient.loss]
 
 
 def test_a_booster_whose_rounds_are_updated_is_not_paused():
@@ -407,21 +497,48 @@ def test_a_training_that_early_stopping_ends_where_it_cannot_pause_gets_no_warni
     def trained(*at):
         s = pausing_study(at=at, epochs=60, metric=gradient.monitor, verbose=0)
         with (trial := s.ask()):
-            others = *stopper(gradient), gradient.recounting(lambda round: 1.0)
-            gradient.attempt(trial, gradient.callback(trial), *others, **overfit(gradient))
+            drawing = {"subsample": 0.999} if gradient.name == "xgboost" else {"feature_fraction": 0.999}
+            gradient.attempt(trial, gradient.callback(trial), *stopper(gradient), **overfit(gradient) | drawing)
         return len(s.trials[0].epochs)
 
     end = trained()
     assert trained(end) == end < 60
 
 
-def test_early_stopping_that_would_forget_rounds_is_not_paused(gradient):
-    s = pausing_study(at=(3,), epochs=6, metric=Minimize(gradient.monitor, of="best"), verbose=0)
+@lightgbm_alone
+def test_early_stopping_that_would_forget_rounds_is_not_paused(lib):
+    s = pausing_study(at=(3,), epochs=6, metric=Minimize(lib.monitor, of="best"), verbose=0)
     for trial in s:
         with trial, pytest.warns(HaltuneWarning, match=r"forget earlier rounds.*record='monitor'.*keeps training"):
-            ours = gradient.callback(trial, record="monitor")
-            gradient.attempt(trial, ours, *stopper(gradient, 50))
+            ours = lib.callback(trial, record="monitor")
+            lib.attempt(trial, ours, *stopper(lib, 50))
     assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6)]
+
+
+@xgboost_alone
+def test_early_stopping_remembers_rounds_whose_metrics_are_not_in_the_log(lib):
+    def trained(*at):
+        s = pausing_study(at=at, epochs=60, metric=Minimize(lib.monitor, of="best"), verbose=0)
+        for trial in s:
+            with trial:
+                ours = lib.callback(trial, record="monitor")
+                booster, _ = lib.attempt(trial, ours, *stopper(lib), **overfit(lib))
+        return s.trials[0].values.tolist(), booster.attributes()
+
+    assert trained(2, 4) == trained()
+
+
+@xgboost_alone
+def test_a_ranking_whose_position_biases_xgboost_forgets_is_not_paused(lib):
+    xgb = lib.package
+    data, held_out = (
+        xgb.DMatrix(X[rows], Y[rows] > 0.5, qid=np.arange(len(Y[rows])) // 8) for rows in (TRAIN, HELD_OUT)
+    )
+    for trial in pausing_study(at=(2,), epochs=4, metric="validation-rmse", verbose=0):
+        with trial, pytest.warns(HaltuneWarning, match="does not save the estimates of lambdarank_unbiased"):
+            parameters = {"objective": "rank:ndcg", "lambdarank_unbiased": True, "eval_metric": "rmse"}
+            xgb.train(parameters, data, 4, evals=[(held_out, "validation")], verbose_eval=False,
+                      callbacks=[lib.callback(trial)])  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
@@ -524,7 +641,7 @@ def test_a_model_that_the_program_kept_of_another_trial_is_not_continued(lib, in
 
 def test_a_checkpoint_that_is_continued_again_after_an_error_counts_from_its_own_round(gradient):
     def fails(number):
-        if number == 3:
+        if number == 5:
             raise MemoryError
 
     s = pausing_study(at=(2,), epochs=6, metric=gradient.monitor, verbose=0)
@@ -801,6 +918,27 @@ def test_a_best_round_whose_leaves_later_rounds_have_shrunk_is_not_kept(lib):
     with pytest.warns(HaltuneWarning, match="later rounds have shrunk the leaves of round"):
         lib.search(s, **overfit(lib) | {"model_shrink_rate": 0.05})
     assert (s.best.epoch < 30, s.best.checkpoint) == (True, None)
+
+
+@pytest.mark.parametrize("method", ["Exact", "Gradient"])
+@catboost_alone
+def test_ordered_boosting_with_exact_leaves_is_not_paused_and_with_others_is(lib, method):
+    from catboost import CatBoostRegressor
+
+    s = pausing_study(at=(2,), epochs=5, metric="validation-MAE", verbose=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for trial in s:
+            with trial:
+                ours = lib.callback(trial)
+                given = {"leaf_estimation_method": method} if method == "Gradient" else {}  # the default of this loss
+                model = CatBoostRegressor(iterations=5, loss_function="MAE", boosting_type="Ordered", verbose=False,
+                                          use_best_model=False, **given)  # fmt: skip
+                model.fit(X[TRAIN], X[TRAIN, 0], eval_set=(X[HELD_OUT], X[HELD_OUT, 0]), callbacks=[ours],
+                          **ours.snapshot)  # fmt: skip
+    assert s.trials[0].attempt == (1 if method == "Exact" else 2)
+    refused = ["cannot be paused, because CatBoost does not continue exact leaves" in str(w.message) for w in told]
+    assert any(refused) == (method == "Exact")
 
 
 @catboost_alone
