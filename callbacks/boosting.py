@@ -241,9 +241,7 @@ class Own:
             name = f"{i}/{_name(one)}"
             for key, (value, put) in objects.variables_of(one).items():
                 yield f"{name}.{key}", value, put
-            if isinstance(
-                one, (partial, types.FunctionType)
-            ):  # its arguments are the same objects, whose contents change
+            if isinstance(one, (partial, types.FunctionType)):  # its arguments are the same objects, but change
                 given = (one.args, one.keywords) if isinstance(one, partial) else (one.__defaults__, one.__kwdefaults__)
                 for at, value in (*enumerate(given[0] or ()), *(given[1] or {}).items()):
                     yield f"{name}[{at}]", value, lambda value: None
