@@ -283,9 +283,12 @@ class HaltuneCallback(Reporting):
     def _objects(self) -> Any:
         from gymnasium import Env, Space
         from stable_baselines3.common.callbacks import BaseCallback
+        from stable_baselines3.common.running_mean_std import RunningMeanStd
         from stable_baselines3.common.vec_env import VecEnv
 
-        return state_of(self._parts(), (Env, Space, VecEnv, BaseCallback), (HaltuneCallback,), _SAME)
+        # VecNormalize has a dict of running means where observations are a dict
+        parts = (Env, Space, VecEnv, BaseCallback, RunningMeanStd)
+        return state_of(self._parts(), parts, (HaltuneCallback,), _SAME)
 
     def _write(self, path: Path) -> None:
         import torch

@@ -144,6 +144,42 @@ def test_a_resumed_training_equals_one_that_never_paused(kind: str, tmp_path: Pa
         np.testing.assert_array_equal(theirs.obs_rms.mean, straight.get_vec_normalize_env().obs_rms.mean)
 
 
+class Named(gymnasium.ObservationWrapper):  # type: ignore[misc]
+    """An environment whose observations are a dict."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Dict({"pole": env.observation_space})
+
+    def observation(self, observation: Any) -> dict[str, Any]:
+        return {"pole": observation}
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_normalized_observations_that_are_a_dict_pause_and_resume_exactly() -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    def run(trial: Any) -> Any:
+        env = VecNormalize(make_vec_env("CartPole-v1", 2, seed=1, wrapper_class=Named))
+        model = sb3.A2C("MultiInputPolicy", env, n_steps=16, seed=1, device="cpu", policy_kwargs={"net_arch": [4]})
+        return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+
+    found = []
+    for at in ((), (64.0,)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                model = run(trial)
+        found.append(([t.attempt for t in s.trials], s.trials[0].values.tolist(), model))
+    (one, curve, straight), (other, again, resumed) = found
+    assert (one, other) == ([1], [2])
+    assert curve == again
+    for name, parameter in straight.policy.state_dict().items():
+        np.testing.assert_array_equal(resumed.policy.state_dict()[name], parameter)
+
+
 class Foreign(gymnasium.Wrapper):  # type: ignore[misc]
     """An environment whose state is not Python's."""
 
