@@ -170,9 +170,11 @@ class AcceleratedLoop(TrainingLoop):
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
-        over = super().report(value, metrics, tokens=tokens)
+        super().report(value, metrics, tokens=tokens)
         self.trial.sign(fingerprint(*self._accelerator._models))
-        return over
+        if self._reporter.pausing and (why := self._lost(resumes=True)) is not None:  # before the program breaks
+            self._reporter.decline(why, always=True)
+        return self.stopping
 
     @property
     def _sharding(self) -> str:
