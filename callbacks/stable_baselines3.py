@@ -195,6 +195,12 @@ class HaltuneCallback(Reporting):
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
         self._state = None
+        if self._others_end and not self._learnt and self.trial.epoch == 0:
+            raise InvalidInput(
+                f"Another callback ended learn() at step {self.model.num_timesteps}, before the first update of the "
+                f"policy, so trial {self.trial.id} has no value. Let that callback wait for the first update (such as "
+                "min_evals= of StopTrainingOnNoModelImprovement), or make n_steps= or learning_starts= smaller."
+            )
 
     # what they report
 

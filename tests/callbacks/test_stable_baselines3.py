@@ -315,7 +315,7 @@ def evaluated(trial: Trial, rewards: Any, end: int | None = None, after: bool = 
         if after
         else {"callback_after_eval": ours, "callback_on_new_best": End()}
     )
-    tests = Masked(gymnasium.make("CartPole-v1"), eval_freq=48, **options)
+    tests = Masked(gymnasium.make("CartPole-v1"), eval_freq=16 if end == 16 else 48, **options)
     model = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, n_epochs=1, seed=0, device="cpu")
     return model.learn(trial.max_steps, callback=tests)
 
@@ -327,6 +327,14 @@ def test_the_last_policy_is_evaluated_by_the_rules_of_the_programs_eval_callback
             evaluated(trial, rewards=float)
     assert study.trials[0].epochs.tolist() == [32, 64, 128]
     assert study.trials[0].values.tolist() == [48, 96, 128]
+
+
+def test_an_end_before_the_first_update_is_refused_with_its_cause() -> None:
+    study = Study(SPACE, Maximize("mean_reward"), max_steps=128, policy=RandomSearch(), budget="1 trial", verbose=0)
+    with pytest.raises(InvalidInput, match=r"ended learn\(\) at step 16, before the first update"):
+        for trial in study:
+            with trial:
+                evaluated(trial, rewards=float, end=16)
 
 
 def test_the_evaluation_that_reaches_a_threshold_and_ends_the_training_is_reported() -> None:
