@@ -38,6 +38,8 @@ _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_
 _SAME = frozenset({
     "model", "parent", "locals", "globals", "pbar", "spec", "_cached_spec", "_saved_kwargs", "class_attributes",
 })  # fmt: skip
+# numbers of an algorithm that each `learn` sets; a callback may change the others, such as ent_coef
+_OF_LEARN = frozenset({"num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "start_time", "verbose", "seed"})
 _SUFFIX = ".sb3.pt"
 _SEVERAL = (
     "learn() ends before the trial's last step, and a resumed trial would start with the first learn() again (call it "
@@ -269,7 +271,11 @@ class HaltuneCallback(Reporting):
     def _parts(self) -> dict[str, Any]:
         """Return what a training remembers outside the policy."""
         model = self.model
-        names = [name for name in vars(model) if name in _STEPS or name.startswith("_last_")]
+        names = [
+            name
+            for name, value in vars(model).items()
+            if name in _STEPS or name.startswith("_last_") or (type(value) in (int, float) and name not in _OF_LEARN)
+        ]
         return {"environments": model.env, "callbacks": self.locals["callback"]} | {n: getattr(model, n) for n in names}
 
     def _own_callbacks(self) -> list[Any]:

@@ -180,6 +180,37 @@ def test_normalized_observations_that_are_a_dict_pause_and_resume_exactly() -> N
         np.testing.assert_array_equal(resumed.policy.state_dict()[name], parameter)
 
 
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+@pytest.mark.parametrize("by_calls", [True, False])
+def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Exploration(BaseCallback):
+        def _on_rollout_start(self) -> None:
+            if not by_calls:
+                self.model.ent_coef = 0.5 - 0.003 * self.num_timesteps
+
+        def _on_step(self) -> bool:
+            if by_calls:
+                self.model.ent_coef *= 0.95
+            return True
+
+    found = []
+    for at in ((), (64.0,)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, ent_coef=0.5, seed=1, device="cpu")
+                model.learn(trial.max_steps, callback=[Exploration(), HaltuneCallback(trial, every=32)])
+        found.append((s.trials[0].attempt, model.ent_coef, model.policy.state_dict()))
+    (one, coefficient, straight), (other, again, resumed) = found
+    assert (one, other) == (1, 2)
+    assert coefficient == again
+    for name, parameter in straight.items():
+        np.testing.assert_array_equal(resumed[name], parameter)
+
+
 class Foreign(gymnasium.Wrapper):  # type: ignore[misc]
     """An environment whose state is not Python's."""
 
