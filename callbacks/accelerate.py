@@ -263,7 +263,9 @@ class AcceleratedLoop(TrainingLoop):
         models = zip(self._models, self._extras, self._restored, strict=True)
         changed = [differences(model, before, earlier) for model, before, earlier in models]
         data = self._data.changed(self._own_data(), self._prepared())
-        state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed, "data": data}
+        own = (drawn := self._generators.capture()).pop("own", {})
+        state = {"processes": ranks.size, "random": drawn, "loaders": loaders, "models": changed, "data": data}
+        state["own"] = own
         state["modules"] = self._of_modules.changed(own_modules(*self._models), self._prepared())
         if gradients := self._gradients():
             torch.save(gradients, path / ranks.own(self._gradients_file))
@@ -275,6 +277,7 @@ class AcceleratedLoop(TrainingLoop):
 
     def _restore(self) -> None:
         if self.trial.checkpoint is None:
+            self._generators.begins(None)
             return
         import torch
 
@@ -310,6 +313,7 @@ class AcceleratedLoop(TrainingLoop):
         for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
         restore(state["random"])
+        self._generators.begins(folder / ranks.own(self._own_file))
 
 
 class _Placed:
