@@ -170,9 +170,11 @@ class AcceleratedLoop(TrainingLoop):
 
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
-        over = super().report(value, metrics, tokens=tokens)
+        super().report(value, metrics, tokens=tokens)
         self.trial.sign(fingerprint(*self._accelerator._models))
-        return over
+        if self._reporter.pausing and (why := self._lost(resumes=True)) is not None:  # before the program breaks
+            self._reporter.decline(why, always=True)
+        return self.stopping
 
     @property
     def _sharding(self) -> str:
@@ -261,7 +263,9 @@ class AcceleratedLoop(TrainingLoop):
         models = zip(self._models, self._extras, self._restored, strict=True)
         changed = [differences(model, before, earlier) for model, before, earlier in models]
         data = self._data.changed(self._own_data(), self._prepared())
-        state = {"processes": ranks.size, "random": capture(), "loaders": loaders, "models": changed, "data": data}
+        own = (drawn := self._generators.capture()).pop("own", {})
+        state = {"processes": ranks.size, "random": drawn, "loaders": loaders, "models": changed, "data": data}
+        state["own"] = own
         state["modules"] = self._of_modules.changed(own_modules(*self._models), self._prepared())
         if gradients := self._gradients():
             torch.save(gradients, path / ranks.own(self._gradients_file))
@@ -273,6 +277,7 @@ class AcceleratedLoop(TrainingLoop):
 
     def _restore(self) -> None:
         if self.trial.checkpoint is None:
+            self._generators.begins(None)
             return
         import torch
 
@@ -308,6 +313,7 @@ class AcceleratedLoop(TrainingLoop):
         for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
         restore(state["random"])
+        self._generators.begins(folder / ranks.own(self._own_file))
 
 
 class _Placed:

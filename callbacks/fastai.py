@@ -48,7 +48,7 @@ from .reporter import missing, two_callbacks
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
 _PARTS = [
     "random", "loaders", "smooth", "records", "model", "modules", "frozen", "gradients", "callbacks", "data", "scaler",
-    "schedules", "lengths",
+    "schedules", "lengths", "batches",
 ]  # fmt: skip
 _METRICS = "Give Learner(..., metrics=...)"
 
@@ -410,6 +410,7 @@ class HaltuneCallback(Reporting):
             "scaler": None if scaler is None else scaler.state_dict(),
             "schedules": self._schedules(),
             "lengths": course.lengths,
+            "batches": learn.train_iter,
         }
         (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
 
@@ -455,6 +456,7 @@ class HaltuneCallback(Reporting):
             if generator is not None:
                 loader.rng = random.Random()
                 loader.rng.setstate(tupled(generator))
+        learn.train_iter = progress["batches"]  # of the fit; schedules of the program count by it
         smooth.count, smooth.val = progress["smooth"][0], torch.tensor(progress["smooth"][1])
         self.trial.restores_randomness()
         restore(progress["random"])

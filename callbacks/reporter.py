@@ -279,9 +279,10 @@ class Reporter:
         if self.ended and self.verdict is None:
             if model is not None and trial.trained_another(model):
                 raise trains_another(trial)
-            self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
             if trial.verdict is not None and trial.verdict.stops:
-                self.verdict = trial.verdict  # this fit ends at once, too
+                self.verdict = trial.verdict  # this fit, the next phase of the training, ends at once, too
+            else:
+                self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
         elif planned is not None and horizon is not None and planned > horizon:
             full = length_argument(trial.unit)
             set_it = f", or set {full}={planned:g} in the search" if float(planned).is_integer() else ""

@@ -38,6 +38,8 @@ _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_
 _SAME = frozenset({
     "model", "parent", "locals", "globals", "pbar", "spec", "_cached_spec", "_saved_kwargs", "class_attributes",
 })  # fmt: skip
+# numbers of an algorithm that each `learn` sets; a callback may change the others, such as ent_coef
+_OF_LEARN = frozenset({"num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "start_time", "verbose", "seed"})
 _SUFFIX = ".sb3.pt"
 _SEVERAL = (
     "learn() ends before the trial's last step, and a resumed trial would start with the first learn() again (call it "
@@ -195,6 +197,12 @@ class HaltuneCallback(Reporting):
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
         self._state = None
+        if self._others_end and not self._learnt and self.trial.epoch == 0:
+            raise InvalidInput(
+                f"Another callback ended learn() at step {self.model.num_timesteps}, before the first update of the "
+                f"policy, so trial {self.trial.id} has no value. Let that callback wait for the first update (such as "
+                "min_evals= of StopTrainingOnNoModelImprovement), or make n_steps= or learning_starts= smaller."
+            )
 
     # what they report
 
@@ -263,7 +271,11 @@ class HaltuneCallback(Reporting):
     def _parts(self) -> dict[str, Any]:
         """Return what a training remembers outside the policy."""
         model = self.model
-        names = [name for name in vars(model) if name in _STEPS or name.startswith("_last_")]
+        names = [
+            name
+            for name, value in vars(model).items()
+            if name in _STEPS or name.startswith("_last_") or (type(value) in (int, float) and name not in _OF_LEARN)
+        ]
         return {"environments": model.env, "callbacks": self.locals["callback"]} | {n: getattr(model, n) for n in names}
 
     def _own_callbacks(self) -> list[Any]:
@@ -283,9 +295,12 @@ class HaltuneCallback(Reporting):
     def _objects(self) -> Any:
         from gymnasium import Env, Space
         from stable_baselines3.common.callbacks import BaseCallback
+        from stable_baselines3.common.running_mean_std import RunningMeanStd
         from stable_baselines3.common.vec_env import VecEnv
 
-        return state_of(self._parts(), (Env, Space, VecEnv, BaseCallback), (HaltuneCallback,), _SAME)
+        # VecNormalize has a dict of running means where observations are a dict
+        parts = (Env, Space, VecEnv, BaseCallback, RunningMeanStd)
+        return state_of(self._parts(), parts, (HaltuneCallback,), _SAME)
 
     def _write(self, path: Path) -> None:
         import torch

@@ -21,7 +21,7 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import frames, variables
+from .around import frames, of_library, variables
 from .learners import PLAIN
 
 
@@ -218,9 +218,16 @@ def _in_variables() -> dict[str, Any]:
         for name, value in variables(frame):
             plain = isinstance(value, PLAIN) and not isinstance(value, types.FunctionType)
             if not plain and not type(value).__module__.startswith("haltune."):
-                held = generators_in(value, depth=3)
+                held = generators_in(value, depth=3) | _in_modules(value)
                 found |= {f"{frame.f_code.co_name}.{name}{path[1:]}": one for path, one in held.items()} | found
     return found
+
+
+def _in_modules(model: Any) -> dict[str, Any]:
+    """Return the generators of a model's modules of the program's own classes, as for noise."""
+    named = model.named_modules() if callable(getattr(type(model), "named_modules", None)) else ()
+    own = ((f"0.{name}", module) for name, module in named if not of_library(type(module).__module__))
+    return {f"{path}.{name}": one for path, module in own for name, one in vars(module).items() if is_generator(one)}
 
 
 def generators_in(*roots: Any, depth: int = 4) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from paused_studies import pausing_study
 
 pytest.importorskip("accelerate", reason="Accelerate is not installed")
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import GradientState
@@ -21,7 +22,10 @@ from accelerate.utils import DistributedType, GradientAccumulationPlugin, Projec
 from accelerated import searched, train
 from safetensors.torch import load_file
 
+from haltune import Minimize
+from haltune.callbacks import check_resume
 from haltune.callbacks.accelerate import AcceleratedLoop
+from haltune.callbacks.sharded import ShardedLoop
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -64,6 +68,17 @@ def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
     with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as pickles.*keeps training"):
         train(trial, before=lambda accelerator: accelerator.register_for_checkpointing(Own()))
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
+def test_a_pause_is_declined_before_the_program_leaves_its_loop_for_it():
+    trial, accelerator = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE}), Accelerator(cpu=True)
+    net = accelerator.prepare(torch.nn.Linear(1, 1))
+    accelerator.register_for_checkpointing(torch.nn.Linear(1, 1))
+    with pytest.warns(HaltuneWarning, match=r"register_for_checkpointing as pickles.*keeps training"):
+        for _ in (loop := AcceleratedLoop(trial, accelerator)):
+            if loop.report(net.weight.item()):
+                break
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
@@ -195,3 +210,44 @@ def test_a_state_of_another_trial_that_the_program_loaded_is_refused(tmp_path):
     other = next(trial for trial in iter(study.ask, None) if trial.id == 1)
     with pytest.raises(NotSupported, match=r"trial 1 loaded a state of trial 0.*leave out accelerator.load_state"):
         train(other, before=load)
+
+
+class Noise(torch.nn.Module):
+    """Adds noise from a generator of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = torch.Generator().manual_seed(1)
+
+    def forward(self, x):
+        return x + torch.randn(x.shape, generator=self.numbers)
+
+
+@pytest.mark.parametrize("kind", ["accelerate", "sharded", "by hand"])
+def test_generators_of_modules_and_variables_continue_in_loops_of_ones_own(kind):
+    def run(trial):
+        accelerator, rng = Accelerator(cpu=True), np.random.default_rng(2)
+        net = torch.nn.Sequential(torch.nn.Linear(1, 1), Noise())
+        net, sgd = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1))
+        loop = {
+            "accelerate": lambda: AcceleratedLoop(trial, accelerator),
+            "sharded": lambda: ShardedLoop(trial, net, sgd),
+        }
+        if kind == "by hand":
+            if trial.checkpoint:
+                accelerator.load_state(trial.checkpoint)
+            loop, report = trial.epochs(), trial.report
+        else:
+            loop = loop[kind]()
+            report = loop.report
+        for _ in loop:
+            loss = net(torch.tensor([[rng.random()]], dtype=torch.float32)).square().mean()
+            accelerator.backward(loss)
+            sgd.step()
+            sgd.zero_grad()
+            report(loss.item())
+            if kind == "by hand":
+                trial.save(accelerator.save_state, ".accelerate")
+        return net
+
+    assert check_resume(run, goal=Minimize("loss"))

@@ -34,6 +34,18 @@ def test_a_stop_ends_the_fit_after_its_epoch_and_fits_after_it_train_nothing():
     np.testing.assert_array_equal(weights(learn), before)
 
 
+def test_a_phase_after_a_pause_trains_nothing_and_no_warning_comes(caplog):
+    study = pausing_study(at=(2,), epochs=4, trials=1, metric=Minimize("mae"))
+    for trial in study:
+        with trial, caplog.at_level("WARNING", "haltune"):
+            learn = train(HaltuneCallback(trial), epochs=2)
+            before = weights(learn)
+            learn.fit(2, cbs=HaltuneCallback(trial))
+            assert (trial.attempt == 1) == np.array_equal(weights(learn), before)
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4]
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_epochs_of_several_fits_are_counted_on():
     trial = FakeTrial(max_epochs=9)
     learner().fine_tune(2, 0.05, freeze_epochs=1, cbs=HaltuneCallback(trial, "mae"))
@@ -118,17 +130,28 @@ def averaging():
     return Averaging()
 
 
+def counting():
+    from fastai.callback.core import Callback
+
+    class Counting(Callback):
+        def after_loss(self):
+            if self.training:
+                self.learn.loss_grad = self.learn.loss_grad / (1 + self.train_iter)
+
+    return Counting()
+
+
 def accumulating():
     from fastai.callback.training import GradientAccumulation
 
     return GradientAccumulation(24)  # of epochs with 16 rows
 
 
-@pytest.mark.parametrize("made", [unfreezing, accumulating])
-def test_layers_that_a_callback_unfroze_and_waiting_gradients_resume(made):
+@pytest.mark.parametrize("made", [unfreezing, accumulating, counting])
+def test_layers_that_a_callback_unfroze_waiting_gradients_and_the_number_of_batches_resume(made):
     def run(trial):
         learn = learner(cbs=made())
-        learn.model[0].requires_grad_(made is accumulating)
+        learn.model[0].requires_grad_(made is not unfreezing)
         learn.fit(trial.max_epochs, 0.05, cbs=HaltuneCallback(trial, "mae"))
         return learn
 

@@ -144,6 +144,73 @@ def test_a_resumed_training_equals_one_that_never_paused(kind: str, tmp_path: Pa
         np.testing.assert_array_equal(theirs.obs_rms.mean, straight.get_vec_normalize_env().obs_rms.mean)
 
 
+class Named(gymnasium.ObservationWrapper):  # type: ignore[misc]
+    """An environment whose observations are a dict."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Dict({"pole": env.observation_space})
+
+    def observation(self, observation: Any) -> dict[str, Any]:
+        return {"pole": observation}
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_normalized_observations_that_are_a_dict_pause_and_resume_exactly() -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    def run(trial: Any) -> Any:
+        env = VecNormalize(make_vec_env("CartPole-v1", 2, seed=1, wrapper_class=Named))
+        model = sb3.A2C("MultiInputPolicy", env, n_steps=16, seed=1, device="cpu", policy_kwargs={"net_arch": [4]})
+        return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+
+    found = []
+    for at in ((), (64.0,)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                model = run(trial)
+        found.append(([t.attempt for t in s.trials], s.trials[0].values.tolist(), model))
+    (one, curve, straight), (other, again, resumed) = found
+    assert (one, other) == ([1], [2])
+    assert curve == again
+    for name, parameter in straight.policy.state_dict().items():
+        np.testing.assert_array_equal(resumed.policy.state_dict()[name], parameter)
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+@pytest.mark.parametrize("by_calls", [True, False])
+def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Exploration(BaseCallback):
+        def _on_rollout_start(self) -> None:
+            if not by_calls:
+                self.model.ent_coef = 0.5 - 0.003 * self.num_timesteps
+
+        def _on_step(self) -> bool:
+            if by_calls:
+                self.model.ent_coef *= 0.95
+            return True
+
+    found = []
+    for at in ((), (64.0,)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, ent_coef=0.5, seed=1, device="cpu")
+                model.learn(trial.max_steps, callback=[Exploration(), HaltuneCallback(trial, every=32)])
+        found.append((s.trials[0].attempt, model.ent_coef, model.policy.state_dict()))
+    (one, coefficient, straight), (other, again, resumed) = found
+    assert (one, other) == (1, 2)
+    assert coefficient == again
+    for name, parameter in straight.items():
+        np.testing.assert_array_equal(resumed[name], parameter)
+
+
 class Foreign(gymnasium.Wrapper):  # type: ignore[misc]
     """An environment whose state is not Python's."""
 
@@ -279,7 +346,7 @@ def evaluated(trial: Trial, rewards: Any, end: int | None = None, after: bool = 
         if after
         else {"callback_after_eval": ours, "callback_on_new_best": End()}
     )
-    tests = Masked(gymnasium.make("CartPole-v1"), eval_freq=48, **options)
+    tests = Masked(gymnasium.make("CartPole-v1"), eval_freq=16 if end == 16 else 48, **options)
     model = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, n_epochs=1, seed=0, device="cpu")
     return model.learn(trial.max_steps, callback=tests)
 
@@ -291,6 +358,14 @@ def test_the_last_policy_is_evaluated_by_the_rules_of_the_programs_eval_callback
             evaluated(trial, rewards=float)
     assert study.trials[0].epochs.tolist() == [32, 64, 128]
     assert study.trials[0].values.tolist() == [48, 96, 128]
+
+
+def test_an_end_before_the_first_update_is_refused_with_its_cause() -> None:
+    study = Study(SPACE, Maximize("mean_reward"), max_steps=128, policy=RandomSearch(), budget="1 trial", verbose=0)
+    with pytest.raises(InvalidInput, match=r"ended learn\(\) at step 16, before the first update"):
+        for trial in study:
+            with trial:
+                evaluated(trial, rewards=float, end=16)
 
 
 def test_the_evaluation_that_reaches_a_threshold_and_ends_the_training_is_reported() -> None:
