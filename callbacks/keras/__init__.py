@@ -236,7 +236,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed = None
         if self.trial.epoch == 0:
-            for sentence in surroundings.advice(self.trial, self.monitor, listed):
+            for sentence in surroundings.advice(self.trial, self.monitor, listed, steps):
                 reporter.advise(sentence)
         self._watch.hooks_were_called()
         self._step, more, self._more = companions.Compiled.of(model), self._more, None
@@ -548,7 +548,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _missing(self, when: str) -> Exception:
         names = self._last_logs or []
         unvalidated = self.monitor.startswith("val_") and not any(n.startswith("val_") for n in names)
-        how = "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
+        rare = surroundings.lacks_validation(self.monitor) if unvalidated else None
+        how = rare or "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
         if numbered := any(re.fullmatch(rf"{re.escape(self.monitor)}_\d+", n) for n in names):
             how = "Keras numbers metrics without a name in each model. Give each one a name, AUC(name='auc')"
         return missing(self.monitor, names, when, how, guess=not (unvalidated or numbered))

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -120,16 +120,22 @@ def at_ends_of_fits(callbacks: dict[str, Any], model: Any) -> list[str]:
     return [*found, *(["use_ema"] if averages else [])]
 
 
-def lacks_validation(monitor: str, listed: list[Any]) -> str | None:
+def _arguments_of_fit() -> Mapping[str, Any]:
+    """Return the arguments of the call of fit, which callbacks do not receive; nothing in a loop of the program's."""
+    fit = caller("fit", "keras.")
+    return {} if fit is None else fit.f_locals
+
+
+def lacks_validation(monitor: str, listed: list[Any] | None = None) -> str | None:
     """Return how to log a validation metric in this call of fit, if nothing in it can; otherwise None.
 
-    Callbacks do not receive the arguments, so they are read from the call. Otherwise the error comes after an epoch.
+    listed: callbacks, one of which may log it. Otherwise the error comes after an epoch.
     """
-    fit = caller("fit", "keras.")
-    own = all(type(c).__module__.startswith(("keras.", "haltune.")) for c in listed)
-    if fit is None or not own or not monitor.startswith("val_"):
+    own = all(type(c).__module__.startswith(("keras.", "haltune.")) for c in listed or ())
+    given = _arguments_of_fit()
+    epochs = given.get("epochs")
+    if not given or not own or not monitor.startswith("val_"):
         return None
-    given, epochs = fit.f_locals, fit.f_locals.get("epochs")
     if given.get("validation_data", ()) is None and not given.get("validation_split"):
         return "Give model.fit validation_data=(x, y) or validation_split=0.2"
     rare = given.get("validation_freq", 1)
@@ -229,20 +235,22 @@ def _learning_rate(optimizer: Any) -> Any:
     return None
 
 
-def advice(trial: Trial, monitor: str, listed: list[Any]) -> Iterator[str]:
-    """Yield a warning for each EarlyStopping that conflicts with a starting trial."""
+def advice(trial: Trial, monitor: str, listed: list[Any], steps: int | None) -> Iterator[str]:
+    """Yield a warning for each EarlyStopping that conflicts with a starting trial. steps: of an epoch, if known."""
     from keras.callbacks import EarlyStopping
 
-    pause_at, goal = trial.pause_at, trial.goal
+    pause_at, goal, rare = trial.pause_at, trial.goal, _arguments_of_fit().get("validation_freq", 1)
     for other in listed:
         if not isinstance(other, EarlyStopping):
             continue
         rung = pause_at is not None and (trial.horizon is None or pause_at < trial.horizon)
-        # the first epoch that it checks always improves; after it, `patience` epochs (at least one) may not
-        if rung and other.start_from_epoch + max(other.patience, 1) + 1 < pause_at:
+        at = math.ceil(pause_at / (1 if trial.unit == "epoch" else steps or pause_at)) if rung else 0
+        each = rare if str(other.monitor).startswith("val_") else 1  # epochs from one of its checks to the next
+        # its first check always improves; after it, `patience` checks (at least one) may not
+        if isinstance(each, int) and (other.start_from_epoch // each + max(other.patience, 1) + 1) * each < at:
             yield (
-                f"EarlyStopping(patience={other.patience}) can end this training before epoch {pause_at:g}, where the "
-                f"policy compares trials. Give it patience={pause_at:g} or more, or leave stopping to haltune."
+                f"EarlyStopping(patience={other.patience}) can end this training before epoch {at}, where the policy "
+                f"compares trials. Give it patience={math.ceil(at / each)} or more, or leave stopping to haltune."
             )
             pause_at = None
         if other.restore_best_weights and other.monitor == monitor and goal.of == "last":

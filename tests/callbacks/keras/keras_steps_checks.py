@@ -3,6 +3,7 @@
 import copy
 import logging
 import pickle
+import warnings
 
 import keras
 import numpy as np
@@ -35,6 +36,38 @@ def test_steps_of_the_optimizer_are_counted():
     trial = counting("step", 4 * STEPS)
     _, history = fit(HaltuneCallback(trial), epochs=4)
     assert (trial.epochs, trial.values) == ([STEPS, 2 * STEPS, 3 * STEPS, 4 * STEPS], history["val_loss"])
+
+
+@pytest.mark.parametrize("rung", [2 * STEPS, 3 * STEPS])
+def test_the_patience_of_an_early_stopping_is_compared_with_a_rung_in_its_own_epochs(rung):
+    trial = counting("step", 4 * STEPS)
+    trial.pause_at = rung
+    stopping = keras.callbacks.EarlyStopping("val_loss", patience=1)
+    model = net(momentum(0.01))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        model.fit(
+            X, Y, epochs=4, batch_size=4, validation_data=(X, Y), verbose=0,
+            callbacks=[stopping, HaltuneCallback(trial)],
+        )  # fmt: skip
+    heard = [str(w.message) for w in caught if "EarlyStopping" in str(w.message)]
+    assert [("before epoch 3" in one, "patience=3" in one) for one in heard] == [(True, True)] * (rung == 3 * STEPS)
+
+
+@pytest.mark.parametrize(("rung", "warned"), [(4, False), (6, True)])
+def test_an_early_stopping_checks_a_validation_metric_in_the_epochs_that_validate(rung, warned):
+    trial = counting("epoch", 8)
+    trial.pause_at = rung
+    stopping = keras.callbacks.EarlyStopping("val_loss", patience=1)
+    model = net(momentum(0.01))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        model.fit(
+            X, Y, epochs=8, batch_size=4, validation_data=(X, Y), validation_freq=2, verbose=0,
+            callbacks=[stopping, HaltuneCallback(trial)],
+        )  # fmt: skip
+    assert any("before epoch 6" in str(w.message) and "patience=3" in str(w.message) for w in caught) == warned
+    assert any("EarlyStopping" in str(w.message) for w in caught) == warned
 
 
 def test_a_fit_of_more_steps_is_warned_of():
