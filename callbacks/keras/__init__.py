@@ -173,6 +173,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
         self._updates: int | None = None  # of the model's optimizers, when the fit started
+        self._due: int | None = None  # the epoch with which a resumed fit has to start
         self._loaded = ""  # a mark of the model that the trial resumes with
 
     # Keras gives every callback its model. The reference is weak, because after an exception no hook can drop it.
@@ -258,6 +259,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         model, reporter = self.model, self._reporter
         if more is not None and more["within"]:
             self._refuse_other_end(more["ends"])
+            self._due = more.get("epoch")
         saving.restores_randomness(self.trial)
         try:
             if more is not None:
@@ -305,6 +307,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise NotSupported(
                 f"Trial {self.trial.id} continues after epoch {self.trial.epoch:g}, and this fit trains a model that "
                 "has been trained, but counts from epoch 0. Call model.fit(..., initial_epoch=trial.epoch)."
+            )
+        due, self._due = self._due, None
+        if due not in (None, epoch) and (of := surroundings.reads_epochs(surroundings.calling_list(self))):
+            steps = (self.params or {}).get("steps")
+            by_steps = self.trial.unit == "step" and steps and self.trial.epoch == due * steps
+            raise NotSupported(
+                f"Trial {self.trial.id} paused before epoch {due} of its fit, and this one starts with epoch {epoch}, "
+                f"so what depends on the epoch ({of}) would differ from a training without a pause. Call "
+                f"model.fit(..., initial_epoch={f'trial.step // {steps}' if by_steps else due})."
             )
         if self._starts:
             self._starts = False
@@ -524,6 +535,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "attributes": changed,
                 "within": within,  # a fit, whose hooks of the start have been called
                 "ends": (self.params or {}).get("epochs"),  # that fit
+                "epoch": self._epoch + 1,  # with which it continues
                 "data": self._data.state(within),
                 "metrics": {name: companions.values_of(of) for name, of in companions.of_metrics(model).items()},
                 "carried": companions.values_of(companions.carried(model)),

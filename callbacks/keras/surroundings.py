@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 import json
 import math
 import os
@@ -118,6 +120,29 @@ def at_ends_of_fits(callbacks: dict[str, Any], model: Any) -> list[str]:
     ]
     averages = any(getattr(one, "use_ema", False) for one in optimizers_of(model).values())
     return [*found, *(["use_ema"] if averages else [])]
+
+
+def reads_epochs(listed: list[Any]) -> str | None:
+    """Return the name of what in this fit depends on the number of an epoch: a callback, validation_freq; or None."""
+    from keras.callbacks import EarlyStopping, LambdaCallback, LearningRateScheduler
+
+    for one in listed:
+        own = not type(one).__module__.startswith(("keras.", "haltune.")) or isinstance(one, LambdaCallback)
+        hooks = (one.on_epoch_begin, one.on_epoch_end) if own else ()
+        waits = isinstance(one, EarlyStopping) and one.start_from_epoch
+        if waits or isinstance(one, LearningRateScheduler) or any(map(_reads_first, hooks)):
+            return type(one).__name__
+    return "validation_freq" if _arguments_of_fit().get("validation_freq", 1) != 1 else None
+
+
+def _reads_first(function: Any) -> bool:
+    """Return whether a function reads its first argument, also if its code is not known."""
+    code = getattr(function, "__code__", None)
+    place = 1 if inspect.ismethod(function) else 0
+    if code is None or code.co_argcount <= place:
+        return True
+    name = code.co_varnames[place]
+    return any(one.opname.startswith("LOAD") and name in str(one.argval) for one in dis.get_instructions(code))
 
 
 def _arguments_of_fit() -> Mapping[str, Any]:
@@ -244,7 +269,8 @@ def advice(trial: Trial, monitor: str, listed: list[Any], steps: int | None) -> 
         if not isinstance(other, EarlyStopping):
             continue
         rung = pause_at is not None and (trial.horizon is None or pause_at < trial.horizon)
-        at = math.ceil(pause_at / (1 if trial.unit == "epoch" else steps or pause_at)) if rung else 0
+        per = 1 if trial.unit == "epoch" else steps
+        at = math.ceil(pause_at / per) if rung and pause_at and per else 0
         each = rare if str(other.monitor).startswith("val_") else 1  # epochs from one of its checks to the next
         # its first check always improves; after it, `patience` checks (at least one) may not
         if isinstance(each, int) and (other.start_from_epoch // each + max(other.patience, 1) + 1) * each < at:
