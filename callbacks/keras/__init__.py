@@ -221,7 +221,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._in_epoch, self._last_logs = False, None
         epochs, steps = params.get("epochs"), params.get("steps")
         if self.trial.unit == "step":
-            epochs = epochs * steps if epochs and steps else None
+            epochs = optimizers.planned_steps(model, epochs, steps)
         if self.trial.epoch == 0 and self.trial.attempt == 1:
             surroundings.refuse_backup(listed, model, self.trial)
         self._of = self.trial.signer(_mark(model))

@@ -20,7 +20,7 @@ from haltune.study import Trial
 
 from ..reporter import Reporter, ending_metrics
 from ..schedules import falls
-from .optimizers import optimizers_of
+from .optimizers import optimizers_of, planned_steps
 
 _DEPTH = 4  # frames: Keras' list calls its callbacks directly, or through one or two wrappers
 _TRACKERS = {"wandb", "mlflow", "comet_ml", "neptune", "clearml", "aim", "dvclive", "swanlab"}  # packages
@@ -231,13 +231,13 @@ def still_to_fall(model: Any, params: dict[str, Any], rates: list[float]) -> str
     if len(rates) > 1 and rates[-1] < rates[-2]:
         return "LearningRateScheduler"
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # of a LossScaleOptimizer
-    epochs, steps = params.get("epochs"), params.get("steps")
-    if not epochs or not steps or optimizer is None:
+    end = planned_steps(model, params.get("epochs"), params.get("steps"))
+    if not end or optimizer is None:
         return None
     done = int(ops.convert_to_numpy(optimizer.iterations))
     schedule = _learning_rate(optimizer)
     of_keras = isinstance(schedule, LearningRateSchedule) and type(schedule).__module__.startswith("keras.")
-    if of_keras and falls(lambda step: float(ops.convert_to_numpy(schedule(step))), done, epochs * steps):
+    if of_keras and falls(lambda step: float(ops.convert_to_numpy(schedule(step))), done, end):
         return type(schedule).__name__
     return None
 

@@ -76,6 +76,12 @@ def test_a_fit_of_more_steps_is_warned_of():
         fit(HaltuneCallback(counting("step", 5)))
 
 
+def test_a_fit_that_accumulates_gradients_plans_the_updates_of_its_optimizer():
+    trial = counting("step", 4)
+    fit(HaltuneCallback(trial), net(keras.optimizers.SGD(0.01, gradient_accumulation_steps=3)), epochs=12 // STEPS)
+    assert (trial.epochs[-1], trial.planned) == (4, 4)
+
+
 def halves(epoch, rate):
     return 0.01 * 0.5**epoch
 
