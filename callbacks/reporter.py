@@ -171,6 +171,7 @@ class Reporter:
         self._attempt = trial.attempt  # in which it was reported
         self.ended = trial.ended is not None  # later epochs are not reported
         self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
+        self._by_other = False  # another callback ended this fit
         self._process: int | None = os.getpid()  # the process that reports; None: unpickled elsewhere
         self._enough: threading.Event | None = None  # ends the heartbeat
         self._interruption: Interruption | None = None  # set while signals can wait
@@ -291,7 +292,7 @@ class Reporter:
                 f"each fit there, before the end of a learning-rate schedule. Give the loop trial.{full}{set_it}.",
                 "horizon",
             )
-        trial.planned = planned
+        trial.planned, self._by_other = planned, False
         self.starts(position, model, of)
         if not self.ended and self._enough is None:
             self._enough = threading.Event()
@@ -449,7 +450,8 @@ class Reporter:
         self.warn_once("lease", reason)
 
     def ends_by_itself(self) -> None:
-        """Record that another callback ended the training where a PAUSE or Ctrl-C would. Without a STOP: completed."""
+        """Record that another callback ended the training, also where a PAUSE would. Without a STOP: completed."""
+        self._by_other = True
         if self.pausing or self.leaving:
             self.forgo()
             self.verdict, self._leaves, self._by_itself = None, False, True
@@ -460,6 +462,8 @@ class Reporter:
         write: saves the final model if it is to be kept and no checkpoint for a pause was saved.
         """
         self.trial.fits(None)
+        if self._by_other:
+            self.trial.planned = None  # not as planned, also where that is the last epoch of this fit
         if write is not None and not self.saves and self.keeps:
             self.save(write, suffix)
         if self.verdict is None and self._by_itself:

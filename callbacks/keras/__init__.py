@@ -173,6 +173,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
         self._updates: int | None = None  # of the model's optimizers, when the fit started
+        self._due: int | None = None  # the epoch with which a resumed fit has to start
         self._loaded = ""  # a mark of the model that the trial resumes with
 
     # Keras gives every callback its model. The reference is weak, because after an exception no hook can drop it.
@@ -220,7 +221,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._in_epoch, self._last_logs = False, None
         epochs, steps = params.get("epochs"), params.get("steps")
         if self.trial.unit == "step":
-            epochs = epochs * steps if epochs and steps else None
+            epochs = optimizers.planned_steps(model, epochs, steps)
         if self.trial.epoch == 0 and self.trial.attempt == 1:
             surroundings.refuse_backup(listed, model, self.trial)
         self._of = self.trial.signer(_mark(model))
@@ -236,7 +237,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed = None
         if self.trial.epoch == 0:
-            for sentence in surroundings.advice(self.trial, self.monitor, listed):
+            for sentence in surroundings.advice(self.trial, self.monitor, listed, steps):
                 reporter.advise(sentence)
         self._watch.hooks_were_called()
         self._step, more, self._more = companions.Compiled.of(model), self._more, None
@@ -258,6 +259,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         model, reporter = self.model, self._reporter
         if more is not None and more["within"]:
             self._refuse_other_end(more["ends"])
+            self._due = more.get("epoch")
         saving.restores_randomness(self.trial)
         try:
             if more is not None:
@@ -305,6 +307,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise NotSupported(
                 f"Trial {self.trial.id} continues after epoch {self.trial.epoch:g}, and this fit trains a model that "
                 "has been trained, but counts from epoch 0. Call model.fit(..., initial_epoch=trial.epoch)."
+            )
+        due, self._due = self._due, None
+        if due not in (None, epoch) and (of := surroundings.reads_epochs(surroundings.calling_list(self))):
+            steps = (self.params or {}).get("steps")
+            by_steps = self.trial.unit == "step" and steps and self.trial.epoch == due * steps
+            raise NotSupported(
+                f"Trial {self.trial.id} paused before epoch {due} of its fit, and this one starts with epoch {epoch}, "
+                f"so what depends on the epoch ({of}) would differ from a training without a pause. Call "
+                f"model.fit(..., initial_epoch={f'trial.step // {steps}' if by_steps else due})."
             )
         if self._starts:
             self._starts = False
@@ -524,6 +535,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "attributes": changed,
                 "within": within,  # a fit, whose hooks of the start have been called
                 "ends": (self.params or {}).get("epochs"),  # that fit
+                "epoch": self._epoch + 1,  # with which it continues
                 "data": self._data.state(within),
                 "metrics": {name: companions.values_of(of) for name, of in companions.of_metrics(model).items()},
                 "carried": companions.values_of(companions.carried(model)),
@@ -548,7 +560,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _missing(self, when: str) -> Exception:
         names = self._last_logs or []
         unvalidated = self.monitor.startswith("val_") and not any(n.startswith("val_") for n in names)
-        how = "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
+        rare = surroundings.lacks_validation(self.monitor) if unvalidated else None
+        how = rare or "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
         if numbered := any(re.fullmatch(rf"{re.escape(self.monitor)}_\d+", n) for n in names):
             how = "Keras numbers metrics without a name in each model. Give each one a name, AUC(name='auc')"
         return missing(self.monitor, names, when, how, guess=not (unvalidated or numbered))

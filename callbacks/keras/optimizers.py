@@ -77,6 +77,15 @@ def steps_of(model: Any, within: int = 0) -> int:
     return batches if batches else max(made, default=0)
 
 
+def planned_steps(model: Any, epochs: int | None, batches: int | None) -> int | None:
+    """Return the steps of an optimizer in `epochs` of so many batches, if both are known."""
+    if not epochs or not batches:
+        return None
+    optimizer = getattr(model, "optimizer", None)
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+    return epochs * batches // (getattr(inner, "gradient_accumulation_steps", None) or 1)
+
+
 def batches_of(model: Any) -> int:
     """Return the number of batches that fits of this model have trained."""
     return _BATCHES.get(model, 0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 import json
 import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,7 +20,7 @@ from haltune.study import Trial
 
 from ..reporter import Reporter, ending_metrics
 from ..schedules import falls
-from .optimizers import optimizers_of
+from .optimizers import optimizers_of, planned_steps
 
 _DEPTH = 4  # frames: Keras' list calls its callbacks directly, or through one or two wrappers
 _TRACKERS = {"wandb", "mlflow", "comet_ml", "neptune", "clearml", "aim", "dvclive", "swanlab"}  # packages
@@ -120,16 +122,45 @@ def at_ends_of_fits(callbacks: dict[str, Any], model: Any) -> list[str]:
     return [*found, *(["use_ema"] if averages else [])]
 
 
-def lacks_validation(monitor: str, listed: list[Any]) -> str | None:
+def reads_epochs(listed: list[Any]) -> str | None:
+    """Return the name of what in this fit depends on the number of an epoch: a callback, validation_freq; or None."""
+    from keras.callbacks import EarlyStopping, LambdaCallback, LearningRateScheduler
+
+    for one in listed:
+        own = not type(one).__module__.startswith(("keras.", "haltune.")) or isinstance(one, LambdaCallback)
+        hooks = (one.on_epoch_begin, one.on_epoch_end) if own else ()
+        waits = isinstance(one, EarlyStopping) and one.start_from_epoch
+        if waits or isinstance(one, LearningRateScheduler) or any(map(_reads_first, hooks)):
+            return type(one).__name__
+    return "validation_freq" if _arguments_of_fit().get("validation_freq", 1) != 1 else None
+
+
+def _reads_first(function: Any) -> bool:
+    """Return whether a function reads its first argument, also if its code is not known."""
+    code = getattr(function, "__code__", None)
+    place = 1 if inspect.ismethod(function) else 0
+    if code is None or code.co_argcount <= place:
+        return True
+    name = code.co_varnames[place]
+    return any(one.opname.startswith("LOAD") and name in str(one.argval) for one in dis.get_instructions(code))
+
+
+def _arguments_of_fit() -> Mapping[str, Any]:
+    """Return the arguments of the call of fit, which callbacks do not receive; nothing in a loop of the program's."""
+    fit = caller("fit", "keras.")
+    return {} if fit is None else fit.f_locals
+
+
+def lacks_validation(monitor: str, listed: list[Any] | None = None) -> str | None:
     """Return how to log a validation metric in this call of fit, if nothing in it can; otherwise None.
 
-    Callbacks do not receive the arguments, so they are read from the call. Otherwise the error comes after an epoch.
+    listed: callbacks, one of which may log it. Otherwise the error comes after an epoch.
     """
-    fit = caller("fit", "keras.")
-    own = all(type(c).__module__.startswith(("keras.", "haltune.")) for c in listed)
-    if fit is None or not own or not monitor.startswith("val_"):
+    own = all(type(c).__module__.startswith(("keras.", "haltune.")) for c in listed or ())
+    given = _arguments_of_fit()
+    epochs = given.get("epochs")
+    if not given or not own or not monitor.startswith("val_"):
         return None
-    given, epochs = fit.f_locals, fit.f_locals.get("epochs")
     if given.get("validation_data", ()) is None and not given.get("validation_split"):
         return "Give model.fit validation_data=(x, y) or validation_split=0.2"
     rare = given.get("validation_freq", 1)
@@ -200,13 +231,13 @@ def still_to_fall(model: Any, params: dict[str, Any], rates: list[float]) -> str
     if len(rates) > 1 and rates[-1] < rates[-2]:
         return "LearningRateScheduler"
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # of a LossScaleOptimizer
-    epochs, steps = params.get("epochs"), params.get("steps")
-    if not epochs or not steps or optimizer is None:
+    end = planned_steps(model, params.get("epochs"), params.get("steps"))
+    if not end or optimizer is None:
         return None
     done = int(ops.convert_to_numpy(optimizer.iterations))
     schedule = _learning_rate(optimizer)
     of_keras = isinstance(schedule, LearningRateSchedule) and type(schedule).__module__.startswith("keras.")
-    if of_keras and falls(lambda step: float(ops.convert_to_numpy(schedule(step))), done, epochs * steps):
+    if of_keras and falls(lambda step: float(ops.convert_to_numpy(schedule(step))), done, end):
         return type(schedule).__name__
     return None
 
@@ -229,20 +260,23 @@ def _learning_rate(optimizer: Any) -> Any:
     return None
 
 
-def advice(trial: Trial, monitor: str, listed: list[Any]) -> Iterator[str]:
-    """Yield a warning for each EarlyStopping that conflicts with a starting trial."""
+def advice(trial: Trial, monitor: str, listed: list[Any], steps: int | None) -> Iterator[str]:
+    """Yield a warning for each EarlyStopping that conflicts with a starting trial. steps: of an epoch, if known."""
     from keras.callbacks import EarlyStopping
 
-    pause_at, goal = trial.pause_at, trial.goal
+    pause_at, goal, rare = trial.pause_at, trial.goal, _arguments_of_fit().get("validation_freq", 1)
     for other in listed:
         if not isinstance(other, EarlyStopping):
             continue
         rung = pause_at is not None and (trial.horizon is None or pause_at < trial.horizon)
-        # the first epoch that it checks always improves; after it, `patience` epochs (at least one) may not
-        if rung and other.start_from_epoch + max(other.patience, 1) + 1 < pause_at:
+        per = 1 if trial.unit == "epoch" else steps
+        at = math.ceil(pause_at / per) if rung and pause_at and per else 0
+        each = rare if str(other.monitor).startswith("val_") else 1  # epochs from one of its checks to the next
+        # its first check always improves; after it, `patience` checks (at least one) may not
+        if isinstance(each, int) and (other.start_from_epoch // each + max(other.patience, 1) + 1) * each < at:
             yield (
-                f"EarlyStopping(patience={other.patience}) can end this training before epoch {pause_at:g}, where the "
-                f"policy compares trials. Give it patience={pause_at:g} or more, or leave stopping to haltune."
+                f"EarlyStopping(patience={other.patience}) can end this training before epoch {at}, where the policy "
+                f"compares trials. Give it patience={math.ceil(at / each)} or more, or leave stopping to haltune."
             )
             pause_at = None
         if other.restore_best_weights and other.monitor == monitor and goal.of == "last":

@@ -840,7 +840,8 @@ class Port(Attempt):
             set_it = f", or set {full}={self.epoch:.0f} in the search" if float(self.epoch).is_integer() else ""
             self.warn(
                 f"Trial {self.id} ended after {self._at(self.epoch)}, as its last fit planned, but the search "
-                f"compares final values at {self.unit} {self.horizon}. Give the loop trial.{full}{set_it}.",
+                f"compares final values at {self.unit} {self.horizon}. Unless your program ended it early, give the "
+                f"loop trial.{full}{set_it}.",
                 "horizon",
                 once=True,
             )

@@ -293,10 +293,23 @@ def test_a_trial_that_ends_early_as_its_last_fit_planned_is_warned_about_once_a_
                         reporter.report(0.5, epoch)
                     reporter.end_of_fit()
     sentence = (
-        "Trial 0 ended after epoch 2, as its last fit planned, but the search compares final values at epoch 4. Give "
-        "the loop trial.max_epochs, or set max_epochs=2 in the search."
+        "Trial 0 ended after epoch 2, as its last fit planned, but the search compares final values at epoch 4. "
+        "Unless your program ended it early, give the loop trial.max_epochs, or set max_epochs=2 in the search."
     )
     assert [str(one.message) for one in said] == ([] if fits[-1] == 4 else [sentence])
+
+
+def test_a_trial_that_a_callback_ends_in_the_last_epoch_of_a_fit_is_not_warned_about():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for trial in pausing_study(at=(), trials=1):
+            with trial:
+                reporter = Reporter(trial)
+                reporter.begin(2)
+                reporter.report(0.5, 1)
+                reporter.report(0.6, 2)
+                reporter.ends_by_itself()
+                reporter.end_of_fit()
 
 
 def test_one_model_for_several_trials_is_warned_about_once_a_study():

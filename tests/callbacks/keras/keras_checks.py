@@ -170,6 +170,13 @@ def test_a_fit_that_validates_in_no_epoch_says_so_before_it_trains(given, said):
 
 
 @once
+def test_a_fit_whose_validations_never_come_is_named_by_its_cause_where_a_callback_could_log_them():
+    with pytest.raises(InvalidInput, match=r"validation_freq=4 is above epochs=3: lower it"):
+        fit(FakeTrial(), keras.callbacks.LambdaCallback(), before=[type("Own", (keras.callbacks.Callback,), {})()],
+            validation_freq=4)  # fmt: skip
+
+
+@once
 def test_a_validation_metric_may_come_from_a_callback_of_the_users_own():
     class Scores(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -185,7 +192,7 @@ def test_a_fit_without_a_validation_metric_says_so_at_its_end():
     class Scores(keras.callbacks.Callback):
         pass
 
-    with pytest.raises(InvalidInput, match=r"in this fit\. Logged names: loss, mae\. Give model\.fit validation data"):
+    with pytest.raises(InvalidInput, match=r"in this fit\. Logged names: loss, mae\. Give model\.fit validation_data="):
         fit(FakeTrial(), Scores(), validation=False)
 
 

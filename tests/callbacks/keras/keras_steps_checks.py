@@ -1,8 +1,10 @@
 """Keras in studies that count steps and parts of an epoch. Run by test_callback.py in a process for each backend."""
 
+import contextlib
 import copy
 import logging
 import pickle
+import warnings
 
 import keras
 import numpy as np
@@ -12,17 +14,17 @@ from keras_resume_checks import STEPS, X, Y, momentum, net, seed_everything
 from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
 
-def fit(callback, model=None, **options):
+def fit(callback, model=None, before=(), **options):
     if model is None:
         seed_everything(3)
         model = net(momentum(0.01))
     options = {"epochs": 2, "validation_data": (X, Y), "batch_size": 4, "verbose": 0} | options
-    return model, model.fit(X, Y, callbacks=[callback] if callback else [], **options).history
+    return model, model.fit(X, Y, callbacks=[*before, callback] if callback else [], **options).history
 
 
 def counting(unit, horizon, **more):
@@ -37,9 +39,97 @@ def test_steps_of_the_optimizer_are_counted():
     assert (trial.epochs, trial.values) == ([STEPS, 2 * STEPS, 3 * STEPS, 4 * STEPS], history["val_loss"])
 
 
+@pytest.mark.parametrize("rung", [2 * STEPS, 3 * STEPS])
+def test_the_patience_of_an_early_stopping_is_compared_with_a_rung_in_its_own_epochs(rung):
+    trial = counting("step", 4 * STEPS)
+    trial.pause_at = rung
+    stopping = keras.callbacks.EarlyStopping("val_loss", patience=1)
+    model = net(momentum(0.01))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        model.fit(
+            X, Y, epochs=4, batch_size=4, validation_data=(X, Y), verbose=0,
+            callbacks=[stopping, HaltuneCallback(trial)],
+        )  # fmt: skip
+    heard = [str(w.message) for w in caught if "EarlyStopping" in str(w.message)]
+    assert [("before epoch 3" in one, "patience=3" in one) for one in heard] == [(True, True)] * (rung == 3 * STEPS)
+
+
+@pytest.mark.parametrize(("rung", "warned"), [(4, False), (6, True)])
+def test_an_early_stopping_checks_a_validation_metric_in_the_epochs_that_validate(rung, warned):
+    trial = counting("epoch", 8)
+    trial.pause_at = rung
+    stopping = keras.callbacks.EarlyStopping("val_loss", patience=1)
+    model = net(momentum(0.01))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        model.fit(
+            X, Y, epochs=8, batch_size=4, validation_data=(X, Y), validation_freq=2, verbose=0,
+            callbacks=[stopping, HaltuneCallback(trial)],
+        )  # fmt: skip
+    assert any("before epoch 6" in str(w.message) and "patience=3" in str(w.message) for w in caught) == warned
+    assert any("EarlyStopping" in str(w.message) for w in caught) == warned
+
+
 def test_a_fit_of_more_steps_is_warned_of():
     with pytest.warns(HaltuneWarning, match=r"plans 6 steps, but .* [Gg]ive the loop trial\.max_steps"):
         fit(HaltuneCallback(counting("step", 5)))
+
+
+def test_a_fit_that_accumulates_gradients_plans_the_updates_of_its_optimizer():
+    trial = counting("step", 4)
+    fit(HaltuneCallback(trial), net(keras.optimizers.SGD(0.01, gradient_accumulation_steps=3)), epochs=12 // STEPS)
+    assert (trial.epochs[-1], trial.planned) == (4, 4)
+
+
+def halves(epoch, rate):
+    return 0.01 * 0.5**epoch
+
+
+class Counts(keras.callbacks.Callback):
+    seen = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen += 1
+
+
+class Reads(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.last = epoch
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "named", "continues"),
+    [
+        (lambda: keras.callbacks.LearningRateScheduler(halves), {}, "LearningRateScheduler", False),
+        (Counts, {}, None, False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (lambda: keras.callbacks.LearningRateScheduler(halves), {}, None, True),
+                (Reads, {}, "Reads", False),
+                (lambda: keras.callbacks.LambdaCallback(on_epoch_end=lambda e, _: e + 1), {}, "LambdaCallback", False),
+                (lambda: keras.callbacks.EarlyStopping(patience=9, start_from_epoch=2), {}, "EarlyStopping", False),
+                (lambda: keras.callbacks.EarlyStopping(patience=9), {}, None, False),
+                (Counts, {"validation_freq": [1, 2, 4]}, "validation_freq", False),
+            )
+        ),
+    ],
+)
+def test_a_resumed_fit_in_steps_that_counts_its_epochs_from_0_is_refused_where_one_depends_on_them(
+    made, given, named, continues
+):
+    study = pausing_study(at=(2 * STEPS,), epochs=4 * STEPS, unit="step")
+    refused = pytest.raises(
+        NotSupported, match=rf"before epoch 2 .* with epoch 0, .*\({named}\).*trial\.step // {STEPS}\)"
+    )
+    with refused if named else contextlib.nullcontext():
+        for trial in study:
+            with trial:
+                start = int(trial.epoch) // STEPS if continues else 0
+                model = trial.load_model() or net(momentum(0.01))
+                fit(HaltuneCallback(trial), model, [made()], epochs=4, initial_epoch=start, **given)
+    assert study.trials[0].attempt == 2
 
 
 def test_reports_within_an_epoch_leave_the_training_as_it_is():
