@@ -139,7 +139,7 @@ class TrainingLoop:
         self._reporter.begin(model=model, of=self._of(model) if starts else None)
         if starts:
             if self.trial.resumes_from is not None:
-                self.trial.restores_randomness()
+                self.trial.restores_randomness(self._generators.ends)
             self._restore()
         self.trial.before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and this().alone) as interruption:

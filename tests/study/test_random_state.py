@@ -212,15 +212,24 @@ def test_a_plain_loop_that_resumes_draws_as_without_a_pause(
     assert ends[True] == ends[False]
 
 
-def test_a_new_trial_draws_nothing_twice_from_a_generator_that_trials_share(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_new_trial_draws_nothing_twice_from_a_generator_that_trials_share(plain: bool, tmp_path: Path) -> None:
     shared, drawn = np.random.default_rng(0), dict[int, list[float]]()
 
     def train(trial: Trial) -> None:
-        rng, drawn[trial.id] = shared, load(trial)
-        for _ in trial.epochs():
-            drawn[trial.id].append(float(rng.random()))
-            if trial.report(0.5).stops:
-                trial.save(lambda path: path.write_text(json.dumps(drawn[trial.id])))
+        rng, own = shared, load(trial)
+
+        def save(path: Path) -> None:
+            path.write_text(json.dumps(own))
+
+        loop = TrainingLoop(trial, save=save)
+        for _ in trial.epochs() if plain else loop:
+            own.append(float(rng.random()))
+            if not plain:
+                loop.report(0.5)
+            elif trial.report(0.5).stops:
+                trial.save(save)
+        drawn[trial.id] = own
 
     study = pausing_study(at=(2,), epochs=5, trials=3, folder=tmp_path, verbose=0)
     first, second = study.ask(), study.ask()
