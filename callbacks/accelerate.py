@@ -172,8 +172,10 @@ class AcceleratedLoop(TrainingLoop):
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
         super().report(value, metrics, tokens=tokens)
         self.trial.sign(fingerprint(*self._accelerator._models))
-        if self._reporter.pausing and (why := self._lost(resumes=True)) is not None:  # before the program breaks
-            self._reporter.decline(why, always=True)
+        if self._reporter.pausing:  # before the program breaks; all ranks decide the same
+            lost = [why for why in torch_ranks().gather(self._lost(resumes=True)) if why is not None]
+            if lost:
+                self._reporter.decline(lost[0], always=True)
         return self.stopping
 
     @property
@@ -263,9 +265,10 @@ class AcceleratedLoop(TrainingLoop):
         models = zip(self._models, self._extras, self._restored, strict=True)
         changed = [differences(model, before, earlier) for model, before, earlier in models]
         data = self._data.changed(self._own_data(), self._prepared())
-        own = (drawn := self._generators.capture()).pop("own", {})
-        state = {"processes": ranks.size, "random": drawn, "loaders": loaders, "models": changed, "data": data}
-        state["own"] = own
+        drawn = self._generators.capture()
+        own = drawn.pop("own", {})
+        state = {"processes": ranks.size, "random": drawn, "own": own, "loaders": loaders, "models": changed}
+        state["data"] = data
         state["modules"] = self._of_modules.changed(own_modules(*self._models), self._prepared())
         if gradients := self._gradients():
             torch.save(gradients, path / ranks.own(self._gradients_file))

@@ -262,12 +262,12 @@ def _parts(functions: Iterable[Any], seen: set[int] | None = None) -> Iterator[A
             yield from _parts([one.func], seen)
             yield one
             continue
-        if own := not of_library(one):
+        if own := not from_library(one):
             yield one
         held = [*(value for value, _ in objects.variables_of(one).values()), *getattr(one, "__dict__", {}).values()]
         kinds = (types.FunctionType, types.MethodType, partial)
         inner = (v for v in held if isinstance(v, kinds) or (not own and callable(v) and objects.of_program(type(v))))
-        yield from _parts([v for v in inner if not of_library(getattr(v, "__self__", v))], seen)
+        yield from _parts([v for v in inner if not from_library(getattr(v, "__self__", v))], seen)
 
 
 def _name(one: Any) -> str:
@@ -275,6 +275,6 @@ def _name(one: Any) -> str:
     return str(getattr(one, "__qualname__", type(one).__qualname__))
 
 
-def of_library(one: Any) -> bool:
+def from_library(one: Any) -> bool:
     """Return whether a function, or the class of an object, is of an installed package or of haltune."""
     return objects.of_library(one.__module__ if isinstance(one, types.FunctionType) else type(one).__module__)

@@ -2,8 +2,8 @@
 
 A program may make an EarlyStopping once, for all trials. Most reset themselves when a fit starts; patience that trial 0
 has used up in one that does not would end trial 1 early, whose values would not be those of its configuration. So a fit
-is refused if such a callback of a library starts it with what its last fit has changed. Of the program's own functions
-nobody knows what a change means, so haltune warns.
+is refused if such a callback of a library starts it with what its last fit has changed. What a change in the
+program's own functions means is not known, so haltune warns.
 """
 
 from __future__ import annotations

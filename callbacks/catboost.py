@@ -167,7 +167,8 @@ class HaltuneCallback(Reporting):
             return f"CatBoost calls {name} after haltune's callback, so not in the last round (put haltune's last)"
         if self._own is not None and not self._in_time and (name := self._own.changed()):
             return (
-                f"what {name} remembers changes, and CatBoost did not ask for its path (give fit **callback.snapshot)"
+                f"CatBoost called {name} before haltune could restore what it remembers (pass **callback.snapshot to "
+                "fit, unchanged)"
             )
         return None if self._own is None else self._own.unsaved()
 
@@ -243,6 +244,7 @@ class HaltuneCallback(Reporting):
 
     def _end(self) -> None:
         model, self._model = self._model, None
+        _FITS.pop(self.trial, None)  # it would hold the trial, and all that the program has given to fit
         if self._own is not None:
             self._own.ends()
         reporter = self._reporter

@@ -35,12 +35,12 @@ from .boosting import (
     advise_best,
     begin,
     begins,
+    from_library,
     full_name,
     given_by,
     is_cv,
     keep_best,
     named,
-    of_library,
     recorded,
 )
 from .reporter import digest
@@ -95,6 +95,7 @@ class HaltuneCallback(Reporting):
     _held = frozenset({"_own"})
     _hint = "Call lgb.train(..., trial.max_epochs - trial.epoch, init_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
+    _resumes = False  # whether it continues the trial's state
     _given = 0  # rounds that the trial started with
     _name = ""  # the full name of the metric
     _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
@@ -122,7 +123,11 @@ class HaltuneCallback(Reporting):
             given = frame.f_locals
             metrics = given.get("feval")
             functions = [given.get("fobj"), *(metrics if isinstance(metrics, list) else [metrics])]
-            path = self.trial.checkpoint if self.trial.epoch and given.get("init_model") is not None else None
+            _, at = given_by(self.trial, "lightgbm.", "init_model")
+            # not a further phase of the training, whose callbacks begin with it
+            begun = self.trial.has_reported and at is None
+            self._resumes = self.trial.epoch > 0 and given.get("init_model") is not None and not begun
+            path = self.trial.checkpoint if self._resumes else None
             self._own = Own(given["callbacks"], functions, self.trial, path is None)
             parameters, log = (None, None) if path is None else self._own.put_back(path)
             given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters, log))
@@ -157,12 +162,17 @@ class HaltuneCallback(Reporting):
                         one.eval_result.clear()
                         one.eval_result.update(deepcopy(log))
                 ours = isinstance(getattr(getattr(one, "func", None), "__self__", None), HaltuneCallback)
-                own = not (ours or of_library(one))
+                own = not (ours or from_library(one))
                 if own or (records and log) or isinstance(one, _ResetParameterCallback):
                     callbacks[at] = _Other(one, self)
         for one in known.get("callbacks_after_iter", []):
             if isinstance(one, _Other) and one.order > _ORDER:
                 self._others.append(one)
+
+    @property
+    def ahead(self) -> int:
+        """The rounds before a training that continues the trial's state, with which callbacks number theirs on."""
+        return self._before if self._resumes else 0
 
     def _place(self, env: Any) -> tuple[int | None, int]:
         """Return the trial of the model that this training was given, and the rounds of this trial in it."""
@@ -317,7 +327,7 @@ class _Other:
         if self._called != env.iteration:
             self._called = env.iteration
             try:
-                self.inner(_begun(env, env.begin_iteration - self._callback._before))
+                self.inner(_begun(env, env.begin_iteration - self._callback.ahead))
             except EarlyStopException as stop:
                 self._stop = stop
         return self._stop is not None
@@ -354,7 +364,7 @@ class _Stopper:
         return False
 
     def _judge(self, env: Any) -> None:
-        if env.iteration == env.begin_iteration and self._callback._before:
+        if env.iteration == env.begin_iteration and self._callback.ahead:
             self._remind(env)
         self._see(env, env.iteration, env.evaluation_result_list)
 
@@ -365,10 +375,10 @@ class _Stopper:
     def _remind(self, env: Any) -> None:
         """Show it the rounds before this training."""
         names = [f"{row[0]}-{row[1]}" for row in env.evaluation_result_list]
-        columns = recorded(self._callback._reporter, self._callback._name, self._callback._before)
+        columns = recorded(self._callback._reporter, self._callback._name, self._callback.ahead)
         if not columns.keys() >= {*names}:
             return
-        self._first = env.begin_iteration - self._callback._before
+        self._first = env.begin_iteration - self._callback.ahead
         for iteration in range(self._first, env.begin_iteration):
             values = (columns[name][iteration - self._first] for name in names)
             rows = [_valued(row, value) for row, value in zip(env.evaluation_result_list, values, strict=True)]
@@ -409,7 +419,7 @@ def _inexact(env: Any) -> str | None:
     if env.model.train_set.get_init_score() is not None and not env.begin_iteration:
         return "LightGBM forgets the init_score of the Dataset in a training with init_model"
     if getattr(env.model.train_set, "position", None) is not None:
-        return "LightGBM does not save the biases that it estimates for the positions of a Dataset"
+        return "LightGBM does not save the biases that it estimates for positions (leave position= of the Dataset out)"
     lossy = [name for name in ("linear_tree", "cegb_penalty_feature_coupled", "cegb_penalty_feature_lazy")
              if given.get(name) not in (None, "", "0")]  # fmt: skip
     return f"LightGBM does not continue {lossy[0]} exactly" if lossy else None

@@ -95,6 +95,7 @@ class TrainingLoop:
             check_write(save)
         self._reporter = Reporter(trial, verbose=verbose, now=now)
         self._suffix, self._together = suffix, together
+        self._saved_by = save  # the program's own
         self._save = save if save is None or not background else partial(_save_at_once, save)
         self._copies = save if background and (this().alone or together) else None  # returns what writes its copy
         self._behind = Behind(self._reporter)
@@ -139,7 +140,9 @@ class TrainingLoop:
         self._reporter.begin(model=model, of=self._of(model) if starts else None)
         if starts:
             if self.trial.resumes_from is not None:
-                self.trial.restores_randomness(self._generators.ends)
+                keras = _of_keras(self._saved_by)
+                before = None if keras is None else keras[0].global_randomness()
+                self.trial.restores_randomness(partial(self._put_back, before))
             self._restore()
         self.trial.before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and this().alone) as interruption:
@@ -290,7 +293,7 @@ class TrainingLoop:
             self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
         elif self._reporter.save(self._write, self._suffix, over) and follows():
             with suppress(OSError):  # rank 0 may have removed the folder already
-                put(self._random(self.trial.checkpoint or ""), self._generators.capture())
+                put(self._random(self.trial.checkpoint or ""), self._randomness())
 
     def _save_together(self, keep: bool = False) -> None:
         """Write every rank's part, and commit them when all are there. If one rank raises an error, all raise it."""
@@ -313,7 +316,7 @@ class TrainingLoop:
         try:
             if self._together:
                 together(lambda: path.mkdir(exist_ok=True))
-                together(lambda: put(self._random(path), self._generators.capture()))
+                together(lambda: put(self._random(path), self._randomness()))
             write = partial(_to_disk, copies(path), path)
         except Exception:
             torch_ranks().first(lambda: discard(path))
@@ -346,8 +349,12 @@ class TrainingLoop:
             path.mkdir(exist_ok=True)
         self._save(path)
         check_written(path)  # before the random state is written next to it
-        keras, state = _of_keras(self._save), self._generators.capture()
-        put(self._random(path), state if keras is None else state | keras[0].capture_randomness(keras[1]))
+        put(self._random(path), self._randomness())
+
+    def _randomness(self) -> dict[str, Any]:
+        """Return the random state of this process, with that of the Keras model that is saved."""
+        keras, state = _of_keras(self._saved_by), self._generators.capture()
+        return state if keras is None else state | keras[0].capture_randomness(keras[1])
 
     def _restore(self) -> None:
         if (checkpoint := self.trial.resumes_from) is None:
@@ -357,8 +364,16 @@ class TrainingLoop:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
         put_back(path := self._random(checkpoint))
         self._generators.begins(path)
-        if (keras := _of_keras(self._save)) is not None and path.is_file():
-            keras[0].set_randomness(keras[1], state_from_json(path.read_bytes()))
+        keras = _of_keras(self._saved_by)
+        state = state_from_json(path.read_bytes()) if keras is not None and path.is_file() else {}
+        if keras is not None and "layers" in state:
+            keras[0].set_randomness(keras[1], state)
+
+    def _put_back(self, keras: Callable[[], object] | None) -> None:
+        """Let the next trial draw as if this one had not resumed."""
+        self._generators.ends()
+        if keras is not None:
+            keras()
 
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""

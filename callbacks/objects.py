@@ -78,6 +78,7 @@ def put_back(state: Any, value: Any, device: Any = None) -> Any:
 # attributes of a program's objects
 
 _LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays and tensors, values: of an attribute
+_SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
 _FEW = 1000  # elements of a sample
 # lists, objects and the like of the last fits, and their trials and marks when these fits started
 _HELD: deque[tuple[Any, int, str]] = deque(maxlen=64)
@@ -105,7 +106,7 @@ def mark(value: Any, constant: tuple[type, ...] = (), weights: Container[int] = 
 
     Of large data it changes with a sample. With `tensors`, a value that contains one counts as changed at any time.
     """
-    if type(value) in PLAIN:
+    if type(value) in PLAIN and not (isinstance(value, str) and len(value) > 100):
         return f"plain {value!r}"
     try:
         text = json.dumps(data_of(value, constant, weights, tensors), default=lambda tensor: next(_COUNT))
@@ -238,17 +239,22 @@ def under_way(value: Any, depth: int = 3) -> bool:
 
 
 def _sample(value: Any, few: int = _FEW) -> Any:
-    """Return a few elements of a value, how many it has, and the sum of an array; fewer of each element."""
+    """Return a few elements of a value, how many it has, and the sum of an array that is not huge; fewer of each."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return str(value)
     if not few:
         return ""
     if isinstance(value, np.ndarray):
-        total = value.sum() if value.dtype.kind in "biufc" else ""
+        whole = value.dtype.kind in "biufc" and value.nbytes <= _SUMMED and not isinstance(value, np.memmap)
+        with np.errstate(all="ignore"):
+            total = value.sum() if whole else ""
         return [list(value.shape), str(total), str(value.flat[:: value.size // few + 1].tolist())]
     if hasattr(value, "untyped_storage"):
         flat = local(value).reshape(-1)
-        return [list(value.shape), str(flat.sum().item()), str(flat[:: flat.numel() // few + 1].tolist())]
+        total = ""
+        with suppress(RuntimeError):  # some kinds of numbers have no sum
+            total = flat.sum().item() if flat.numel() * flat.element_size() <= _SUMMED else ""
+        return [list(value.shape), str(total), str(flat[:: flat.numel() // few + 1].tolist())]
     if isinstance(value, tuple(_CONTAINERS)):
         items: Any = value.items() if isinstance(value, dict) else value
         count = len(items)

@@ -87,8 +87,8 @@ class Detached(Port):
 
     def __init__(self, trial: Port) -> None:
         Attempt.__init__(
-            self, trial.id, trial.attempt, dict(trial.config), trial.pause_at, trial.resource, dict(trial.tags), None,
-            float(trial.epoch),
+            self, trial.id, trial.attempt, dict(vars(trial)["config"]), trial.pause_at, trial.resource,
+            dict(trial.tags), None, float(trial.epoch),
         )  # fmt: skip
         for name in ("unit", "horizon", "goal", "measures", "max_epochs"):
             setattr(self, name, getattr(trial, name))

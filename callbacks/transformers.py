@@ -288,8 +288,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _decide(self, args: Any, state: Any, control: Any, others: Any, metrics: Mapping[str, Any]) -> None:
         """Report the pending values and carry out the decision. metrics: of an evaluation."""
         ends = self._ends(state, control)
-        decided = torch_ranks().once(lambda: self._report(metrics, args, state, others, ends))
-        what, takes, self._waits = decided
+        what, takes, self._waits = torch_ranks().once(lambda: self._report(metrics, args, state, others, ends))
         self._unreported = None
         self._reported = state.global_step
         self._takes, self._asked = takes, what == SAVE and not control.should_save

@@ -100,6 +100,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _held = frozenset({"_own"})
     _hint = "Call xgb.train(..., trial.max_epochs - trial.epoch, xgb_model=trial.checkpoint)"
     _before = 0  # rounds of this trial trained before this training
+    _ahead = 0  # those with which XGBoost's own numbers begin
     _given = 0  # rounds that the trial started with
     _stoppers: Sequence[Any] = ()  # XGBoost's EarlyStopping
     _puts_back = False  # whether callbacks wait for what they remembered
@@ -139,12 +140,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self in callbacks:
             callbacks.remove(self)
             callbacks.insert(0, self)
-        if self._before:
+        # not a further phase of the training, whose callbacks begin with it
+        resumes = self._before > 0 and (at is not None or not self.trial.has_reported)
+        self._ahead = self._before if resumes else 0
+        if resumes:
             _number_on(self._before)
         carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
         functions = [given.get(name) for name in ("obj", "custom_metric")]
         self._own = Own(callbacks, functions, self.trial, self._before == 0)
-        self._puts_back, self._own.parameters = self._before > 0, {} if is_cv(model) else _parameters(model)
+        self._puts_back, self._own.parameters = resumes, {} if is_cv(model) else _parameters(model)
         self._stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
         if self._stoppers:
             advise_best(self._reporter, "XGBoost's early stopping")
@@ -160,6 +164,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 model.set_param(parameters)
                 model.save_config()  # applies them; otherwise learning_rate would win over an eta that a callback sets
             self._remind(model, evals_log, library or {})
+        if self._ahead:  # rounds are numbered on, so EarlyStopping only adds those from before the trial
+            for stopper in self._stoppers:
+                stopper.starting_round = self._given
         return self._reporter.verdict is not None  # the verdict came in an earlier training
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -167,8 +174,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         metrics = named((data, metric, *(v if isinstance(v, tuple) else (v, None))) for data, metric, v in rows)
         name = full_name(self.monitor, metrics, "xgb.train", _EVALS)
         updates = None if is_cv(model) else model.num_boosted_rounds() - self._given - self._before
-        self._reporter.report(metrics[name], epoch + 1, metrics, updates=updates)
-        self._reporter.heed(epoch + 1)
+        position = epoch + 1 + self._before - self._ahead
+        self._reporter.report(metrics[name], position, metrics, updates=updates)
+        self._reporter.heed(position)
         if self._reporter.keeps_epoch and not is_cv(model) and _booster(model) in ("dart", "gblinear"):
             self._reporter.keep(lambda path: _write(model, path), ".ubj")  # its rounds cannot be cut
         ended = called = self._reporter.saves
@@ -180,7 +188,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._reporter.decline(why, always=True)
         elif self._reporter.saves:
             self._reporter.save(lambda path: self._write_pause(model, path, evals_log), ".ubj")
-        if not self._reporter.over or _is_last(model, epoch - self._before):
+        if not self._reporter.over or _is_last(model, epoch - self._ahead):
             return ended
         if not called:
             self._call_others(model, epoch, evals_log)
@@ -251,7 +259,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         model.set_attr(**library.get("best", {}))
         for stopper, state in zip(self._stoppers, library.get("stoppers", ()), strict=False):
             vars(stopper).update(state)
-            stopper.starting_round = self._given
 
 
 def _number_on(rounds: int) -> None:

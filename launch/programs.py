@@ -355,10 +355,10 @@ class Unedited(Child):
         self._rows += rows
         if curve.differs is not None:
             trial.hint(
-                f"Trial {trial.id} continues after {trial.unit} {numeral(trial.epoch)}, and its log has "
-                f"{trial.goal.metric} there again, {curve.differs:.6g}, which does not count. If the program counts "
-                "from 1 again, let it count on from {checkpoint} in its log. If it evaluates before it trains, see "
-                "that it loads all of {checkpoint}, because the value was another one.",
+                f"Trial {trial.id} continues after {trial.unit} {numeral(trial.epoch)}, but its log has "
+                f"{trial.goal.metric} for it again, with another value ({curve.differs:.6g}), which does not count. If "
+                "the program counts from 1 after a restart, let it count on from {checkpoint} in its log. If it "
+                "evaluates before it trains, check that it loads everything in {checkpoint}.",
                 "differs",
             )
             curve.differs = None

@@ -258,18 +258,21 @@ def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
     """Return the numbers of a model and its layers that their code may read: by path, the value and what sets it."""
     found: dict[str, tuple[Any, Callable[[Any], object]]] = {}
     for name, one in () if model is None else owners_in(model, {}).items():
-        kind: Any = type(one)
-        read = _read_by(kind)
+        read = _read_by(type(one))
         for path, value, put in _slots(name, one, {id(one)}):
             if type(value) in (bool, int, float) and path.partition("/")[2] in read:
                 found[path] = value, put
     return found
 
 
-@cache
-def _read_by(kind: Any) -> set[str]:
+_READ: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()  # class -> the names that its code uses
+
+
+def _read_by(kind: type) -> set[str]:
     """Return the names that the code of a class uses: its own code, or that of Keras."""
-    return objects.mentioned(kind, libraries=objects.of_library(kind.__module__))
+    if kind not in _READ:
+        _READ[kind] = objects.mentioned(kind, libraries=objects.of_library(kind.__module__))
+    return _READ[kind]
 
 
 def _parts_of_keras() -> tuple[type, ...]:

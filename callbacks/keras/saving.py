@@ -591,7 +591,12 @@ def capture_randomness(model: Any) -> dict[str, Any]:
 
 def restores_randomness(trial: Trial) -> None:
     """State that the random state of a trial's checkpoint is about to be restored."""
-    trial.restores_randomness(partial(_set_global, _capture_global()))
+    trial.restores_randomness(global_randomness())
+
+
+def global_randomness() -> Callable[[], None]:
+    """Return a function that puts Keras' global generator back as it is now."""
+    return partial(_set_global, _capture_global())
 
 
 def _capture_global() -> dict[str, Any]:

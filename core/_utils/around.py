@@ -11,11 +11,12 @@ from typing import Any
 
 _MOST = 10  # functions that are looked into
 _OF_PYTHON = sys.stdlib_module_names - {"__main__"}
+_WITHOUT_STATE = _OF_PYTHON - {"types", "argparse"}  # programs hold their settings in a SimpleNamespace or a Namespace
 
 
 def of_program(kind: type) -> bool:
     """Return whether a class and its bases are of the user's program: libraries restore theirs."""
-    if kind.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__", "types", "argparse"}:
+    if kind.__module__.partition(".")[0] in _WITHOUT_STATE:
         return False
     return not any(of_library(base.__module__) for base in kind.__mro__)
 
@@ -45,7 +46,8 @@ def variables(frame: FrameType) -> list[tuple[str, Any]]:
     """Return the variables of a function or a module on the stack.
 
     Before Python 3.13, a function keeps the values that are read here until they are read again. A model that the
-    program deletes, or a batch, is not to stay in memory so long.
+    program deletes, or a batch, is not to stay in memory so long. So a program that keeps its own locals() there loses
+    these entries of it.
     """
     held = frame.f_locals
     found = [*held.items()]
@@ -68,7 +70,7 @@ def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
 
 
 def _is_large(value: Any) -> bool:
-    return hasattr(value, "untyped_storage") or _has_state(value)
+    return hasattr(type(value), "untyped_storage") or _has_state(value)  # a value may raise if it is asked itself
 
 
 def _has_state(value: Any) -> bool:

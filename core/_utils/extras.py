@@ -6,9 +6,9 @@ the weights that were evaluated. What the program's functions hold on the stack 
     enters      where the block of a trial is entered
     begins      where its loop begins: what is new
     ends_epoch  where the loop asks for the next epoch, or pauses
-    steps       before a step: at the first one, what is not as it was at the pause. At the first one of each epoch, a
-                state that is no longer that of `ends_epoch` is made in each epoch, and one with weights that an
-                optimizer trains is looked at elsewhere; others carry over
+    steps       before a step. The first one after a pause shows each state that differs from the pause. The first one
+                of an epoch: a state that has changed since `ends_epoch` is made in each epoch; one with weights that an
+                optimizer trains is the concern of `OwnWeights`; the others carry over
     lost        one that carries over, and is not as it was at the pause
 """
 

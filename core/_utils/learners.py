@@ -124,7 +124,7 @@ def _sample(value: Any, depth: int) -> Any:
 
 
 def refuse(learner: Any, now: str, words: str) -> None:
-    """Raise NotSupported with these words when a learner with this mark is trained; not if it has started afresh."""
+    """Let the next training of a learner raise NotSupported with these words, unless its mark has changed by then."""
     name = _trains_by(learner)
     owner = next((kind for kind in type(learner).__mro__ if name in vars(kind)), None)
     if name is None or owner is None:
@@ -234,5 +234,8 @@ def forgets(booster: Any, by_hand: bool) -> str | None:
     if library == "catboost" and booster.is_fitted():
         given = booster.get_all_params()["iterations"]
         if _rounds(booster) > given or given == 1:  # it continues another one, or the next one continues it
-            return "CatBoost continues an init_model from a file otherwise than one in memory"
+            return (
+                "CatBoost continues a model from a file differently from one in memory (train in one fit, with "
+                "haltune.callbacks.catboost)"
+            )
     return None

@@ -13,6 +13,7 @@ import json
 import random
 import sys
 import types
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,9 @@ def _in_variables() -> dict[str, Any]:
         for name, value in variables(frame):
             plain = isinstance(value, PLAIN) and not isinstance(value, types.FunctionType)
             if not plain and not type(value).__module__.startswith("haltune."):
-                held = generators_in(value, depth=3) | _in_modules(value)
+                held: dict[str, Any] = {}
+                with suppress(Exception):  # an object of the program that raises where it is looked at
+                    held = generators_in(value, depth=3) | _in_modules(value)
                 found |= {f"{frame.f_code.co_name}.{name}{path[1:]}": one for path, one in held.items()} | found
     return found
 

@@ -197,8 +197,8 @@ class Best(KnowsAttributes):
         """Return `checkpoint`, for functions that take a path: torch.load(study.best)."""
         if self.checkpoint is None:
             raise InvalidInput(
-                f"study.best.checkpoint is None: trial {self.trial} has no saved state of {self.unit} "
-                f"{numeral(self.epoch)}, or not yet. In your own loop, save after the report: trial.save(write)."
+                f"Trial {self.trial} has no saved state of {self.unit} {numeral(self.epoch)}: study.best.checkpoint is "
+                "None. In your own loop, call trial.save(write) after trial.report(...)."
             )
         return self.checkpoint
 

@@ -16,7 +16,7 @@ class OwnSchedules:
     """Those of the optimizers that train a trial and its folds."""
 
     def __init__(self) -> None:
-        # optimizers -> their schedules, as weak references; None: not known yet
+        # optimizers -> their schedules, as weak references; None: not asked for yet
         self._schedules: WeakKeyDictionary[Any, list[Any] | None] = WeakKeyDictionary()
         # schedules of a trial that resumes without their places -> its position and their steps then, and their places
         self._behind: WeakKeyDictionary[Any, tuple[float, int, SchedulePlace]] = WeakKeyDictionary()
@@ -69,10 +69,10 @@ class OwnSchedules:
 
         asked: also those that leave no mark at it, as one that follows a metric.
         """
-        held = self._schedules.get(optimizer)
-        if held is None and (asked or "initial_lr" in optimizer.param_groups[0]):
+        held, marked = self._schedules.get(optimizer), "initial_lr" in optimizer.param_groups[0]
+        if held is None and (asked or marked):
             held = [*map(ref, schedules_of(optimizer))]
-        self._schedules[optimizer] = held or None
+        self._schedules[optimizer] = held if held or marked else None  # one may be made later
         return [one for reference in held or () if (one := reference()) is not None]
 
 

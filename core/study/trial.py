@@ -136,7 +136,7 @@ class Trial(Port, KnowsAttributes):
         return folder
 
     def __repr__(self) -> str:
-        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:.7g}, config={self.config})"
+        return f"Trial({self.id}, attempt={self.attempt}, epoch={self.epoch:.7g}, config={vars(self)['config']})"
 
     @with_hints
     def report(
@@ -219,7 +219,8 @@ class Trial(Port, KnowsAttributes):
         return verdict
 
     def forgets(self) -> str | None:
-        return self._weights.learners.forgets()
+        by_torch = self._states.training is not None and self._states.training.made
+        return None if by_torch else self._weights.learners.forgets()  # a booster then only prepares the data
 
     def begins_loop(self, model: Any = None) -> bool:
         self._weights.learners.looks(self._weights.trains)
@@ -612,7 +613,8 @@ class Fold(Trial):
         self._look()
 
     def __repr__(self) -> str:
-        return f"Fold({self.index} of {self.count}, trial={self.id}, epoch={self.epoch:.7g}, config={self.config})"
+        config = vars(self)["config"]
+        return f"Fold({self.index} of {self.count}, trial={self.id}, epoch={self.epoch:.7g}, config={config})"
 
     def __enter__(self) -> Self:
         raise InvalidInput("A fold has no block of its own. Write `with trial:` around the loop over trial.folds(k).")

@@ -69,6 +69,7 @@ class OwnWeights:
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
         self._began: tuple[int, int] | None = None  # the attempt and the fold of which the loop has begun
         self._resumed = 0.0  # the position at which it began
+        self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -184,7 +185,9 @@ class OwnWeights:
             return
         place = trial.id, trial._index, float(trial.epoch)
         if epoch is None:
-            extras.ends_epoch(place if trial._stops else None)
+            if trial._stops or self._looked != trial.epoch:  # not at each step between two reports
+                self._looked = trial.epoch
+                extras.ends_epoch(place if trial._stops else None)
         elif self._began != (trial.attempt, trial._index):
             self._began = trial.attempt, trial._index
             extras.begins(place if trial._resumes else None, frame)

@@ -281,4 +281,4 @@ def test_a_framework_that_cannot_be_imported_is_found(monkeypatch):
     monkeypatch.setattr(frameworks, "_CALLBACKS", {"pytest": ("pytest", "no_such_callback")})
     finding = next(iter(frameworks.frameworks()))
     assert finding.well is False
-    assert "no_such_callback" in finding.told
+    assert "no_such_callback" in finding.text

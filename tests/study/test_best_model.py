@@ -59,7 +59,7 @@ def test_the_best_trial_is_opened_as_its_checkpoint() -> None:
     for trial in unsaved:
         for _ in trial.epochs():
             trial.report(0.5)
-    with pytest.raises(InvalidInput, match=r"checkpoint is None: trial 0 has no saved state of epoch"):
+    with pytest.raises(InvalidInput, match=r"Trial 0 has no saved state of epoch 3: study\.best\.checkpoint is None"):
         Path(unsaved.best)
 
 

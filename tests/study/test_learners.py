@@ -261,3 +261,24 @@ def test_lightgbm_by_hand_is_not_paused_where_it_draws_and_by_train_it_is():
                 program(trial)
         found[program] = s.trials[0].attempt
     assert found == {by_hand: 1, by_callback: 1, by_train: 2}
+
+
+def test_a_booster_that_only_prepares_the_data_of_a_net_does_not_keep_the_trial_from_a_pause():
+    xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    s = study(trials=1, at=(1,))
+    for trial in s:
+        with trial:
+            booster = xgboost.train({"subsample": 0.5, "nthread": 1}, xgboost.DMatrix(X, Y), 2)
+            inputs = torch.as_tensor(booster.predict(xgboost.DMatrix(X)))[:, None]
+            net = torch.nn.Linear(1, 1)
+            sgd = torch.optim.SGD(net.parameters(), 0.1)
+            if trial.checkpoint:
+                net.load_state_dict(torch.load(trial.checkpoint))
+            for _ in trial.epochs():
+                sgd.zero_grad()
+                net(inputs).square().mean().backward()
+                sgd.step()
+                if trial.report(1.0).stops:
+                    trial.save(lambda path, net=net: torch.save(net.state_dict(), path))
+    assert s.trials[0].attempt == 2

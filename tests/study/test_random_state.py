@@ -243,6 +243,28 @@ def test_a_new_trial_draws_nothing_twice_from_a_generator_that_trials_share(plai
     assert not {*drawn[2]} & {*drawn[0], *drawn[1]}
 
 
+class Settings:
+    """Answers each name from a dict, as attribute dicts do."""
+
+    def __init__(self) -> None:
+        self.values = {"rate": 0.1}
+
+    def __getattr__(self, name: str) -> float:
+        return self.values[name]
+
+
+def test_a_plain_loop_looks_past_an_object_that_raises_where_it_is_asked(tmp_path: Path) -> None:
+    study = study_of(tmp_path, (2,))
+    for trial in study:
+        with trial:
+            own, settings = load(trial), Settings()
+            for _ in trial.epochs():
+                own.append(settings.rate)
+                if trial.report(own[-1]).stops:
+                    trial.save(lambda path, own=own: path.write_text(json.dumps(own)))
+    assert [t.epoch for t in study.trials] == [5, 5]
+
+
 def test_a_shuffled_loader_of_torch_continues_where_a_plain_loop_paused(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
