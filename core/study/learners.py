@@ -33,15 +33,7 @@ class OwnLearners:
             if now != trained or trial.horizon == 1:  # a whole fit may start with what another one has found
                 continue
             if (of, fold) != (trial.id, trial._index) or (attempt != trial.attempt and not trial.epoch):
-                unit = "trial" if of != trial.id or fold == trial._index else "fold"
-                own = f"Fold {trial._index} of trial {trial.id}" if unit == "fold" else f"Trial {trial.id}"
-                who = f"fold {fold}" if unit == "fold" else f"trial {of}" if of != trial.id else "its last attempt"
-                refuse(
-                    one,
-                    now,
-                    f"{own} would continue to train the {type(one).__name__} object that {who} has trained. Make one "
-                    f"for each {unit}, within the loop, from trial.config.",
-                )
+                refuse(one, now, _words(trial, of, fold, type(one).__name__))
 
     def looked(self, trial: Port) -> None:
         """State that the trial, its fold or its loop ends: what it has trained is its own."""
@@ -64,3 +56,16 @@ class OwnLearners:
         """Return the mark of a learner where the trial or its loop began; None if it was not there."""
         reference, mark = self._found.get(id(learner), (None, None))
         return mark if reference is not None and reference() is learner else None
+
+
+def _words(trial: Port, of: int, fold: int, kind: str) -> str:
+    """Return the error for a learner that another training has trained, of a trial and its fold."""
+    own, who, unit = f"Trial {trial.id}", "an earlier attempt of it", "attempt"
+    if of != trial.id:
+        who, unit = f"trial {of}", "trial"
+    elif fold != trial._index:
+        own, who, unit = f"Fold {trial._index} of trial {trial.id}", f"fold {fold}", "fold"
+    return (
+        f"{own} would continue to train the {kind} object that {who} has trained. Make one for each {unit}, within the "
+        "loop, from trial.config."
+    )
