@@ -752,7 +752,8 @@ def optuna():
 
     pruner = optuna.pruners.HyperbandPruner(1, 9)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = seen.study = optuna.create_study(sampler=Spy(), pruner=pruner)
+    # the name decides the bracket of a trial
+    study = seen.study = optuna.create_study(study_name="study", sampler=Spy(), pruner=pruner)
 
     def objective(trial):
         trial.report(trial.suggest_float("x", 0, 1), 1)
