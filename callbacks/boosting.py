@@ -157,8 +157,8 @@ class Own:
         for path, value, _ in self._places():
             if objects.is_data(self._marks[path]):
                 objects.note(value, trial.id, self._marks[path])
-        for i, one in enumerate(self._parts):
-            left = carried.begins(one, carried.who(trial), self._of_part(i))
+        for one, now in zip(self._parts, self._counts(), strict=True):
+            left = carried.begins(one, carried.who(trial), now)
             if left and starts:
                 trial.warn(
                     f"{_name(one)} has been in another training, which changed its {left[0]}, and this one continues "
@@ -169,22 +169,21 @@ class Own:
 
     def ends(self) -> None:
         """State that the training ends."""
-        for i, one in enumerate(self._parts):
-            carried.ends(one, self._of_part(i))
+        for one, now in zip(self._parts, self._counts(), strict=True):
+            carried.ends(one, now)
 
-    def _of_part(self, i: int) -> dict[str, str]:
-        """Return the marks of the data of a function by the names of its attributes and variables.
+    def _counts(self) -> list[dict[str, str]]:
+        """Return for each function the marks of its data by the names of its attributes and variables.
 
         Those of a callback are numbers and texts: most only record, in lists and dictionaries, and change nothing.
         """
-        start, own = f"{i}/{_name(self._parts[i])}", i < self._callbacks
-        values = {path: value for path, value, _ in self._places() if path.startswith(f"{i}/")}
-        marks = {
-            p: objects.mark(v)
-            for p, v in values.items()
-            if not (own and isinstance(v, Collection) and not isinstance(v, str))
-        }
-        return {path.removeprefix(start).lstrip("."): one for path, one in marks.items() if objects.is_data(one)}
+        found: list[dict[str, str]] = [{} for _ in self._parts]
+        for path, value, _ in self._places():
+            at, _, name = path.partition("/")
+            records = int(at) < self._callbacks and isinstance(value, Collection) and not isinstance(value, str)
+            if not records and objects.is_data(now := objects.mark(value)):
+                found[int(at)][name.removeprefix(_name(self._parts[int(at)])).lstrip(".")] = now
+        return found
 
     def write(self, path: Path, parameters: Mapping[str, Any], library: Any = None) -> None:
         """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from haltune._utils import learners
+from haltune._utils import boosters
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
@@ -413,9 +413,9 @@ def _inexact(env: Any) -> str | None:
     """Return why a continued training would differ from an uninterrupted one, or None."""
     if _kind(env) in ("rf", "random_forest"):
         return _FOREST
-    given = learners.parameters_of(env.model.model_to_string(num_iteration=1))
-    if drawn := learners.drawn_by_lightgbm(given):
-        return learners.unsaved(drawn, "LightGBM")
+    given = boosters.parameters_of(env.model.model_to_string(num_iteration=1))
+    if drawn := boosters.drawn_by_lightgbm(given):
+        return boosters.unsaved(drawn, "LightGBM")
     if env.model.train_set.get_init_score() is not None and not env.begin_iteration:
         return "LightGBM forgets the init_score of the Dataset in a training with init_model"
     if getattr(env.model.train_set, "position", None) is not None:

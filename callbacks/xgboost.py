@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haltune._utils import learners
+from haltune._utils import boosters
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
 
@@ -230,7 +230,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if _given().get("process_type") == "update":
             return "XGBoost updates the rounds of a whole booster (process_type), and a pause would save only the first"
         if drawing := _drawing(model):
-            return learners.unsaved(drawing, "XGBoost")
+            return boosters.unsaved(drawing, "XGBoost")
         return None
 
     def _call_others(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -318,7 +318,7 @@ def _parameters(model: Any) -> dict[str, Any]:
     def read(node: Any) -> Iterator[tuple[str, Any]]:
         for name, value in node.items() if isinstance(node, dict) else enumerate(node):
             if str(name).endswith("_param") and not str(name).endswith("_model_param"):
-                yield from learners.values_in(value)
+                yield from boosters.values_in(value)
             elif isinstance(value, (dict, list)):
                 yield from read(value)
 
@@ -340,5 +340,5 @@ def _drawing(model: Any) -> str:
     """Return the parameters by which a training draws random numbers, or an empty text."""
 
     # the configuration lacks parameters that are not used yet; without them, a booster that draws rows would pause
-    config = learners.values_in(json.loads(model.save_config()))
-    return learners.drawn_by_xgboost((*config, *_given().items()))
+    config = boosters.values_in(json.loads(model.save_config()))
+    return boosters.drawn_by_xgboost((*config, *_given().items()))

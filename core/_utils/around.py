@@ -6,10 +6,14 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from inspect import CO_OPTIMIZED
-from types import FrameType
+from types import BuiltinFunctionType, FrameType, ModuleType
 from typing import Any
 
+import numpy as np
+
 _MOST = 10  # functions that are looked into
+# classes of values that hold nothing to look for
+OPAQUE = (type(None), int, float, str, bytes, type, ModuleType, BuiltinFunctionType, np.ndarray)
 _OF_PYTHON = sys.stdlib_module_names - {"__main__"}
 _WITHOUT_STATE = _OF_PYTHON - {"types", "argparse"}  # programs hold their settings in a SimpleNamespace or a Namespace
 

@@ -22,8 +22,7 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import frames, of_library, variables
-from .learners import PLAIN
+from .around import OPAQUE, frames, of_library, variables
 
 
 def capture() -> dict[str, Any]:
@@ -217,8 +216,7 @@ def _in_variables() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for frame in frames():
         for name, value in variables(frame):
-            plain = isinstance(value, PLAIN) and not isinstance(value, types.FunctionType)
-            if not plain and not type(value).__module__.startswith("haltune."):
+            if not isinstance(value, OPAQUE) and not type(value).__module__.startswith("haltune."):
                 held: dict[str, Any] = {}
                 with suppress(Exception):  # an object of the program that raises where it is looked at
                     held = generators_in(value, depth=3) | _in_modules(value)

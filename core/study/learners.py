@@ -9,7 +9,8 @@ from collections.abc import Hashable
 from typing import Any
 from weakref import ref
 
-from haltune._utils.learners import allow, forgets, mark, refuse, visible
+from haltune._utils.boosters import forgets
+from haltune._utils.learners import allow, mark, refuse, visible
 
 from .port import Port
 
