@@ -17,19 +17,17 @@ recorded in the log, at the end of the first epoch at which it is on the disk. A
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import OwnGenerators, put, put_back, state_from_json
+from haltune._utils.randomness import OwnGenerators, put, put_back
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import follows, this, torch_ranks
@@ -37,7 +35,6 @@ from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 from haltune.study.states import RANDOM, random_of
 
-from . import objects
 from .behind import Behind, copied
 from .reporter import Reporter, ordinary_errors
 
@@ -95,7 +92,6 @@ class TrainingLoop:
             check_write(save)
         self._reporter = Reporter(trial, verbose=verbose, now=now)
         self._suffix, self._together = suffix, together
-        self._saved_by = save  # the program's own
         self._save = save if save is None or not background else partial(_save_at_once, save)
         self._copies = save if background and (this().alone or together) else None  # returns what writes its copy
         self._behind = Behind(self._reporter)
@@ -140,9 +136,7 @@ class TrainingLoop:
         self._reporter.begin(model=model, of=self._of(model) if starts else None)
         if starts:
             if self.trial.resumes_from is not None:
-                keras = _of_keras(self._saved_by)
-                before = None if keras is None else keras[0].global_randomness()
-                self.trial.restores_randomness(partial(self._put_back, before))
+                self.trial.restores_randomness(self._generators.ends)
             self._restore()
         self.trial.before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and this().alone) as interruption:
@@ -293,7 +287,7 @@ class TrainingLoop:
             self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
         elif self._reporter.save(self._write, self._suffix, over) and follows():
             with suppress(OSError):  # rank 0 may have removed the folder already
-                put(self._random(self.trial.checkpoint or ""), self._randomness())
+                put(self._random(self.trial.checkpoint or ""), self._generators.capture())
 
     def _save_together(self, keep: bool = False) -> None:
         """Write every rank's part, and commit them when all are there. If one rank raises an error, all raise it."""
@@ -316,7 +310,7 @@ class TrainingLoop:
         try:
             if self._together:
                 together(lambda: path.mkdir(exist_ok=True))
-                together(lambda: put(self._random(path), self._randomness()))
+                together(lambda: put(self._random(path), self._generators.capture()))
             write = partial(_to_disk, copies(path), path)
         except Exception:
             torch_ranks().first(lambda: discard(path))
@@ -349,12 +343,7 @@ class TrainingLoop:
             path.mkdir(exist_ok=True)
         self._save(path)
         check_written(path)  # before the random state is written next to it
-        put(self._random(path), self._randomness())
-
-    def _randomness(self) -> dict[str, Any]:
-        """Return the random state of this process, with that of the Keras model that is saved."""
-        keras, state = _of_keras(self._saved_by), self._generators.capture()
-        return state if keras is None else state | keras[0].capture_randomness(keras[1])
+        put(self._random(path), self._generators.capture())
 
     def _restore(self) -> None:
         if (checkpoint := self.trial.resumes_from) is None:
@@ -364,40 +353,12 @@ class TrainingLoop:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
         put_back(path := self._random(checkpoint))
         self._generators.begins(path)
-        keras = _of_keras(self._saved_by)
-        state = state_from_json(path.read_bytes()) if keras is not None and path.is_file() else {}
-        if keras is not None and "layers" in state:
-            keras[0].set_randomness(keras[1], state)
-
-    def _put_back(self, keras: Callable[[], object] | None) -> None:
-        """Let the next trial draw as if this one had not resumed."""
-        self._generators.ends()
-        if keras is not None:
-            keras()
 
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""
         if self._together:
             return Path(checkpoint, torch_ranks().own(self._own_file))
         return random_of(checkpoint)
-
-
-def _of_keras(save: Any) -> tuple[Any, Any] | None:
-    """Return the module for random states of Keras, and the models that a function saves; None without such a model.
-
-    No file of Keras has the random state of its layers, such as dropout.
-    """
-    if sys.modules.get("keras") is None:
-        return None
-    from keras import Model
-
-    from .keras import saving
-
-    used = [getattr(save, "__self__", None), *(value for value, _ in objects.variables_of(save).values())]
-    for name in getattr(getattr(save, "__code__", None), "co_names", ()):
-        used.append(save.__globals__.get(name))
-    variables = [v for one in used if isinstance(one, Model) for v in one.variables]
-    return (saving, SimpleNamespace(variables=variables)) if variables else None
 
 
 def _to_disk(write: Callable[[], object], path: Path) -> None:

@@ -260,7 +260,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if more is not None and more["within"]:
             self._refuse_other_end(more["ends"])
             self._due = more.get("epoch")
-        saving.restores_randomness(self.trial)
+        self.trial.restores_randomness()
         try:
             if more is not None:
                 if more["within"] and self._loaded != _mark_all(model):

@@ -97,7 +97,7 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
         model = trial.load_model() or build(trial.config)
     """
     if trial.checkpoint is not None:
-        restores_randomness(trial)
+        trial.restores_randomness()
     if make_model is None:
         _CHOSEN[trial] = Loading(options=dict(options))
         return None if trial.checkpoint is None else _load(trial.checkpoint, "trial", options)
@@ -586,49 +586,20 @@ def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
 
 def capture_randomness(model: Any) -> dict[str, Any]:
     """Return the state of all generators that a fit of `model` uses, as JSON-able values."""
-    return randomness.capture() | {"layers": [_numbers(v) for v in _seeds(model)]} | _capture_global()
-
-
-def restores_randomness(trial: Trial) -> None:
-    """State that the random state of a trial's checkpoint is about to be restored."""
-    trial.restores_randomness(global_randomness())
-
-
-def global_randomness() -> Callable[[], None]:
-    """Return a function that puts Keras' global generator back as it is now."""
-    return partial(_set_global, _capture_global())
-
-
-def _capture_global() -> dict[str, Any]:
-    state: dict[str, Any] = {}
-    if (generator := _keras_globals().get_global_attribute(_GENERATOR)) is not None:
-        state["keras"] = _numbers(generator.state)
-    return state
+    return randomness.capture() | {"layers": [*randomness.states_of(randomness.of_model(model)).values()]}
 
 
 def set_randomness(model: Any, state: dict[str, Any]) -> None:
     """Restore these generators. Those of other frameworks do not change."""
-    variables = _seeds(model)
-    if len(variables) == len(state["layers"]):
-        for variable, numbers in zip(variables, state["layers"], strict=True):
-            variable.assign(numbers)
+    generators = randomness.of_model(model)
+    if len(generators) == len(state["layers"]):
+        randomness.set_states(generators, dict(zip(generators, state["layers"], strict=True)))
     else:
         warn(
             f"The saved model had {len(state['layers'])} random generators in its layers, this one has "
-            f"{len(variables)}. So its dropout differs from an uninterrupted training."
+            f"{len(generators)}. So its dropout differs from an uninterrupted training."
         )
-    _set_global(state)
-    randomness.restore(state)  # last, because making a Keras generator draws from Python's
-
-
-def _set_global(state: Mapping[str, Any]) -> None:
-    generator = None
-    if "keras" in state:
-        from keras import random as keras_random
-
-        generator = _keras_globals().get_global_attribute(_GENERATOR) or keras_random.SeedGenerator()
-        generator.state.assign(state["keras"])
-    _keras_globals().set_global_attribute(_GENERATOR, generator)
+    randomness.restore(state)
 
 
 def restore_randomness(model: Any, path: str) -> None:
@@ -643,34 +614,6 @@ def restore_randomness(model: Any, path: str) -> None:
         with suppress(zlib.error):
             text = zlib.decompress(comment.removeprefix(_MARK))
         set_randomness(model, randomness.state_from_json(text))
-
-
-def _seeds(model: Any) -> list[Any]:
-    """Return the variables of the seed generators of a model's layers, in the order of the layers.
-
-    Keras gives them this name, and does not save them with the model (keras-team/keras#19796).
-    """
-    return [v for v in model.variables if v.name == "seed_generator_state"]
-
-
-def _numbers(variable: Any) -> list[int]:
-    from keras import ops
-
-    return [int(n) for n in ops.convert_to_numpy(variable)]
-
-
-_GENERATOR = "global_seed_generator"  # Keras' name of its global generator
-
-
-def _keras_globals() -> Any:
-    """Return the module with the global state of Keras.
-
-    It has the generator that seeds random operations without a seed of their own. Keras exports no access to it.
-    Without it, such operations would draw other numbers in a resumed training.
-    """
-    from keras.src.backend.common import global_state
-
-    return global_state
 
 
 def draws_by_tensorflow(model: Any) -> bool:

@@ -1,6 +1,6 @@
-"""The random state of a process, to restore in another process: Python, NumPy, and torch or TensorFlow if it is used.
+"""The random state of a process, to restore in another: Python, NumPy, and torch, TensorFlow or Keras if it is used.
 
-Generators that a program's data hold are found and saved apart.
+Generators that a program's data or models hold are found and saved apart.
 
 A state has primitives only, so that its checkpoint loads without pickle.
 """
@@ -22,7 +22,7 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import OPAQUE, frames, of_library, variables
+from .around import OPAQUE, frames, of_library, of_program, variables
 
 
 def capture() -> dict[str, Any]:
@@ -35,6 +35,8 @@ def capture() -> dict[str, Any]:
             state["cuda"] = [of_tensor(s) for s in torch.cuda.get_rng_state_all()]
     if (context := _tensorflow_context()) is not None and context._seed is not None:
         state["tensorflow"] = [int(context._seed), context._rng.getstate()]
+    if (keras := _keras_globals()) is not None and (generator := keras.get_global_attribute(_OF_KERAS)) is not None:
+        state["keras"] = of_generator(generator.state)
     return state
 
 
@@ -46,6 +48,18 @@ def _tensorflow_context() -> Any:
     """
     module = sys.modules.get("tensorflow.python.eager.context")
     return None if module is None else module.context()
+
+
+_OF_KERAS = "global_seed_generator"  # Keras' name of its global generator
+
+
+def _keras_globals() -> Any:
+    """Return the module with the global state of Keras; None if Keras is not imported.
+
+    It has the generator that seeds random operations without a seed of their own. Keras exports no access to it.
+    Without it, such operations would draw other numbers in a resumed training.
+    """
+    return sys.modules.get("keras.src.backend.common.global_state")
 
 
 def state_from_json(text: str | bytes) -> dict[str, Any]:
@@ -77,6 +91,8 @@ def restore(state: dict[str, Any]) -> None:
     """
     torch = sys.modules.get("torch")
     try:
+        if (keras := _keras_globals()) is not None:
+            keras.set_global_attribute(_OF_KERAS, _generator_of_keras(keras, state.get("keras")))
         random.setstate(tupled(state["python"]))
         kind = state["numpy"]["bit_generator"]
         if kind != np.random.get_state(legacy=False)["bit_generator"]:  # noqa: NPY002
@@ -93,6 +109,15 @@ def restore(state: dict[str, Any]) -> None:
             context._rng.setstate(tupled(drawing))
     except (AttributeError, LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise damaged(error) from error
+
+
+def _generator_of_keras(keras: Any, state: Any) -> Any:
+    """Return Keras' global generator with a state, a new one if there is none; None without a state."""
+    if state is None:
+        return None
+    generator = keras.get_global_attribute(_OF_KERAS) or sys.modules["keras"].random.SeedGenerator()
+    set_generator(generator.state, state)
+    return generator
 
 
 def put(path: Path, state: dict[str, Any] | None = None) -> None:
@@ -128,6 +153,8 @@ def of_generator(generator: Any) -> Any:
         return _lists(generator.bit_generator.state)
     if isinstance(generator, np.random.RandomState):
         return _lists(generator.get_state(legacy=False))
+    if _is_of_keras(generator):
+        return [int(n) for n in sys.modules["keras"].ops.convert_to_numpy(generator)]
     return of_tensor(generator.get_state())
 
 
@@ -140,10 +167,17 @@ def set_generator(generator: Any, state: Any) -> None:
             generator.bit_generator.state = _arrays(state)
         elif isinstance(generator, np.random.RandomState):
             generator.set_state(_arrays(state))
+        elif _is_of_keras(generator):
+            generator.assign(state)
         else:
             generator.set_state(tensor_of(state))
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise damaged(error) from error
+
+
+def _is_of_keras(value: Any) -> bool:
+    """Return whether it is the variable of a Keras seed generator, which Keras gives this name."""
+    return getattr(value, "name", None) == "seed_generator_state"
 
 
 def kind_of(generator: Any) -> str:
@@ -206,7 +240,8 @@ class OwnGenerators:
         own = {}
         for name, one in _in_variables().items() if self._there else ():
             before = self._there.get(id(one))
-            if before is not None and (name in self._saved or of_generator(one) != before[1]):
+            drawn = before is not None and (name in self._saved or of_generator(one) != before[1])
+            if drawn or _is_of_keras(one):  # Keras gives it another seed in each process
                 own[name] = kind_of(one), of_generator(one)
         return capture() | ({"own": own} if own else {})
 
@@ -219,15 +254,29 @@ def _in_variables() -> dict[str, Any]:
             if not isinstance(value, OPAQUE) and not type(value).__module__.startswith("haltune."):
                 held: dict[str, Any] = {}
                 with suppress(Exception):  # an object of the program that raises where it is looked at
-                    held = generators_in(value, depth=3) | _in_modules(value)
+                    held = generators_in(value, depth=3)
+                    for path, model in _models(value):
+                        held |= {f"{path}.{inner}": one for inner, one in of_model(model).items()}
                 found |= {f"{frame.f_code.co_name}.{name}{path[1:]}": one for path, one in held.items()} | found
     return found
 
 
-def _in_modules(model: Any) -> dict[str, Any]:
-    """Return the generators of a model's modules of the program's own classes, as for noise."""
+def _models(value: Any) -> list[tuple[str, Any]]:
+    """Return what may be a model: a variable, and the attributes of an object of the program."""
+    inner = vars(value).items() if of_program(type(value)) and hasattr(value, "__dict__") else ()
+    return [("0", value), *((f"0.{name}", held) for name, held in inner)]
+
+
+def of_model(model: Any) -> dict[str, Any]:
+    """Return the generators of a model: those of Keras' layers, which Keras does not save (keras-team/keras#19796).
+
+    Of torch, those of modules of the program's own classes, as for noise.
+    """
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(model, keras.layers.Layer):
+        return {f"seed{i}": v for i, v in enumerate(filter(_is_of_keras, model.variables))}
     named = model.named_modules() if callable(getattr(type(model), "named_modules", None)) else ()
-    own = ((f"0.{name}", module) for name, module in named if not of_library(type(module).__module__))
+    own = ((name, module) for name, module in named if not of_library(type(module).__module__))
     return {f"{path}.{name}": one for path, module in own for name, one in vars(module).items() if is_generator(one)}
 
 

@@ -887,6 +887,18 @@ def test_a_plain_loop_that_saves_a_model_of_keras_continues_its_dropout(method):
     assert_equal(train)
 
 
+def test_a_loop_over_the_epochs_of_a_trial_that_saves_a_model_of_keras_continues_its_dropout():
+    def train(trial):
+        model = keras.models.load_model(trial.checkpoint) if trial.checkpoint else net(momentum(0.01))
+        for _ in trial.epochs():
+            model.train_on_batch(X, Y)
+            trial.report(float(model.evaluate(X, Y, verbose=0)))
+            trial.save(model.save, ".keras")
+        return model
+
+    assert_equal(train)
+
+
 def test_reports_within_an_epoch_come_at_the_first_step_after_each_multiple():
     trial = FakeTrial("loss", max_epochs=2)
     callback = HaltuneCallback(trial, every=10)
