@@ -496,7 +496,7 @@ def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_vali
         (STUDY + CSV, ("-x{options}", "{folder}"), ("cannot be a part of",)),
         (STUDY + CSV + "[program]\nconfig = { base = 'none.yaml' }\n", ("{config}", "{folder}"), ("Cannot read",)),
         (STUDY + CSV + "[program]\nconfig = { values = { a = 1 } }\n", WORDS, ("does not use it", "--config {config}")),
-        (STUDY + CSV + "[program]\nconfig = { values = { lr = 1 } }\n", ("{config}", "{folder}"), ("set 'lr'", "{lr}")),
+        (STUDY + CSV + "[program]\nconfig = { format = 'json', values = { lr = 1 } }\n", ("{config}", "{folder}"), ("set 'lr'", "{lr}")),
         (STUDY + CSV.replace("log.csv", "{folder}/log.csv"), WORDS, ("line 14", "Leave {folder} out")),
         (STUDY + CSV + "[program]\ngrace = -1\n", WORDS, ("program.grace",)),
         (STUDY.replace("max_epochs", "max_steps") + CSV.replace("position = ", "#"), WORDS, ("counts steps",)),
