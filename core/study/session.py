@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 from haltune._utils.checks import number
 from haltune._utils.extras import Extras
 from haltune._utils.interruption import heard_in_wait
+from haltune._utils.numbers import Numbers
 from haltune._utils.schedules import SchedulePlace
 from haltune._utils.updates import Kind
 from haltune.display import numeral, one_line, plural
@@ -113,6 +114,7 @@ class Seen:
     # torch: the shapes of its weights, and their places
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
+    numbers: Numbers = field(default_factory=Numbers)  # that plain loops keep in variables
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
 
 

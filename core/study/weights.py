@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from haltune._utils import updates
 from haltune._utils.extras import Extras
+from haltune._utils.numbers import Number
 from haltune._utils.updates import Training, Updated
 from haltune.errors import NotSupported
 from haltune.ranks import follows, this
@@ -188,10 +189,29 @@ class OwnWeights:
             if trial._stops or self._looked != trial.epoch:  # not at each step between two reports
                 self._looked = trial.epoch
                 extras.ends_epoch(place if trial._stops else None)
+                if trial._stops:
+                    self._trial._session.seen.numbers.pauses(place, frame)
         elif self._began != (trial.attempt, trial._index):
             self._began = trial.attempt, trial._index
             extras.begins(place if trial._resumes else None, frame)
             self._resumed = trial.epoch
+            self._begins_numbers(place, frame)
+
+    def _begins_numbers(self, place: tuple[int, int, float], frame: FrameType) -> None:
+        """Hint at numbers of the program that are again as where the trial started."""
+        trial, numbers = self.trains, self._trial._session.seen.numbers
+        if not trial._resumes:
+            numbers.starts(place[:2], frame)
+        elif reset := numbers.resumes(place[:2], place, frame):
+            them = ", ".join(
+                f"{name} = {_shown(started)} ({_shown(last)} where it paused)"
+                for name, (started, last) in sorted(reset.items())
+            )
+            trial.hint(
+                f"Trial {trial.id} has resumed after {trial._at(trial.epoch)} with {them}, as at its start. If this "
+                "changes what trains, or when your loop ends, save it with the weights, and restore it.",
+                "numbers",
+            )
 
     def _doubt_extras(self) -> None:
         """Warn once if a trial has resumed without an average or the like that it had."""
@@ -324,6 +344,10 @@ class OwnWeights:
         self._model = None
         if (training := self._trial._states.training) is not None:
             training.ends_part()
+
+
+def _shown(number: Number) -> str:
+    return f"{number:.6g}" if type(number) is float else str(number)
 
 
 def _began(trial: Port, optimizer: Any) -> str:

@@ -1,0 +1,72 @@
+"""Numbers that a plain loop keeps from epoch to epoch in variables of its function, such as a patience of its own.
+
+haltune cannot restore them. If a resumed trial begins with the number of its start, although it had another one where
+it paused, its program does not restore it either.
+"""
+
+from __future__ import annotations
+
+import dis
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from types import FrameType
+
+from .around import frames, of_program, variables
+
+Number = float | None  # None: no value yet, as a best one
+_KINDS = (bool, int, float, type(None))
+_OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF)"), re.compile("LOAD|STORE")
+
+
+@dataclass
+class Numbers:
+    """What this process has seen of them: names and values, by trial and by the place where it paused."""
+
+    _starts: dict[Hashable, dict[str, Number]] = field(default_factory=dict)
+    _paused: dict[Hashable, dict[str, Number]] = field(default_factory=dict)
+
+    def starts(self, trial: Hashable, frame: FrameType) -> None:
+        """State that a loop of a trial starts from its beginning, in a frame."""
+        self._starts[trial] = _carried(frame)
+
+    def pauses(self, place: Hashable, frame: FrameType) -> None:
+        """State that the loop pauses."""
+        self._paused[place] = _held(next(frames(frame), None))
+
+    def resumes(self, trial: Hashable, place: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
+        """Return those that begin as at the start, although they had changed at the pause: their values at both."""
+        started, paused, now = self._starts.get(trial, {}), self._paused.get(place, {}), _carried(frame)
+        return {
+            name: (value, paused[name])
+            for name, value in started.items()
+            if name in paused and paused[name] != value and name in now and now[name] == value
+        }
+
+
+def _carried(frame: FrameType) -> dict[str, Number]:
+    """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
+
+    Also those in attributes of its objects.
+    """
+    loop = next(frames(frame), None)
+    if loop is None:
+        return {}
+    first: dict[str, str] = {}  # variable -> "LOAD" or "STORE", its first instruction within the loop
+    for step in dis.get_instructions(loop.f_code):
+        if step.offset > loop.f_lasti and _OF_VARIABLES.match(step.opname):
+            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
+            for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
+                first.setdefault(name, kind)
+    return {name: value for name, value in _held(loop).items() if "." in name or first.get(name) == "LOAD"}
+
+
+def _held(frame: FrameType | None) -> dict[str, Number]:
+    found: dict[str, Number] = {}
+    for name, value in [] if frame is None else variables(frame):
+        if type(value) in _KINDS:
+            found[name] = value
+        elif of_program(type(value)):
+            inner = getattr(value, "__dict__", {})
+            found |= {f"{name}.{key}": held for key, held in [*inner.items()] if type(held) in _KINDS}
+    return found

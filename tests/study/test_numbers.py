@@ -1,0 +1,100 @@
+"""Numbers that a plain loop keeps in variables: a hint names those that begin again in a resumed trial."""
+
+import json
+import logging
+import math
+from functools import partial
+from pathlib import Path
+
+import pytest
+from paused_studies import pausing_study
+
+from haltune.callbacks.loop import TrainingLoop
+
+
+class Patience:
+    def __init__(self):
+        self.most, self.used, self.best = 2, 0, None
+
+    def step(self, value):
+        self.used = 0 if self.best is None or value < self.best else self.used + 1
+        self.best = value if self.best is None else min(value, self.best)
+
+
+def search(caplog, train, at=(3,), trials=2):
+    with caplog.at_level(logging.INFO, "haltune"):
+        for trial in pausing_study(at=at, epochs=6, trials=trials):
+            with trial:
+                train(trial)
+    return [text for text in caplog.messages if "as at its start" in text]
+
+
+def value(epoch):
+    return 1.0 + abs(epoch - 2)  # best at epoch 2
+
+
+def restored(trial):
+    return json.loads(open(trial.checkpoint).read()) if trial.checkpoint else {}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_patience_that_begins_again_is_hinted_at_once_with_its_values(caplog, wrapped):
+    tqdm = pytest.importorskip("tqdm")
+
+    def train(trial):
+        best, bad = math.inf, 0
+        restored(trial)
+        for epoch in tqdm.tqdm(trial.epochs(), disable=None) if wrapped else trial.epochs():
+            bad = 0 if value(epoch) < best else bad + 1
+            best = min(value(epoch), best)
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    assert (
+        "Trial 0 has resumed after epoch 3 with bad = 0 (1 where it paused), best = inf (1 where it paused), as" in hint
+    )
+
+
+def test_numbers_of_an_object_of_the_program_and_a_rate_in_a_training_loop_are_named(caplog):
+    def train(trial):
+        patience, rate = Patience(), 0.5
+        restored(trial)
+        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("{}"))):
+            patience.step(value(epoch))
+            rate *= 0.5
+            loop.report(value(epoch))
+
+    (hint,) = search(caplog, train)
+    found = "patience.best = None (1 where it paused), patience.used = 0 (1 where it paused)"
+    assert f"{found}, rate = 0.5 (0.0625 where it paused)" in hint
+
+
+def test_numbers_that_the_program_restores_or_sets_in_each_epoch_are_not_named(caplog):
+    def train(trial):
+        state = restored(trial)
+        best, bad, total, last, patience = state.get("best", math.inf), state.get("bad", 0), 0.0, 0.0, Patience()
+        vars(patience).update(state.get("patience", {}))
+        for epoch in trial.epochs():
+            total = 0.0
+            for part in range(3):
+                total += part
+            last = value(epoch)
+            bad = 0 if last < best else bad + 1
+            best = min(last, best)
+            patience.step(last)
+            trial.report(last)
+            state = json.dumps({"best": best, "bad": bad, "patience": vars(patience)})
+            trial.save(partial(Path.write_text, data=state))
+
+    assert search(caplog, train, at=(1, 3)) == []
+
+
+def test_a_training_that_never_paused_has_no_hint(caplog):
+    def train(trial):
+        total = 0.0
+        for epoch in trial.epochs():
+            total += value(epoch)
+            trial.report(value(epoch))
+
+    assert search(caplog, train, at=()) == []
