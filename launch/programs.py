@@ -469,7 +469,7 @@ class Unedited(Child):
             done, late = self._saved == self._pauses_at, bool(self._rows)
         else:
             path = found.latest()
-            done = path is not None and self._copy(path)
+            done = path is not None and self._copy(found, path)
             waited = time.monotonic() - self._last_row
             late = bool(self._rows) or waited > max(_PATIENCE, 0.2 * self._pace)
         if done or (late and not self._decline()):
@@ -519,7 +519,7 @@ class Unedited(Child):
         if self._checkpoints is not None and not self._checkpoints.numbered and any(self._checkpoints.paths()):
             why = (
                 f"{self._program.checkpoint} was not complete {_SETTLED:g} s before the next row (it could be with the "
-                "number {epoch} in its name)"
+                f"number {{{trial.unit}}} in its name)"
             )
         trial.hint(
             f"Trial {trial.id} is not paused at {trial.unit} {numeral(at or 0.0)}, because {why}; it keeps training.",
@@ -531,11 +531,13 @@ class Unedited(Child):
         found = [path.name for path in self._checkpoints.paths()] if self._checkpoints is not None else []
         return f", only {', '.join(found[-3:])}" if found else ""
 
-    def _copy(self, path: Path, keep: float | bool = False) -> bool:
+    def _copy(self, found: _Checkpoints, path: Path) -> bool:
         """Copy a checkpoint that a later epoch would overwrite into the study's own; return whether that succeeded."""
-        before = _signature(path)
+        if not found.same(path):  # a later epoch has overwritten it
+            return False
+        before = found.seen(path)
         try:
-            self._trial.save(lambda to: _copied(path, to, before), "".join(path.suffixes[-1:]), keep)
+            self._trial.save(lambda to: _copied(path, to, before), "".join(path.suffixes[-1:]))
         except (OSError, InvalidInput, HaltuneError) as error:
             if isinstance(error, HaltuneError) and not isinstance(error, InvalidInput):
                 raise
@@ -573,7 +575,7 @@ class Unedited(Child):
                 position, metrics = self._rows.popleft()
                 trial.report(metrics, position, judge=False)
             path = found.since(self._ended_at, killed=code == -signal.SIGKILL)
-            if path is None or not self._copy(path):
+            if path is None or not self._copy(found, path):
                 trial.hint(
                     f"Trial {trial.id} wrote no complete checkpoint {self._program.checkpoint} within "
                     f"{self._program.grace:g} s after SIGTERM, so it trains again from its start if it is promoted. If "
@@ -595,8 +597,9 @@ class Unedited(Child):
     def _keep(self, found: _Checkpoints) -> None:
         """Keep the final model of one of the best trials, if its checkpoint is there."""
         found.look(at_once=True)
+        last = not (self._ends and self._ignores)  # what ends by itself is at the last epoch that counts
         if found.numbered:
-            self._record(found, settled=0.0, last=not self._ignores)
+            self._record(found, settled=0.0, last=last)
             lacks = self._saved != float(self._trial.epoch) and not self._ends
             if lacks and self._trial.goal.of == "last" and self._trial.keeps():
                 self._trial.hint(
@@ -604,8 +607,8 @@ class Unedited(Child):
                     f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others()}, so its model is not kept.",
                     "not kept",
                 )
-        elif not self._ignores and (path := found.latest(ended=True)) is not None and self._trial.keeps():
-            self._copy(path)
+        elif last and (path := found.latest(ended=True)) is not None and self._trial.keeps():
+            self._copy(found, path)
 
     @property
     def _missing(self) -> str:
@@ -717,9 +720,13 @@ class _Checkpoints:
                 return path
         return None
 
+    def seen(self, path: Path) -> Any:
+        """Return the signature of a checkpoint at the last look."""
+        return self._seen[path][0]
+
     def same(self, path: Path) -> bool:
         """Return whether a checkpoint is as it was at the last look."""
-        return bool(self._seen[path][0] == _signature(path))
+        return bool(self.seen(path) == _signature(path))
 
     def latest(self, ended: bool = False) -> Path | None:
         """Return the checkpoint of the last row, complete, if the program writes one for every row.
@@ -737,6 +744,7 @@ class _Checkpoints:
 
         killed: whether the program was killed, perhaps while it wrote.
         """
+        self.look(at_once=True)
         known = [(max((part[3] for part in _signature(path)), default=0) / 1e9, path) for path in self.paths()]
         modified, path = max(known, default=(0.0, None))
         fresh = path is not None and self._old.get(path) != _signature(path)

@@ -180,6 +180,21 @@ def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_th
     assert len(list(tmp_path.glob("search.checkpoints/*/trial-0/linked/*"))) <= 2
 
 
+@pytest.mark.slow
+def test_a_trial_that_ends_by_itself_while_the_search_ends_keeps_its_model(search, tmp_path):
+    hook = "import pathlib, time\nif state['epoch'] == 2:\n"
+    hook += "    try: os.mkdir('here')\n    except FileExistsError: sys.exit('no luck')\n"
+    hook += (
+        "    while not any('luck' in p.read_text() for p in pathlib.Path().glob('search.logs/*/*')): time.sleep(0.01)\n"
+    )
+    hook += "    time.sleep(1)"
+    study = STUDY + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\nworkers = 2\n'
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 1, said
+    assert "is not kept" not in said
+    assert json.loads(Path(load_study(tmp_path / "search.db").best.checkpoint).read_text())["epoch"] == 4
+
+
 def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(search, tmp_path):
     program = TRAIN.replace("at-{state['epoch']}", "at-{500 * state['epoch']}")
     study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
@@ -248,6 +263,27 @@ def test_a_checkpoint_from_before_the_epoch_is_not_taken_for_the_one_after_it(se
     for event in resumes:
         path = next(tmp_path.glob(f"search.checkpoints/*/{event.path}"), None)
         assert path is None or json.loads(path.read_text())["epoch"] == event.epoch
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_the_next_epoch_has_overwritten_is_not_taken_for_that_of_the_one_before(
+    search, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(programs, "_SCAN", 1.5)  # between two looks the program has written the next one
+    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+    first = save.replace("at-{state['epoch']}", "last")
+    program = TRAIN.replace(save, "").replace(
+        "        log.write(f", f"        {first}; time.sleep(0.4)\n        log.write(f"
+    )
+    program = program.replace(
+        '        state["epoch"] += 1', '        import time; time.sleep(0.7)\n        state["epoch"] += 1'
+    )
+    halving = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
+    study = RESUMES.replace("at-{epoch}.json", "last.json").replace("seed = 3", "seed = 5")
+    study = study.replace('name = "Hyperband"\neta = 2', halving)
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
 
 
 @pytest.mark.slow
@@ -607,7 +643,7 @@ def test_a_parameter_may_have_the_name_of_a_placeholder_which_it_hides(search, t
     (trial,) = trials(tmp_path)
     assert printed(tmp_path)["words"] == [str(trial.config["checkpoint"]), str(trial.config["config"])]
     assert not list(tmp_path.glob("search.checkpoints/**/config.yaml"))
-    code, said = search(study.replace("seed = 3", "seed = 4") + PRINTED, PRINTS, ("{config}",))
+    code, said = search(study.replace("seed = 3", "seed = 5") + PRINTED, PRINTS, ("{config}",))
     assert code == 2
     assert "does not use 'checkpoint'" in said
 
