@@ -44,6 +44,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it
 _TAIL = 4000  # bytes of a program's output that are recorded if it fails
 _LATE = 20.0  # seconds without a row after which many at once are a log that the program writes late
 _SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written
+_STILL = 0.1  # the same, once the program has logged the next row
 _SCAN = 0.2  # seconds between looks for checkpoints
 _WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
 _LINKS = "linked"  # folder in a trial's folder: hard links to the checkpoints that the log names
@@ -462,11 +463,12 @@ class Unedited(Child):
         if self._pauses_at is None:
             return
         if found.numbered:
-            if self._rows and self._saved != float(trial.epoch):
-                # a program that has logged the next row has written the checkpoint before, and completely
+            late = False
+            if self._rows and self._saved != self._pauses_at:  # it is there by now, and no thread still writes it
                 found.look(at_once=True)
-                self._record(found, settled=0.0)
-            done, late = self._saved == self._pauses_at, bool(self._rows)
+                self._record(found, settled=_STILL)
+                late = found.at(self._pauses_at, settled=0.0) is None
+            done = self._saved == self._pauses_at
         else:
             path = found.latest()
             done = path is not None and self._copy(found, path)
@@ -516,10 +518,12 @@ class Unedited(Child):
             return False
         trial.decline_pause()
         why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others()}"
-        if self._checkpoints is not None and not self._checkpoints.numbered and any(self._checkpoints.paths()):
+        found = self._checkpoints
+        if found is not None and not found.numbered and any(found.paths()):
+            before = f"was not complete {_SETTLED:g} s before the next row"
             why = (
-                f"{self._program.checkpoint} was not complete {_SETTLED:g} s before the next row (it could be with the "
-                f"number {{{trial.unit}}} in its name)"
+                f"{self._program.checkpoint} {f'may be of another {trial.unit}' if found.extra else before} (it could "
+                f"be with the number {{{trial.unit}}} in its name)"
             )
         trial.hint(
             f"Trial {trial.id} is not paused at {trial.unit} {numeral(at or 0.0)}, because {why}; it keeps training.",
@@ -555,7 +559,7 @@ class Unedited(Child):
     # the end
 
     def _ended(self, code: int) -> Ending:
-        trial, found = self._trial, self._checkpoints
+        trial, found, code = self._trial, self._checkpoints, limits.by_signal(code)
         self._input.close()
         if trial.ended is not None:
             return Ending()
@@ -728,15 +732,21 @@ class _Checkpoints:
         """Return whether a checkpoint is as it was at the last look."""
         return bool(self.seen(path) == _signature(path))
 
+    @property
+    def extra(self) -> bool:
+        """Whether more checkpoints were written than there are rows."""
+        return self._changes > self._rows
+
     def latest(self, ended: bool = False) -> Path | None:
         """Return the checkpoint of the last row, complete, if the program writes one for every row.
 
-        One that was written nearer to the row before is that row's. ended: the program has ended.
+        One that was written nearer to the row before is that row's. One more than there are rows may be of the next
+        row, if the program saves before it evaluates. ended: the program has ended.
         """
         known = [(since, path) for path, (_, since) in self._seen.items() if path.exists()]
         since, path = max(known, default=(0.0, None))
         earliest = self._row_times[0] if ended else sum(self._row_times) / len(self._row_times)
-        written = since > earliest and self._changes >= self._rows
+        written = since > earliest and self._changes >= self._rows and (ended or not self.extra)
         return path if written and (ended or time.monotonic() - since >= _SETTLED) else None
 
     def since(self, moment: float, killed: bool) -> Path | None:

@@ -205,17 +205,23 @@ def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(sear
     )
 
 
-def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path):
+@pytest.mark.parametrize("script", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path, script):
     at_the_end = TRAIN.replace(
         'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
         'import signal\n        save = lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), sys.exit())\n'
         "        signal.signal(signal.SIGTERM, save)",
     )
     study = RESUMES.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\n"
-    code, said = search(study, at_the_end, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.2)")
+    words = (*WORDS, "--resume", "{checkpoint}")
+    if script:  # a shell ends at SIGTERM at once, before its program
+        (tmp_path / "train.sh").write_text(f'{sys.executable} -I -S train.py "$@"\necho trained\n')
+        study, words = study + f"command = {json.dumps(['bash', 'train.sh', *words])}\n", None
+    code, said = search(study, at_the_end, words, hook="import time; time.sleep(0.2)")
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
     assert any(t.attempt > 1 for t in trials(tmp_path))
+    assert "no complete checkpoint" not in said
 
 
 def test_a_checkpoint_that_a_program_was_killed_in_the_middle_of_is_not_used(search, tmp_path):
@@ -287,6 +293,35 @@ def test_a_checkpoint_that_the_next_epoch_has_overwritten_is_not_taken_for_that_
 
 
 @pytest.mark.slow
+def test_a_checkpoint_before_a_long_evaluation_is_not_taken_for_that_of_the_epoch_before(search, tmp_path):
+    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+    first = save.replace("at-{state['epoch']}", "last") + "; import time; time.sleep(1.2)"
+    program = TRAIN.replace(save, "").replace("        log.write(f", f"        {first}\n        log.write(f")
+    halving = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
+    study = RESUMES.replace("at-{epoch}.json", "last.json").replace("seed = 3", "seed = 5")
+    study = study.replace('name = "Hyperband"\neta = 2', halving)
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_a_thread_still_writes_as_the_next_row_comes_is_not_used_yet(search, tmp_path):
+    hook = "import threading, time\ndef write(text, path):\n    with open(path, 'w') as file:\n"
+    hook += "        for part in text: file.write(part); file.flush(); time.sleep(0.02)\n"
+    hook += "threading.Thread(target=write, args=(json.dumps(state), f\"{a.out}/at-{state['epoch']}.json\")).start()\n"
+    hook += "time.sleep(0.2)"
+    program = TRAIN.replace('json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))', "pass")
+    study = RESUMES.replace("= 4\nseed", "= 8\nseed")
+    words = (*WORDS, "--resume", "{checkpoint}", "--epochs", "{epochs}")
+    code, said = search(study, program, words, hook=hook)
+    assert code == 0, said
+    assert [t.error for t in trials(tmp_path)] == [None] * 4
+    assert all(map(right, trials(tmp_path)))
+    assert any(t.attempt > 1 for t in trials(tmp_path))
+
+
+@pytest.mark.slow
 def test_the_checkpoint_of_the_best_epoch_is_kept_if_that_epoch_counts(search, tmp_path):
     falls = TRAIN.replace("a.lr * state['epoch'] + a.depth", "a.lr * state['epoch'] * (state['epoch'] < 3) + a.depth")
     study = STUDY.replace("trials = 2", "trials = 1").replace("[space]", 'of = "best"\n[space]') + CSV
@@ -348,6 +383,19 @@ def test_a_search_that_is_over_says_how_to_continue_it(search):
     code, said = search(study)
     assert code == 0
     assert "Nothing was trained. To continue it, run haltune resume ... --trials 50" in said
+
+
+@pytest.mark.slow
+def test_a_program_that_a_signal_ends_under_a_shell_script_starts_again_from_its_checkpoint(search, tmp_path):
+    hook = "if state['epoch'] == 3 and not os.path.exists('died'): open('died', 'w'); os.kill(os.getpid(), 9)\n"
+    hook += "import time; time.sleep(0.8)"
+    (tmp_path / "train.sh").write_text(f'{sys.executable} -I -S train.py "$@"\nexit $?\n')
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    study += f"command = {json.dumps(['bash', 'train.sh', *WORDS, '--resume', '{checkpoint}'])}\n"
+    code, said = search(study, words=None, hook=hook)
+    assert code == 0, said
+    assert "its process was killed by SIGKILL" in said
+    assert [(t.attempt, right(t)) for t in trials(tmp_path)] == [(2, True)]
 
 
 def test_a_failure_does_not_show_what_an_earlier_attempt_printed(search, tmp_path):
@@ -685,9 +733,16 @@ def test_the_doctor_rehearses_a_pause_of_a_program_that_nobody_edited(search, tm
         "--resume",
         "{checkpoint}",
     ]
-    for text, found in ((TRAIN, "it reports exactly the same"), (TRAIN.replace("= json.load", "= 0 and"), "failed")):
-        (tmp_path / "train.py").write_text(f"HOOK = 'import time; time.sleep(0.1)'\n{text}")
-        assert found in CliRunner().invoke(app, command).output
+    cases = (
+        (TRAIN, 0.1, "it reports exactly the same", 0),
+        (TRAIN, 0.0, "ended before it could be paused at epoch 1, because its epochs are short", 0),
+        (TRAIN.replace("= json.load", "= 0 and"), 0.1, "failed", 1),
+    )
+    for text, seconds, found, code in cases:
+        (tmp_path / "train.py").write_text(f"HOOK = 'import time; time.sleep({seconds})'\n{text}")
+        done = CliRunner().invoke(app, command)
+        assert found in done.output
+        assert done.exit_code == code
 
 
 # -- killed and interrupted ------------------------------------------------------------------------------------------
