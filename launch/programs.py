@@ -152,6 +152,8 @@ class Program:
                 f"The trial's folder, where {self.metrics.path} is read, is nowhere in the command. Add {{folder}} to "
                 'it, as the program\'s folder for output, or write cwd = "{folder}" under [program].'
             )
+        if not used.intersection(ALL):
+            _refuse_shared_words([group for part in texts for group in part.groups], parameters)
         first = self.command[0]
         if ("{" not in first or " " in first) and self.cwd is None and shutil.which(first) is None:
             raise cannot_start(first, "No such file or directory")
@@ -200,6 +202,23 @@ class Program:
         if cwd is not None:
             Path(cwd).mkdir(parents=True, exist_ok=True)
         return Command(command.words(trial.config, own), environment, cwd, folder)
+
+
+def _refuse_shared_words(groups: Sequence[tuple[str, set[str]]], parameters: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a text that is left out with a value that is absent, and takes another parameter along."""
+    lacks = {name: domain.when for name, domain in parameters.items() if domain.when}
+    if CHECKPOINT not in parameters:
+        lacks[CHECKPOINT] = {}
+    for text, names in groups:
+        for absent in sorted(names & lacks.keys()):
+            for other in sorted(names & {*parameters, *lacks} - {absent}):
+                elsewhere = any(other in found and found & lacks.keys() <= {other} for _, found in groups)
+                if not elsewhere and not (other in lacks and lacks[other] == lacks[absent]):
+                    which = "some trial" if absent in parameters else "a new trial"
+                    raise InvalidInput(
+                        f"{text!r} is one word. It is left out if {which} has no value for {{{absent}}}, and with it "
+                        f'{{{other}}}. Give each its own word; a shell script passes them on by "$@".'
+                    )
 
 
 def folder_of(study: Study, trial: Trial) -> Path:

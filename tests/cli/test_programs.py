@@ -406,6 +406,28 @@ def test_a_failure_does_not_show_what_an_earlier_attempt_printed(search, tmp_pat
     assert [t.error for t in trials(tmp_path)] == ["ended with exit status 3: it printed nothing"]
 
 
+def test_a_warning_is_a_sentence_without_a_place_in_the_code(tmp_path):
+    (tmp_path / "search.toml").write_text(STUDY.replace('maximize = "val_acc"', 'minimize = "val_acc"') + CSV)
+    (tmp_path / "train.py").write_text(f"HOOK = ''\n{TRAIN}")
+    command = [
+        sys.executable,
+        "-m",
+        "haltune",
+        "run",
+        "search.toml",
+        "--",
+        sys.executable,
+        "-I",
+        "-S",
+        "train.py",
+        *WORDS,
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
+    (line,) = [line for line in done.stderr.splitlines() if "Minimize('val_acc'): the smallest" in line]
+    assert line.startswith("haltune: Minimize")
+    assert "HaltuneWarning" not in done.stderr
+
+
 def test_a_later_failure_is_recorded_and_the_search_goes_on(search, tmp_path):
     hook = "if os.path.exists('once'): sys.exit('out of luck')\nif state['epoch'] == a.epochs: open('once', 'w')"
     code, said = search(STUDY + CSV, hook=hook)
@@ -584,6 +606,12 @@ def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_vali
         (STUDY + CSV.replace("log.csv", "{folder}/log.csv"), WORDS, ("line 14", "Leave {folder} out")),
         (STUDY + CSV + "[program]\ngrace = -1\n", WORDS, ("program.grace",)),
         (STUDY.replace("max_epochs", "max_steps") + CSV.replace("position = ", "#"), WORDS, ("counts steps",)),
+        (RESUMES, ("--lr={lr} --depth={depth} -r {checkpoint}", "{folder}"), ("is one word", "and with it {depth}")),
+        (
+            STUDY.replace("[policy]", "m = { float = [0, 1], when = { depth = 2 } }\n[policy]") + CSV,
+            ("--depth", "{depth}", "--opt={m},{lr}", "{folder}"),
+            ("some trial has no value for {m}, and with it {lr}",),
+        ),
         (STUDY + CSV, None, ("No program is named",)),
         (STUDY + "[program]\ncommand = ['python train.py {lr} {depth}']\n" + PRINTED, None, ("quotation marks",)),
     ],
@@ -657,6 +685,18 @@ def test_values_are_whole_words_and_absent_ones_take_their_option_with_them(sear
     assert got["words"] == [f"--lr={lr}", name, "-q", str(depth), '{"a": 0}', "${lr}", "{lr}", "4"]
     assert got["env"] == f"{depth}x"
     assert got["cwd"] == str(next(tmp_path.glob("search.checkpoints/*/trial-0/run-1")))
+
+
+def test_a_word_may_have_several_values_if_those_that_it_may_take_along_are_also_in_other_words(search, tmp_path):
+    when = "when = { depth = [1, 2, 3, 4] }"
+    space = f"m = {{ float = [0, 1], {when} }}\nn = {{ float = [0, 1], {when} }}\n[policy]"
+    study = STUDY.replace("[policy]", space).replace("trials = 2", "trials = 1") + PRINTED
+    words = ("--lr", "{lr}", "--depth={depth}", "--name=t{trial}-lr{lr}-m{m}", "--betas={m},{n}")
+    code, said = search(study, PRINTS, words)
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    lr, m, n = (trial.config[name] for name in ("lr", "m", "n"))
+    assert printed(tmp_path)["words"][3:] == [f"--name=t0-lr{lr}-m{m}", f"--betas={m},{n}"]
 
 
 @pytest.mark.parametrize("format", ["yaml", "json", "toml"])
