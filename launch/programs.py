@@ -434,6 +434,8 @@ class Unedited(Child):
         ignores = self._ignores and not ended
         while self._rows and trial.ended is None and not ignores:
             position, metrics = self._rows[0]
+            if not trial.epoch and trial.checkpoint is None:
+                self._look_at_start(position)
             trial.decline_pause()  # with a row behind it, it comes too late
             trial.report(metrics, position, share, judge=not self._ignores)  # a StoreError keeps the row
             self._rows.popleft()
@@ -451,6 +453,19 @@ class Unedited(Child):
                 "beyond",
             )
             self._end()
+
+    def _look_at_start(self, position: float) -> None:
+        """Hint at a program that continues what another trial left, as its first row is later than that of others."""
+        trial, records = self._trial, self._study.history.trials
+        started = [(record.epochs[0], record.id) for record in records if len(record.epochs) and record.id != trial.id]
+        if trial.unit == "epoch" and started and position > min(started)[0]:  # steps depend on the size of a batch
+            epoch, other = min(started)
+            trial.hint(
+                f"Trial {trial.id} is new, but its log starts at epoch {numeral(position)}, and that of trial {other} "
+                f"at {numeral(epoch)}. If the program continues from what it finds, it continues another trial: let it "
+                "save in {folder}, which is new for each trial.",
+                "starts late",
+            )
 
     def _obey(self) -> None:
         """End the program after its verdict, or wait for the checkpoint with which the trial continues later."""

@@ -562,6 +562,21 @@ with open(f"{sys.argv[-1]}/log.jsonl", "w") as log:
     ), said
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_program_that_continues_what_another_trial_left_is_named(search, own):
+    program = TRAIN.replace(
+        "if a.resume:", "a.resume = (a.out if OWN else '.') + '/last.json'\nif os.path.exists(a.resume):"
+    )
+    program = f"OWN = {own}\n" + program.replace("    assert state", "    pass #").replace(
+        "{a.out}/at-{state['epoch']}", "{'.' if not OWN else a.out}/last"
+    )
+    hook = "if state['epoch'] == 2: sys.exit()"
+    code, said = search(STUDY + CSV, program, hook=hook)
+    assert code == 0, said
+    assert ("its log starts at epoch 3, and that of trial 0 at 1" in said) == (not own)
+    assert ("let it save in {folder}" in said) == (not own)
+
+
 def test_epochs_that_count_from_zero_are_asked_for_at_the_first_row(search, tmp_path):
     from_zero = TRAIN.replace("{state['epoch']},{a.lr},", "{state['epoch'] - 1},{a.lr},")
     code, said = search(STUDY + CSV, from_zero)
