@@ -152,6 +152,12 @@ class Program:
                 f"The trial's folder, where {self.metrics.path} is read, is nowhere in the command. Add {{folder}} to "
                 'it, as the program\'s folder for output, or write cwd = "{folder}" under [program].'
             )
+        for word in self.command if self.cwd is not None and "{folder}" in self.cwd else ():
+            if word.endswith((".py", ".sh")) and not Path(word).is_absolute() and Path(word).is_file():
+                raise InvalidInput(
+                    f"cwd = {self.cwd!r} is a new folder for each trial, which does not hold {word}. Write its whole "
+                    f"path: {Path(word).absolute()}"
+                )
         if not used.intersection(ALL):
             _refuse_shared_words([group for part in texts for group in part.groups], parameters)
         first = self.command[0]
@@ -247,6 +253,10 @@ def cannot_start(program: str, why: str | None) -> InvalidInput:
     how = f" Write python {program}." if program.endswith(".py") else ""
     if " " in program:
         how = " Write its words without quotation marks around all of them."
+    elif re.match(r"\w+=", program):
+        how = ' Write variables under [program]: env = { NAME = "value" }.'
+    elif program in ("cd", "export", "source"):
+        how = " No shell reads the command. Write cwd and env under [program], or a shell script."
     return InvalidInput(f"Cannot start {program!r}: {why}.{how}")
 
 
