@@ -576,8 +576,12 @@ class Unedited(Child):
         return True
 
     def _others(self) -> str:
-        found = [path.name for path in self._checkpoints.paths()] if self._checkpoints is not None else []
-        return f", only {', '.join(found[-3:])}" if found else ""
+        found, trial = self._checkpoints, self._trial
+        if found is None or not (names := [path.name for path in found.paths()]):
+            return ""
+        beyond = found.numbered and trial.horizon is not None and max(found.positions(), default=0) > trial.horizon
+        count = f" (if they do not count {several_of(trial.unit)}, write * for the number)" if beyond else ""
+        return f", only {', '.join(names[-3:])}{count}"
 
     def _copy(self, found: _Checkpoints, path: Path) -> bool:
         """Copy a checkpoint that a later epoch would overwrite into the study's own; return whether that succeeded."""
@@ -758,15 +762,20 @@ class _Checkpoints:
 
     def at(self, position: float, settled: float = _SETTLED) -> Path | None:
         """Return the checkpoint of a position. settled: seconds without a change after which it is complete."""
-        if self._number is None:
-            return None
-        for path in self._seen:
-            found = self._number.fullmatch(path.relative_to(self._folder).as_posix())
-            signature, since = self._seen[path]
+        for path, (signature, since) in self._seen.items():
             fresh = self._old.get(path) != signature and time.monotonic() - since >= settled
-            if found and int(found[1]) + self._shift == position and fresh and path.exists():
+            if self._position(path) == position and fresh and path.exists():
                 return path
         return None
+
+    def positions(self) -> list[int]:
+        """Return the positions of the checkpoints at the last look, by their numbers."""
+        return [position for path in self._seen if (position := self._position(path)) is not None]
+
+    def _position(self, path: Path) -> int | None:
+        name = path.relative_to(self._folder).as_posix()
+        found = None if self._number is None else self._number.fullmatch(name)
+        return int(found[1]) + self._shift if found else None
 
     def seen(self, path: Path) -> Any:
         """Return the signature of a checkpoint at the last look."""

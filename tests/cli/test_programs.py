@@ -201,7 +201,8 @@ def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(sear
     code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
     assert code == 0, said
     assert (
-        "no checkpoint at-{epoch}.json of its last epoch, 4, only at-1000.json, at-1500.json, at-2000.json, so" in said
+        "no checkpoint at-{epoch}.json of its last epoch, 4, only at-1000.json, at-1500.json, at-2000.json (if they do "
+        "not count epochs, write * for the number), so" in said
     )
 
 
