@@ -148,10 +148,8 @@ def in_folder(name: str, path: str | None) -> None:
 class Followed:
     """The rows of one file, as it grows."""
 
-    def __init__(self, path: Path, reader: Reader, start: int = 0) -> None:
-        """start: bytes at its start that are not read."""
-        self._path, self.reader, self._start = path, reader, start
-        self._offset = start
+    def __init__(self, path: Path, reader: Reader) -> None:
+        self._path, self.reader, self._offset = path, reader, 0
         self._inode: int | None = None
         self._as_read: tuple[int, ...] = ()  # when it was read last
         self._head = self._tail = b""
@@ -194,7 +192,7 @@ class Followed:
     def _is_continued(self, file: Any, found: os.stat_result) -> bool:
         if found.st_size < self._offset:
             return False
-        file.seek(self._start)
+        file.seek(0)
         if file.read(len(self._head)) != self._head:
             return False
         file.seek(self._offset - len(self._tail))
@@ -202,7 +200,7 @@ class Followed:
 
     def _anew(self) -> None:
         self.reader.reset()
-        self._offset, self._start, self._head, self._tail = 0, 0, b"", b""
+        self._offset, self._head, self._tail = 0, b"", b""
         self._repeats, self._seen = self._seen[::-1], []
 
 
@@ -547,8 +545,7 @@ class MetricLog:
         self._steps: dict[float, Row] = {}
         self._next_look = 0.0  # for new files, by now()
         if metrics.path is None:
-            size = output.stat().st_size if output.exists() else 0
-            self._files[output] = Followed(output, Matched(metrics.patterns), start=size)
+            self._files[output] = Followed(output, Matched(metrics.patterns))
         else:
             self._find()
         # what is appended to an incomplete line of an earlier attempt starts a new one

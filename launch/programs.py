@@ -626,13 +626,15 @@ class Unedited(Child):
             while self._rows:  # trained before it saved its state
                 position, metrics = self._rows.popleft()
                 trial.report(metrics, position, judge=False)
+            whole = trial.horizon is not None and trial.epoch >= trial.horizon  # it ended before the signal came
             path = found.since(self._ended_at, killed=code == -signal.SIGKILL)
-            if path is None or not self._copy(found, path):
+            saved = path is not None and self._copy(found, path)
+            if not saved and not whole:
                 trial.hint(
                     f"Trial {trial.id} wrote no complete checkpoint {self._program.checkpoint} within "
                     f"{self._program.grace:g} s after SIGTERM, so it trains again from its start if it is promoted. If "
                     "the program needs longer, raise grace under [program].",
-                    "no checkpoint",
+                    "nothing saved",
                 )
         elif found is not None:
             self._keep(found)
