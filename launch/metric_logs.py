@@ -156,10 +156,13 @@ class Followed:
         self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
 
-    def read(self, whole: bool = False) -> list[Row]:
-        """Return the new rows. whole: the program has ended, so a last line without an end is complete."""
+    def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
+        """Return the new rows.
+
+        whole: the program has ended, so a last line without an end is complete. cut: unless it was killed.
+        """
         rows, data = list[Row](), self._new_bytes(whole)
-        for row in (*self.reader.feed(data), *(self.reader.end() if whole else ())):
+        for row in (*self.reader.feed(data), *(self.reader.end() if whole and not cut else ())):
             self._seen.append(row)
             if self._repeats:
                 if _same(self._repeats.pop(), row):
@@ -494,7 +497,7 @@ class Database(Followed):
         self._address, self._last = f"{path.absolute().as_uri()}?mode=ro", 0
         self.reader, self._seen = Reader(), []
 
-    def read(self, whole: bool = False) -> list[Row]:
+    def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
         rows: list[Row] = []
         query = "SELECT rowid, key, value, step, is_nan FROM metrics WHERE rowid > ? ORDER BY rowid"
         # while MLflow makes its tables or writes, the rows are read later
@@ -552,13 +555,13 @@ class MetricLog:
         earlier = [row for followed in self._files.values() for row in followed.read(whole=True)]
         self.began = min((row[metrics.by] for row in earlier if metrics.by in row), default=None)  # its first position
 
-    def read(self, whole: bool = False) -> list[Row]:
-        """Return the new rows of all files. whole: the program has ended."""
+    def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
+        """Return the new rows of all files. whole: the program has ended; cut: it was killed, perhaps within a row."""
         began = self._now()
         if self._metrics.path is not None and (whole or began >= self._next_look):
             self._find()
             self._next_look = began + 20.0 * (self._now() - began)  # looks take 5% of the time at most
-        rows = [row for followed in self._files.values() for row in followed.read(whole)]
+        rows = [row for followed in self._files.values() for row in followed.read(whole, cut)]
         for row in rows:
             self.columns |= dict.fromkeys(row)
         return [merged for row in rows if (merged := self._of_step(row))] if self._merges else rows

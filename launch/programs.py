@@ -363,7 +363,8 @@ class Unedited(Child):
         assert self._process is not None
         limits.kill_rest(self.session)
         code = self._process.poll()
-        self._read(whole=code is not None)
+        code = None if code is None else limits.by_signal(code)
+        self._read(whole=code is not None, cut=code is not None and code < 0)
         if code is not None:
             self._report(ended=code == 0 and not self._ends)
             return self._ended(code)
@@ -372,9 +373,9 @@ class Unedited(Child):
             self._save()
         return None
 
-    def _read(self, whole: bool) -> None:
+    def _read(self, whole: bool, cut: bool) -> None:
         """Read the new rows, and say what is wrong with them."""
-        rows = [report for row in self._log.read(whole) for report in self._curve.add(row)]
+        rows = [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
         curve, trial = self._curve, self._trial
         if curve.again:
             curve.again = False
@@ -607,7 +608,7 @@ class Unedited(Child):
     # the end
 
     def _ended(self, code: int) -> Ending:
-        trial, found, code = self._trial, self._checkpoints, limits.by_signal(code)
+        trial, found = self._trial, self._checkpoints
         self._input.close()
         if trial.ended is not None:
             return Ending()
