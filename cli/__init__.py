@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import io
 import sys
+import warnings
 
-from haltune.errors import installing
+from haltune.errors import HaltuneWarning, installing
 
 __all__ = ["main"]
 
@@ -20,6 +21,16 @@ def main() -> None:
         raise SystemExit(2)
     from .app import app
 
+    with_place = warnings.formatwarning
+
+    def without_place(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if issubclass(category, HaltuneWarning):
+            return f"haltune: {message}\n"
+        return with_place(message, category, filename, lineno, line)
+
+    warnings.formatwarning = without_place  # no line of a user's program caused it
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # characters that it cannot encode are shown as their code
             stream.reconfigure(errors="backslashreplace")

@@ -23,7 +23,7 @@ from typing import Annotated
 import typer
 
 from haltune._utils.process import named, surely_gone
-from haltune.display import plural
+from haltune.display import plural, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
 from haltune.launch.crew import Options
 from haltune.launch.limits import devices_of
@@ -242,7 +242,14 @@ def rehearse(problem: Problem, program: Program, folder: Path, epochs: int) -> I
         yield Finding("resume", False, f"the program failed: {last_line}", f"its output is in {folder}")
         return
     paused = study.history.trial(0)
-    if any(isinstance(e, Reported) and e.attempt == 1 and e.epoch > first for e in study.events()):
+    beyond = any(isinstance(e, Reported) and e.attempt == 1 and e.epoch > first for e in study.events())
+    if beyond and program.metrics is not None:
+        yield Finding(
+            "resume", None, f"the program ended before it could be paused at {problem.at(first)}, because its "
+            f"{several_of(problem.unit)} are short, or its rows come late",
+            f"rehearse it with longer {several_of(problem.unit)}, and let it flush its log after each row",
+        )  # fmt: skip
+    elif beyond:
         yield Finding(
             "resume", False, f"the program continued after the verdict to stop at {problem.at(first)}",
             "end the training when trial.report(...).stops, or pass HaltuneCallback(trial)",
@@ -252,9 +259,9 @@ def rehearse(problem: Problem, program: Program, folder: Path, epochs: int) -> I
         if program.metrics is not None:
             save = "name its checkpoint under [program], and give it {checkpoint}"
         yield Finding("resume", False, "nothing was saved at the pause, so the trial started from scratch", save)
-    elif differs := _differs(straight, paused):
+    elif differs := _differs(straight, paused, last):
         again = _trained(problem, program, folder / "again", last).history.trial(0)
-        if by_itself := _differs(straight, again):
+        if by_itself := _differs(straight, again, last):
             differ = f"two trainings without a pause differ, so a pause cannot be judged: {by_itself}"
             yield Finding("resume", False, differ, "seed all random numbers")
         else:
@@ -277,14 +284,15 @@ def _trained(problem: Problem, program: Program, folder: Path, end: float) -> St
     return study
 
 
-def _differs(one: TrialRecord, other: TrialRecord) -> str:
-    """Return the first epoch and number that differ between two trainings; empty if none differ."""
-    if list(one.epochs) != list(other.epochs):
-        reported = [", ".join(f"{e:g}" for e in t.epochs) or "none" for t in (one, other)]
+def _differs(one: TrialRecord, other: TrialRecord, last: float) -> str:
+    """Return the first epoch and number that differ between two trainings up to `last`; empty if none differ."""
+    epochs = [[e for e in t.epochs if e <= last] for t in (one, other)]  # a program may end before it is ended
+    if epochs[0] != epochs[1]:
+        reported = [", ".join(f"{e:g}" for e in found) or "none" for found in epochs]
         return f"the {one.unit}s reported are {reported[0]} and {reported[1]}"
     columns = {"the value": (one.values, other.values)}
     columns |= {f"the metric {n!r}": (one.metrics[n], other.metrics[n]) for n in one.metrics if n in other.metrics}
-    for i, epoch in enumerate(one.epochs):
+    for i, epoch in enumerate(epochs[0]):
         for what, (a, b) in columns.items():
             if a[i] != b[i] and not (math.isnan(a[i]) and math.isnan(b[i])):
                 return f"{what} of {one.unit} {epoch:g} is {float(a[i])!r} without a pause, {float(b[i])!r} with one"

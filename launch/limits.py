@@ -93,6 +93,11 @@ def ended(child: int) -> bool | None:
         return None
 
 
+def by_signal(code: int) -> int:
+    """Return an exit status, -N if signal N ended the program, also under a shell, which exits with 128 + N then."""
+    return 128 - code if 128 < code <= 128 + signal.SIGTERM else code
+
+
 def how_it_died(code: int | None) -> str:
     if code is None:
         return "vanished"

@@ -148,20 +148,21 @@ def in_folder(name: str, path: str | None) -> None:
 class Followed:
     """The rows of one file, as it grows."""
 
-    def __init__(self, path: Path, reader: Reader, start: int = 0) -> None:
-        """start: bytes at its start that are not read."""
-        self._path, self.reader, self._start = path, reader, start
-        self._offset = start
+    def __init__(self, path: Path, reader: Reader) -> None:
+        self._path, self.reader, self._offset = path, reader, 0
         self._inode: int | None = None
         self._as_read: tuple[int, ...] = ()  # when it was read last
         self._head = self._tail = b""
         self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
 
-    def read(self, whole: bool = False) -> list[Row]:
-        """Return the new rows. whole: the program has ended, so a last line without an end is complete."""
+    def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
+        """Return the new rows.
+
+        whole: the program has ended, so a last line without an end is complete. cut: unless it was killed.
+        """
         rows, data = list[Row](), self._new_bytes(whole)
-        for row in (*self.reader.feed(data), *(self.reader.end() if whole else ())):
+        for row in (*self.reader.feed(data), *(self.reader.end() if whole and not cut else ())):
             self._seen.append(row)
             if self._repeats:
                 if _same(self._repeats.pop(), row):
@@ -194,7 +195,7 @@ class Followed:
     def _is_continued(self, file: Any, found: os.stat_result) -> bool:
         if found.st_size < self._offset:
             return False
-        file.seek(self._start)
+        file.seek(0)
         if file.read(len(self._head)) != self._head:
             return False
         file.seek(self._offset - len(self._tail))
@@ -202,7 +203,7 @@ class Followed:
 
     def _anew(self) -> None:
         self.reader.reset()
-        self._offset, self._start, self._head, self._tail = 0, 0, b"", b""
+        self._offset, self._head, self._tail = 0, b"", b""
         self._repeats, self._seen = self._seen[::-1], []
 
 
@@ -496,7 +497,7 @@ class Database(Followed):
         self._address, self._last = f"{path.absolute().as_uri()}?mode=ro", 0
         self.reader, self._seen = Reader(), []
 
-    def read(self, whole: bool = False) -> list[Row]:
+    def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
         rows: list[Row] = []
         query = "SELECT rowid, key, value, step, is_nan FROM metrics WHERE rowid > ? ORDER BY rowid"
         # while MLflow makes its tables or writes, the rows are read later
@@ -547,21 +548,20 @@ class MetricLog:
         self._steps: dict[float, Row] = {}
         self._next_look = 0.0  # for new files, by now()
         if metrics.path is None:
-            size = output.stat().st_size if output.exists() else 0
-            self._files[output] = Followed(output, Matched(metrics.patterns), start=size)
+            self._files[output] = Followed(output, Matched(metrics.patterns))
         else:
             self._find()
         # what is appended to an incomplete line of an earlier attempt starts a new one
         earlier = [row for followed in self._files.values() for row in followed.read(whole=True)]
         self.began = min((row[metrics.by] for row in earlier if metrics.by in row), default=None)  # its first position
 
-    def read(self, whole: bool = False) -> list[Row]:
-        """Return the new rows of all files. whole: the program has ended."""
+    def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
+        """Return the new rows of all files. whole: the program has ended; cut: it was killed, perhaps within a row."""
         began = self._now()
         if self._metrics.path is not None and (whole or began >= self._next_look):
             self._find()
             self._next_look = began + 20.0 * (self._now() - began)  # looks take 5% of the time at most
-        rows = [row for followed in self._files.values() for row in followed.read(whole)]
+        rows = [row for followed in self._files.values() for row in followed.read(whole, cut)]
         for row in rows:
             self.columns |= dict.fromkeys(row)
         return [merged for row in rows if (merged := self._of_step(row))] if self._merges else rows

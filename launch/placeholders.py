@@ -55,8 +55,10 @@ class Texts:
         # OmegaConf and shells write ${name}
         self._place = re.compile(rf"(?<!\$)(?:\{{\{{({names})\}}\}}|\{{({names})\}})")
         self.used = set[str]()
+        self.groups = list[tuple[str, set[str]]]()  # each text, and the names in it
         for text in self._texts:
             found = self._names(text)
+            self.groups.append((text, set(found)))
             for name in found:
                 if name not in self._known:
                     raise InvalidInput(

@@ -44,6 +44,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it
 _TAIL = 4000  # bytes of a program's output that are recorded if it fails
 _LATE = 20.0  # seconds without a row after which many at once are a log that the program writes late
 _SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written
+_STILL = 0.1  # the same, once the program has logged the next row
 _SCAN = 0.2  # seconds between looks for checkpoints
 _WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
 _LINKS = "linked"  # folder in a trial's folder: hard links to the checkpoints that the log names
@@ -151,6 +152,14 @@ class Program:
                 f"The trial's folder, where {self.metrics.path} is read, is nowhere in the command. Add {{folder}} to "
                 'it, as the program\'s folder for output, or write cwd = "{folder}" under [program].'
             )
+        for word in self.command if self.cwd is not None and "{folder}" in self.cwd else ():
+            if word.endswith((".py", ".sh")) and not Path(word).is_absolute() and Path(word).is_file():
+                raise InvalidInput(
+                    f"cwd = {self.cwd!r} is a new folder for each trial, which does not hold {word}. Write its whole "
+                    f"path: {Path(word).absolute()}"
+                )
+        if not used.intersection(ALL):
+            _refuse_shared_words([group for part in texts for group in part.groups], parameters)
         first = self.command[0]
         if ("{" not in first or " " in first) and self.cwd is None and shutil.which(first) is None:
             raise cannot_start(first, "No such file or directory")
@@ -201,6 +210,23 @@ class Program:
         return Command(command.words(trial.config, own), environment, cwd, folder)
 
 
+def _refuse_shared_words(groups: Sequence[tuple[str, set[str]]], parameters: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a text that is left out with a value that is absent, and takes another parameter along."""
+    lacks = {name: domain.when for name, domain in parameters.items() if domain.when}
+    if CHECKPOINT not in parameters:
+        lacks[CHECKPOINT] = {}
+    for text, names in groups:
+        for absent in sorted(names & lacks.keys()):
+            for other in sorted(names & {*parameters, *lacks} - {absent}):
+                elsewhere = any(other in found and found & lacks.keys() <= {other} for _, found in groups)
+                if not elsewhere and not (other in lacks and lacks[other] == lacks[absent]):
+                    which = "some trial" if absent in parameters else "a new trial"
+                    raise InvalidInput(
+                        f"{text!r} is one word. It is left out if {which} has no value for {{{absent}}}, and with it "
+                        f'{{{other}}}. Give each its own word; a shell script passes them on by "$@".'
+                    )
+
+
 def folder_of(study: Study, trial: Trial) -> Path:
     """Return the folder of a training: of this attempt, or of the one that it continues."""
     above = study.session.checkpoints.of(trial.id)
@@ -227,6 +253,10 @@ def cannot_start(program: str, why: str | None) -> InvalidInput:
     how = f" Write python {program}." if program.endswith(".py") else ""
     if " " in program:
         how = " Write its words without quotation marks around all of them."
+    elif re.match(r"\w+=", program):
+        how = ' Write variables under [program]: env = { NAME = "value" }.'
+    elif program in ("cd", "export", "source"):
+        how = " No shell reads the command. Write cwd and env under [program], or a shell script."
     return InvalidInput(f"Cannot start {program!r}: {why}.{how}")
 
 
@@ -333,7 +363,8 @@ class Unedited(Child):
         assert self._process is not None
         limits.kill_rest(self.session)
         code = self._process.poll()
-        self._read(whole=code is not None)
+        code = None if code is None else limits.by_signal(code)
+        self._read(whole=code is not None, cut=code is not None and code < 0)
         if code is not None:
             self._report(ended=code == 0 and not self._ends)
             return self._ended(code)
@@ -342,9 +373,9 @@ class Unedited(Child):
             self._save()
         return None
 
-    def _read(self, whole: bool) -> None:
+    def _read(self, whole: bool, cut: bool) -> None:
         """Read the new rows, and say what is wrong with them."""
-        rows = [report for row in self._log.read(whole) for report in self._curve.add(row)]
+        rows = [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
         curve, trial = self._curve, self._trial
         if curve.again:
             curve.again = False
@@ -414,6 +445,8 @@ class Unedited(Child):
         ignores = self._ignores and not ended
         while self._rows and trial.ended is None and not ignores:
             position, metrics = self._rows[0]
+            if not trial.epoch and trial.checkpoint is None:
+                self._look_at_start(position)
             trial.decline_pause()  # with a row behind it, it comes too late
             trial.report(metrics, position, share, judge=not self._ignores)  # a StoreError keeps the row
             self._rows.popleft()
@@ -431,6 +464,19 @@ class Unedited(Child):
                 "beyond",
             )
             self._end()
+
+    def _look_at_start(self, position: float) -> None:
+        """Hint at a program that continues what another trial left, as its first row is later than that of others."""
+        trial, records = self._trial, self._study.history.trials
+        started = [(record.epochs[0], record.id) for record in records if len(record.epochs) and record.id != trial.id]
+        if trial.unit == "epoch" and started and position > min(started)[0]:  # steps depend on the size of a batch
+            epoch, other = min(started)
+            trial.hint(
+                f"Trial {trial.id} is new, but its log starts at epoch {numeral(position)}, and that of trial {other} "
+                f"at {numeral(epoch)}. If the program continues from what it finds, it continues another trial: let it "
+                "save in {folder}, which is new for each trial.",
+                "starts late",
+            )
 
     def _obey(self) -> None:
         """End the program after its verdict, or wait for the checkpoint with which the trial continues later."""
@@ -462,14 +508,15 @@ class Unedited(Child):
         if self._pauses_at is None:
             return
         if found.numbered:
-            if self._rows and self._saved != float(trial.epoch):
-                # a program that has logged the next row has written the checkpoint before, and completely
+            late = False
+            if self._rows and self._saved != self._pauses_at:  # it is there by now, and no thread still writes it
                 found.look(at_once=True)
-                self._record(found, settled=0.0)
-            done, late = self._saved == self._pauses_at, bool(self._rows)
+                self._record(found, settled=_STILL)
+                late = found.at(self._pauses_at, settled=0.0) is None
+            done = self._saved == self._pauses_at
         else:
             path = found.latest()
-            done = path is not None and self._copy(path)
+            done = path is not None and self._copy(found, path)
             waited = time.monotonic() - self._last_row
             late = bool(self._rows) or waited > max(_PATIENCE, 0.2 * self._pace)
         if done or (late and not self._decline()):
@@ -516,10 +563,12 @@ class Unedited(Child):
             return False
         trial.decline_pause()
         why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others()}"
-        if self._checkpoints is not None and not self._checkpoints.numbered and any(self._checkpoints.paths()):
+        found = self._checkpoints
+        if found is not None and not found.numbered and any(found.paths()):
+            before = f"was not complete {_SETTLED:g} s before the next row"
             why = (
-                f"{self._program.checkpoint} was not complete {_SETTLED:g} s before the next row (it could be with the "
-                "number {epoch} in its name)"
+                f"{self._program.checkpoint} {f'may be of another {trial.unit}' if found.extra else before} (it could "
+                f"be with the number {{{trial.unit}}} in its name)"
             )
         trial.hint(
             f"Trial {trial.id} is not paused at {trial.unit} {numeral(at or 0.0)}, because {why}; it keeps training.",
@@ -528,14 +577,20 @@ class Unedited(Child):
         return True
 
     def _others(self) -> str:
-        found = [path.name for path in self._checkpoints.paths()] if self._checkpoints is not None else []
-        return f", only {', '.join(found[-3:])}" if found else ""
+        found, trial = self._checkpoints, self._trial
+        if found is None or not (names := [path.name for path in found.paths()]):
+            return ""
+        beyond = found.numbered and trial.horizon is not None and max(found.positions(), default=0) > trial.horizon
+        count = f" (if they do not count {several_of(trial.unit)}, write * for the number)" if beyond else ""
+        return f", only {', '.join(names[-3:])}{count}"
 
-    def _copy(self, path: Path, keep: float | bool = False) -> bool:
+    def _copy(self, found: _Checkpoints, path: Path) -> bool:
         """Copy a checkpoint that a later epoch would overwrite into the study's own; return whether that succeeded."""
-        before = _signature(path)
+        if not found.same(path):  # a later epoch has overwritten it
+            return False
+        before = found.seen(path)
         try:
-            self._trial.save(lambda to: _copied(path, to, before), "".join(path.suffixes[-1:]), keep)
+            self._trial.save(lambda to: _copied(path, to, before), "".join(path.suffixes[-1:]))
         except (OSError, InvalidInput, HaltuneError) as error:
             if isinstance(error, HaltuneError) and not isinstance(error, InvalidInput):
                 raise
@@ -572,13 +627,15 @@ class Unedited(Child):
             while self._rows:  # trained before it saved its state
                 position, metrics = self._rows.popleft()
                 trial.report(metrics, position, judge=False)
+            whole = trial.horizon is not None and trial.epoch >= trial.horizon  # it ended before the signal came
             path = found.since(self._ended_at, killed=code == -signal.SIGKILL)
-            if path is None or not self._copy(path):
+            saved = path is not None and self._copy(found, path)
+            if not saved and not whole:
                 trial.hint(
                     f"Trial {trial.id} wrote no complete checkpoint {self._program.checkpoint} within "
                     f"{self._program.grace:g} s after SIGTERM, so it trains again from its start if it is promoted. If "
                     "the program needs longer, raise grace under [program].",
-                    "no checkpoint",
+                    "nothing saved",
                 )
         elif found is not None:
             self._keep(found)
@@ -595,8 +652,9 @@ class Unedited(Child):
     def _keep(self, found: _Checkpoints) -> None:
         """Keep the final model of one of the best trials, if its checkpoint is there."""
         found.look(at_once=True)
+        last = not (self._ends and self._ignores)  # what ends by itself is at the last epoch that counts
         if found.numbered:
-            self._record(found, settled=0.0, last=not self._ignores)
+            self._record(found, settled=0.0, last=last)
             lacks = self._saved != float(self._trial.epoch) and not self._ends
             if lacks and self._trial.goal.of == "last" and self._trial.keeps():
                 self._trial.hint(
@@ -604,8 +662,8 @@ class Unedited(Child):
                     f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others()}, so its model is not kept.",
                     "not kept",
                 )
-        elif not self._ignores and (path := found.latest(ended=True)) is not None and self._trial.keeps():
-            self._copy(path)
+        elif last and (path := found.latest(ended=True)) is not None and self._trial.keeps():
+            self._copy(found, path)
 
     @property
     def _missing(self) -> str:
@@ -707,29 +765,44 @@ class _Checkpoints:
 
     def at(self, position: float, settled: float = _SETTLED) -> Path | None:
         """Return the checkpoint of a position. settled: seconds without a change after which it is complete."""
-        if self._number is None:
-            return None
-        for path in self._seen:
-            found = self._number.fullmatch(path.relative_to(self._folder).as_posix())
-            signature, since = self._seen[path]
+        for path, (signature, since) in self._seen.items():
             fresh = self._old.get(path) != signature and time.monotonic() - since >= settled
-            if found and int(found[1]) + self._shift == position and fresh and path.exists():
+            if self._position(path) == position and fresh and path.exists():
                 return path
         return None
 
+    def positions(self) -> list[int]:
+        """Return the positions of the checkpoints at the last look, by their numbers."""
+        return [position for path in self._seen if (position := self._position(path)) is not None]
+
+    def _position(self, path: Path) -> int | None:
+        name = path.relative_to(self._folder).as_posix()
+        found = None if self._number is None else self._number.fullmatch(name)
+        return int(found[1]) + self._shift if found else None
+
+    def seen(self, path: Path) -> Any:
+        """Return the signature of a checkpoint at the last look."""
+        return self._seen[path][0]
+
     def same(self, path: Path) -> bool:
         """Return whether a checkpoint is as it was at the last look."""
-        return bool(self._seen[path][0] == _signature(path))
+        return bool(self.seen(path) == _signature(path))
+
+    @property
+    def extra(self) -> bool:
+        """Whether more checkpoints were written than there are rows."""
+        return self._changes > self._rows
 
     def latest(self, ended: bool = False) -> Path | None:
         """Return the checkpoint of the last row, complete, if the program writes one for every row.
 
-        One that was written nearer to the row before is that row's. ended: the program has ended.
+        One that was written nearer to the row before is that row's. One more than there are rows may be of the next
+        row, if the program saves before it evaluates. ended: the program has ended.
         """
         known = [(since, path) for path, (_, since) in self._seen.items() if path.exists()]
         since, path = max(known, default=(0.0, None))
         earliest = self._row_times[0] if ended else sum(self._row_times) / len(self._row_times)
-        written = since > earliest and self._changes >= self._rows
+        written = since > earliest and self._changes >= self._rows and (ended or not self.extra)
         return path if written and (ended or time.monotonic() - since >= _SETTLED) else None
 
     def since(self, moment: float, killed: bool) -> Path | None:
@@ -737,6 +810,7 @@ class _Checkpoints:
 
         killed: whether the program was killed, perhaps while it wrote.
         """
+        self.look(at_once=True)
         known = [(max((part[3] for part in _signature(path)), default=0) / 1e9, path) for path in self.paths()]
         modified, path = max(known, default=(0.0, None))
         fresh = path is not None and self._old.get(path) != _signature(path)

@@ -124,8 +124,6 @@ class Script(Child):
         code = self._process.poll()
         if code is None:
             return None
-        if code < 0:
-            return Ending(died=limits.how_it_died(code))
         if code == 0:
             self._trial.finish()
             return Ending()
@@ -133,6 +131,8 @@ class Script(Child):
             self._trial.recall()
             if self._trial.ended is Status.INTERRUPTED:
                 return Ending()
+        elif (code := limits.by_signal(code)) < 0:
+            return Ending(died=limits.how_it_died(code))
         return failed(self._trial, limits.how_it_died(code), self._log, self._printed)
 
     def close(self, kill: bool = False) -> None:

@@ -2,9 +2,9 @@
 
 It ends the program, with everything that the program started, as soon as the launcher asks for it or is gone. Its input
 is a pipe from the launcher. At the end of the input the program gets SIGTERM, and SIGKILL after GRACE seconds; a byte
-there means SIGKILL at once. It exits as the program does. While it lives it holds the locked file LOCK, a descriptor,
-so that two attempts at one trial never train at the same time. It imports no haltune, so that it starts in
-milliseconds.
+there means SIGKILL at once. A shell script ends at SIGTERM before its training does, which then gets SIGTERM too. It
+exits as the program does. While it lives it holds the locked file LOCK, a descriptor, so that two attempts at one trial
+never train at the same time. It imports no haltune, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def main(grace: float, lock: int, command: list[str]) -> None:
             _signal(child, signal.SIGKILL)
             kill_at = time.monotonic() + 0.2  # the disk may hold it a while
     if adopts:
-        _kill_descendants()
+        if kill_at is not None:
+            _end_descendants(kill_at)
+        if _kill_descendants() and kill_at is not None:
+            status = signal.SIGKILL  # perhaps in the middle of a write
     elif not listens:  # no launcher reads how it exits, so it may die with its group
         os.killpg(0, signal.SIGKILL)
     _exit_as(status)
@@ -92,19 +95,33 @@ def _reaped(child: int) -> int | None:
             return None
 
 
-def _kill_descendants() -> None:
-    """Kill all that the program left, until nothing is left."""
-    until = time.monotonic() + 5.0
+def _end_descendants(until: float) -> None:
+    """Ask all that the program left to end; wait for it until then, by time.monotonic."""
+    asked = set[int]()
+    while time.monotonic() < until and (left := _children()):
+        for pid in left:
+            if pid not in asked:
+                _signal(pid, signal.SIGTERM)
+        asked.update(left)
+        time.sleep(0.01)
+        _reaped(0)  # all that have ended
+
+
+def _kill_descendants() -> bool:
+    """Kill all that the program left, until nothing is left. Return whether there was something."""
+    until, killed = time.monotonic() + 5.0, False
     while time.monotonic() < until:
         left = _children()
         for pid in left:
             _signal(pid, signal.SIGKILL)
         if not left:
-            return
+            break
+        killed = True
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
-            return
+            break
+    return killed
 
 
 def _children() -> list[int]:

@@ -180,27 +180,49 @@ def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_th
     assert len(list(tmp_path.glob("search.checkpoints/*/trial-0/linked/*"))) <= 2
 
 
+@pytest.mark.slow
+def test_a_trial_that_ends_by_itself_while_the_search_ends_keeps_its_model(search, tmp_path):
+    hook = "import pathlib, time\nif state['epoch'] == 2:\n"
+    hook += "    try: os.mkdir('here')\n    except FileExistsError: sys.exit('no luck')\n"
+    hook += (
+        "    while not any('luck' in p.read_text() for p in pathlib.Path().glob('search.logs/*/*')): time.sleep(0.01)\n"
+    )
+    hook += "    time.sleep(1)"
+    study = STUDY + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\nworkers = 2\n'
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 1, said
+    assert "is not kept" not in said
+    assert json.loads(Path(load_study(tmp_path / "search.db").best.checkpoint).read_text())["epoch"] == 4
+
+
 def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(search, tmp_path):
     program = TRAIN.replace("at-{state['epoch']}", "at-{500 * state['epoch']}")
     study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
     code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
     assert code == 0, said
     assert (
-        "no checkpoint at-{epoch}.json of its last epoch, 4, only at-1000.json, at-1500.json, at-2000.json, so" in said
+        "no checkpoint at-{epoch}.json of its last epoch, 4, only at-1000.json, at-1500.json, at-2000.json (if they do "
+        "not count epochs, write * for the number), so" in said
     )
 
 
-def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path):
+@pytest.mark.parametrize("script", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path, script):
     at_the_end = TRAIN.replace(
         'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
         'import signal\n        save = lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), sys.exit())\n'
         "        signal.signal(signal.SIGTERM, save)",
     )
     study = RESUMES.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\n"
-    code, said = search(study, at_the_end, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.2)")
+    words = (*WORDS, "--resume", "{checkpoint}")
+    if script:  # a shell ends at SIGTERM at once, before its program
+        (tmp_path / "train.sh").write_text(f'{sys.executable} -I -S train.py "$@"\necho trained\n')
+        study, words = study + f"command = {json.dumps(['bash', 'train.sh', *words])}\n", None
+    code, said = search(study, at_the_end, words, hook="import time; time.sleep(0.2)")
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
     assert any(t.attempt > 1 for t in trials(tmp_path))
+    assert "no complete checkpoint" not in said
 
 
 def test_a_checkpoint_that_a_program_was_killed_in_the_middle_of_is_not_used(search, tmp_path):
@@ -248,6 +270,56 @@ def test_a_checkpoint_from_before_the_epoch_is_not_taken_for_the_one_after_it(se
     for event in resumes:
         path = next(tmp_path.glob(f"search.checkpoints/*/{event.path}"), None)
         assert path is None or json.loads(path.read_text())["epoch"] == event.epoch
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_the_next_epoch_has_overwritten_is_not_taken_for_that_of_the_one_before(
+    search, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(programs, "_SCAN", 1.5)  # between two looks the program has written the next one
+    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+    first = save.replace("at-{state['epoch']}", "last")
+    program = TRAIN.replace(save, "").replace(
+        "        log.write(f", f"        {first}; time.sleep(0.4)\n        log.write(f"
+    )
+    program = program.replace(
+        '        state["epoch"] += 1', '        import time; time.sleep(0.7)\n        state["epoch"] += 1'
+    )
+    halving = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
+    study = RESUMES.replace("at-{epoch}.json", "last.json").replace("seed = 3", "seed = 5")
+    study = study.replace('name = "Hyperband"\neta = 2', halving)
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
+
+
+@pytest.mark.slow
+def test_a_checkpoint_before_a_long_evaluation_is_not_taken_for_that_of_the_epoch_before(search, tmp_path):
+    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+    first = save.replace("at-{state['epoch']}", "last") + "; import time; time.sleep(1.2)"
+    program = TRAIN.replace(save, "").replace("        log.write(f", f"        {first}\n        log.write(f")
+    halving = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
+    study = RESUMES.replace("at-{epoch}.json", "last.json").replace("seed = 3", "seed = 5")
+    study = study.replace('name = "Hyperband"\neta = 2', halving)
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_a_thread_still_writes_as_the_next_row_comes_is_not_used_yet(search, tmp_path):
+    hook = "import threading, time\ndef write(text, path):\n    with open(path, 'w') as file:\n"
+    hook += "        for part in text: file.write(part); file.flush(); time.sleep(0.02)\n"
+    hook += "threading.Thread(target=write, args=(json.dumps(state), f\"{a.out}/at-{state['epoch']}.json\")).start()\n"
+    hook += "time.sleep(0.2)"
+    program = TRAIN.replace('json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))', "pass")
+    study = RESUMES.replace("= 4\nseed", "= 8\nseed")
+    words = (*WORDS, "--resume", "{checkpoint}", "--epochs", "{epochs}")
+    code, said = search(study, program, words, hook=hook)
+    assert code == 0, said
+    assert [t.error for t in trials(tmp_path)] == [None] * 4
+    assert all(map(right, trials(tmp_path)))
+    assert any(t.attempt > 1 for t in trials(tmp_path))
 
 
 @pytest.mark.slow
@@ -314,12 +386,47 @@ def test_a_search_that_is_over_says_how_to_continue_it(search):
     assert "Nothing was trained. To continue it, run haltune resume ... --trials 50" in said
 
 
+@pytest.mark.slow
+def test_a_program_that_a_signal_ends_under_a_shell_script_starts_again_from_its_checkpoint(search, tmp_path):
+    hook = "if state['epoch'] == 3 and not os.path.exists('died'): open('died', 'w'); os.kill(os.getpid(), 9)\n"
+    hook += "import time; time.sleep(0.8)"
+    (tmp_path / "train.sh").write_text(f'{sys.executable} -I -S train.py "$@"\nexit $?\n')
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    study += f"command = {json.dumps(['bash', 'train.sh', *WORDS, '--resume', '{checkpoint}'])}\n"
+    code, said = search(study, words=None, hook=hook)
+    assert code == 0, said
+    assert "its process was killed by SIGKILL" in said
+    assert [(t.attempt, right(t)) for t in trials(tmp_path)] == [(2, True)]
+
+
 def test_a_failure_does_not_show_what_an_earlier_attempt_printed(search, tmp_path):
     dies = "import os, sys\nif os.path.exists('died'): sys.exit(3)\n"
     dies += "open('died', 'w'); print('all is well', flush=True); os.kill(os.getpid(), 9)"
     code, said = search(STUDY + CSV, dies)
     assert code == 1, said
     assert [t.error for t in trials(tmp_path)] == ["ended with exit status 3: it printed nothing"]
+
+
+def test_a_warning_is_a_sentence_without_a_place_in_the_code(tmp_path):
+    (tmp_path / "search.toml").write_text(STUDY.replace('maximize = "val_acc"', 'minimize = "val_acc"') + CSV)
+    (tmp_path / "train.py").write_text(f"HOOK = ''\n{TRAIN}")
+    command = [
+        sys.executable,
+        "-m",
+        "haltune",
+        "run",
+        "search.toml",
+        "--",
+        sys.executable,
+        "-I",
+        "-S",
+        "train.py",
+        *WORDS,
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
+    (line,) = [line for line in done.stderr.splitlines() if "Minimize('val_acc'): the smallest" in line]
+    assert line.startswith("haltune: Minimize")
+    assert "HaltuneWarning" not in done.stderr
 
 
 def test_a_later_failure_is_recorded_and_the_search_goes_on(search, tmp_path):
@@ -456,6 +563,21 @@ with open(f"{sys.argv[-1]}/log.jsonl", "w") as log:
     ), said
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_program_that_continues_what_another_trial_left_is_named(search, own):
+    program = TRAIN.replace(
+        "if a.resume:", "a.resume = (a.out if OWN else '.') + '/last.json'\nif os.path.exists(a.resume):"
+    )
+    program = f"OWN = {own}\n" + program.replace("    assert state", "    pass #").replace(
+        "{a.out}/at-{state['epoch']}", "{'.' if not OWN else a.out}/last"
+    )
+    hook = "if state['epoch'] == 2: sys.exit()"
+    code, said = search(STUDY + CSV, program, hook=hook)
+    assert code == 0, said
+    assert ("its log starts at epoch 3, and that of trial 0 at 1" in said) == (not own)
+    assert ("let it save in {folder}" in said) == (not own)
+
+
 def test_epochs_that_count_from_zero_are_asked_for_at_the_first_row(search, tmp_path):
     from_zero = TRAIN.replace("{state['epoch']},{a.lr},", "{state['epoch'] - 1},{a.lr},")
     code, said = search(STUDY + CSV, from_zero)
@@ -501,6 +623,15 @@ def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_vali
         (STUDY + CSV.replace("log.csv", "{folder}/log.csv"), WORDS, ("line 14", "Leave {folder} out")),
         (STUDY + CSV + "[program]\ngrace = -1\n", WORDS, ("program.grace",)),
         (STUDY.replace("max_epochs", "max_steps") + CSV.replace("position = ", "#"), WORDS, ("counts steps",)),
+        (RESUMES, ("--lr={lr} --depth={depth} -r {checkpoint}", "{folder}"), ("is one word", "and with it {depth}")),
+        (
+            STUDY.replace("[policy]", "m = { float = [0, 1], when = { depth = 2 } }\n[policy]") + CSV,
+            ("--depth", "{depth}", "--opt={m},{lr}", "{folder}"),
+            ("some trial has no value for {m}, and with it {lr}",),
+        ),
+        (STUDY + CSV + "[program]\ncwd = '{folder}'\n", WORDS, ("does not hold train.py", "/train.py")),
+        (STUDY + "[program]\ncommand = ['A=1', 'python', '{lr}{depth}']\n" + PRINTED, None, ("env = { NAME = ",)),
+        (STUDY + "[program]\ncommand = 'cd a && python {lr} {depth}'\n" + PRINTED, None, ("No shell reads",)),
         (STUDY + CSV, None, ("No program is named",)),
         (STUDY + "[program]\ncommand = ['python train.py {lr} {depth}']\n" + PRINTED, None, ("quotation marks",)),
     ],
@@ -576,6 +707,18 @@ def test_values_are_whole_words_and_absent_ones_take_their_option_with_them(sear
     assert got["cwd"] == str(next(tmp_path.glob("search.checkpoints/*/trial-0/run-1")))
 
 
+def test_a_word_may_have_several_values_if_those_that_it_may_take_along_are_also_in_other_words(search, tmp_path):
+    when = "when = { depth = [1, 2, 3, 4] }"
+    space = f"m = {{ float = [0, 1], {when} }}\nn = {{ float = [0, 1], {when} }}\n[policy]"
+    study = STUDY.replace("[policy]", space).replace("trials = 2", "trials = 1") + PRINTED
+    words = ("--lr", "{lr}", "--depth={depth}", "--name=t{trial}-lr{lr}-m{m}", "--betas={m},{n}")
+    code, said = search(study, PRINTS, words)
+    assert code == 0, said
+    (trial,) = trials(tmp_path)
+    lr, m, n = (trial.config[name] for name in ("lr", "m", "n"))
+    assert printed(tmp_path)["words"][3:] == [f"--name=t0-lr{lr}-m{m}", f"--betas={m},{n}"]
+
+
 @pytest.mark.parametrize("format", ["yaml", "json", "toml"])
 def test_a_configuration_file_overlays_a_base_with_nested_names(search, tmp_path, format):
     yaml = pytest.importorskip("yaml")
@@ -608,7 +751,7 @@ def test_a_parameter_may_have_the_name_of_a_placeholder_which_it_hides(search, t
     (trial,) = trials(tmp_path)
     assert printed(tmp_path)["words"] == [str(trial.config["checkpoint"]), str(trial.config["config"])]
     assert not list(tmp_path.glob("search.checkpoints/**/config.yaml"))
-    code, said = search(study.replace("seed = 3", "seed = 4") + PRINTED, PRINTS, ("{config}",))
+    code, said = search(study.replace("seed = 3", "seed = 5") + PRINTED, PRINTS, ("{config}",))
     assert code == 2
     assert "does not use 'checkpoint'" in said
 
@@ -650,9 +793,16 @@ def test_the_doctor_rehearses_a_pause_of_a_program_that_nobody_edited(search, tm
         "--resume",
         "{checkpoint}",
     ]
-    for text, found in ((TRAIN, "it reports exactly the same"), (TRAIN.replace("= json.load", "= 0 and"), "failed")):
-        (tmp_path / "train.py").write_text(f"HOOK = 'import time; time.sleep(0.1)'\n{text}")
-        assert found in CliRunner().invoke(app, command).output
+    cases = (
+        (TRAIN, 0.1, "it reports exactly the same", 0),
+        (TRAIN, 0.0, "ended before it could be paused at epoch 1, because its epochs are short", 0),
+        (TRAIN.replace("= json.load", "= 0 and"), 0.1, "failed", 1),
+    )
+    for text, seconds, found, code in cases:
+        (tmp_path / "train.py").write_text(f"HOOK = 'import time; time.sleep({seconds})'\n{text}")
+        done = CliRunner().invoke(app, command)
+        assert found in done.output
+        assert done.exit_code == code
 
 
 # -- killed and interrupted ------------------------------------------------------------------------------------------

@@ -215,6 +215,23 @@ def test_rows_that_an_earlier_attempt_left_in_a_database_of_mlflow_do_not_count_
     assert log.read() == [{"acc": 0.2, "step": 3.0}]
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_last_line_without_an_end_does_not_count_if_the_program_was_killed(tmp_path, cut):
+    log = MetricLog(Metrics(csv="log.csv"), ["acc"], tmp_path, tmp_path / "out")
+    (tmp_path / "log.csv").write_text("epoch,acc\n1,0.25\n2,0.5")  # of 0.55, perhaps
+    assert [row["acc"] for row in log.read(whole=True, cut=cut)] == [0.25] + [0.5] * (not cut)
+
+
+def test_what_an_earlier_attempt_printed_does_not_count_again_but_shows_where_its_log_began(tmp_path):
+    metrics, out = Metrics(pattern=r"epoch (?P<epoch>\d+) acc (?P<acc>\S+)", position="epoch"), tmp_path / "out"
+    out.write_text("epoch 1 acc 0.1\nepoch 2 acc 0.2\nepoch 3 ac")
+    log = MetricLog(metrics, ["acc"], tmp_path, out)
+    with out.open("a") as file:
+        file.write("epoch 2 acc 0.3\n")
+    assert log.began == 1.0
+    assert log.read() == [{"epoch": 2.0, "acc": 0.3}]
+
+
 def test_tensorboard_and_mlflow_log_a_position_in_epochs_as_one_more_metric(tmp_path):
     (tmp_path / "mlruns" / "0" / "run" / "metrics" / "val").mkdir(parents=True)
     metrics = Metrics(mlflow="mlruns", position="epoch", first=0)
