@@ -552,6 +552,31 @@ def test_a_ranking_whose_position_biases_xgboost_forgets_is_not_paused(lib):
                       callbacks=[lib.callback(trial)])  # fmt: skip
 
 
+@catboost_alone
+@pytest.mark.parametrize("pauses", [(), (2,)])
+@pytest.mark.parametrize("of_best_round", [True, False])
+def test_a_catboost_trial_that_pauses_in_its_last_round_keeps_its_model_or_says_why_not(lib, of_best_round, pauses):
+    params = overfit(lib) | {"use_best_model": of_best_round}
+    s = pausing_study(at=(), epochs=60, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HaltuneWarning)
+        with (trial := s.ask()):
+            lib.attempt(trial, lib.callback(trial), **params)
+    end = len(s.trials[0].epochs)
+    s = pausing_study(at=(*pauses, end), epochs=60, keep=1, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for trial in s:
+            with trial:
+                lib.attempt(trial, lib.callback(trial), **params)
+    said = [str(w.message) for w in told if "is not kept" in str(w.message)]
+    assert (len(s.trials[0].epochs), s.trials[0].attempt, len(said)) == (end, 2 + len(pauses), of_best_round)
+    if of_best_round:
+        assert s.best.checkpoint is None
+    else:
+        assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
 @pytest.mark.parametrize("first", [False, True])
 def test_early_stopping_that_does_not_stop_chooses_its_round_as_without_haltune(gradient, first):
