@@ -235,7 +235,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         attempt = _attempt(self.trial)
         self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
-            self._resumed = None
+            self._resumed, self._proven = None, False
         if self.trial.epoch == 0:
             for sentence in surroundings.advice(self.trial, self.monitor, listed, steps):
                 reporter.advise(sentence)
