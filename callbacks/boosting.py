@@ -22,10 +22,6 @@ from . import carried, objects
 from .reporter import Reporter, missing, two_callbacks
 
 CANNOT_FOLD = "takes no boosters to continue from"
-FORGETS = (
-    "early stopping would forget earlier rounds: the log lacks them, because of every=, record='monitor' or "
-    "trial.folds()"
-)
 _OWN = ".callbacks"  # the suffix of the file next to a booster
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 
@@ -125,18 +121,6 @@ def keep_best(reporter: Reporter, write: Callable[[Path, int], object], suffix: 
     if trial.goal.of == "best" and reporter.keeps:
         rounds = int(trial.history.as_best(trial.id).epoch)
         reporter.keep(lambda path: write(path, rounds), suffix, float(rounds))
-
-
-def recorded(reporter: Reporter, name: str, rounds: int) -> dict[str, list[float]]:
-    """Return the values of the first rounds by "<data>-<metric>", or nothing if the log lacks any of them.
-
-    name: the full name of the monitored metric.
-    """
-    record = reporter.trial.history.trial(reporter.trial.id)
-    if [*record.epochs[:rounds]] != [*range(1, rounds + 1)]:
-        return {}
-    columns = {**record.metrics, name: record.values}
-    return {name: [*map(float, column[:rounds])] for name, column in columns.items()}
 
 
 # the program's own callbacks, objectives and metrics, which libraries do not save

@@ -88,9 +88,10 @@ class HaltuneCallback(Reporting):
                               **callback.snapshot)
     """
 
-    _held = frozenset({"_model", "_own", "_later"})
+    _held = frozenset({"_model", "_prepared", "_own", "_later"})
     _hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
     _model: Any = None  # from the start of fit until the trial ends
+    _prepared: Any = None  # that of a fit which may train no round, because it has a finished snapshot
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
     _given = 0  # rounds of the model that fit was given to continue
@@ -101,7 +102,7 @@ class HaltuneCallback(Reporting):
     _later: Own | None = None  # of them the callbacks after this one
 
     def _setup(self) -> None:
-        if self.trial.epoch == 0 and self.trial.ended is None:
+        if self.trial.ended is None and self.trial not in _FITS:
             self.trial.before_end(self._miss)
 
     @property
@@ -128,6 +129,7 @@ class HaltuneCallback(Reporting):
         self._own, self._in_time = Own(hooks, own, self.trial, not resumes), in_time
         if resumes and in_time:
             self._own.put_back(str(checkpoint))
+            self._prepared = fit.f_locals["self"] if fit.f_locals["init_model"] is None else None
 
     @of_instance
     def after_iteration(self, info: Any) -> bool:
@@ -173,6 +175,7 @@ class HaltuneCallback(Reporting):
         return None if self._own is None else self._own.unsaved()
 
     def _begin(self, iteration: int) -> None:
+        self._prepared = None
         # CatBoost gives its only hook neither the model nor the other callbacks (catboost/catboost#1942), so they are
         # read from the call. Without them no model is kept, and two HaltuneCallbacks would report every round.
         fit, period = caller("_fit", "catboost."), 1
@@ -228,7 +231,13 @@ class HaltuneCallback(Reporting):
             )
 
     def _miss(self) -> None:
-        """Fail the trial if CatBoost has called the callback in no round."""
+        """End the trial if CatBoost has called the callback in no round; fail it, unless it resumes.
+
+        Then it had paused in the round in which CatBoost's overfitting detector ended the training.
+        """
+        self._model, self._prepared = self._prepared, None
+        if self._model is not None:
+            self._end()
         if self.trial.epoch == 0:
             self._fail(
                 NotSupported(

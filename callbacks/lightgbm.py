@@ -30,7 +30,6 @@ from haltune.study import Trial
 from .base import Reporting
 from .boosting import (
     CANNOT_FOLD,
-    FORGETS,
     Own,
     advise_best,
     begin,
@@ -41,7 +40,6 @@ from .boosting import (
     is_cv,
     keep_best,
     named,
-    recorded,
 )
 from .reporter import digest
 
@@ -97,7 +95,6 @@ class HaltuneCallback(Reporting):
     _before = 0  # rounds of this trial trained before this training
     _resumes = False  # whether it continues the trial's state
     _given = 0  # rounds that the trial started with
-    _name = ""  # the full name of the metric
     _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
     _others: Sequence[_Other] = ()  # the program's own callbacks that LightGBM calls after this one
     _records: Sequence[Any] = ()  # LightGBM's callbacks that record values
@@ -111,6 +108,7 @@ class HaltuneCallback(Reporting):
             raise InvalidInput(f"every={every!r} is not a number of rounds. Use a whole number of at least 1.")
         super().__init__(trial, monitor, verbose, record)
         self.every = every
+        self._stopping: dict[str, list[float]] = {}  # values that early stopping has seen, by "<data>-<metric>"
 
     @property
     def order(self) -> int:
@@ -129,14 +127,14 @@ class HaltuneCallback(Reporting):
             self._resumes = self.trial.epoch > 0 and given.get("init_model") is not None and not begun
             path = self.trial.checkpoint if self._resumes else None
             self._own = Own(given["callbacks"], functions, self.trial, path is None)
-            parameters, log = (None, None) if path is None else self._own.put_back(path)
-            given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters, log))
+            parameters, library = (None, None) if path is None else self._own.put_back(path)
+            given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters, library or {}))
         return _ORDER
 
-    def _before_round(self, parameters: Any, log: Any, env: Any) -> None:
+    def _before_round(self, parameters: Any, library: Any, env: Any) -> None:
         """Note the booster's parameters before the first round, and set those that a callback had set at a pause.
 
-        log: what LightGBM had recorded at the pause.
+        library: what LightGBM's own callbacks had seen at the pause.
         """
         env.model.rollback_one_iter = _no_rollback
         if self._own is not None and env.iteration == env.begin_iteration:
@@ -144,7 +142,8 @@ class HaltuneCallback(Reporting):
             if parameters:
                 env.model.reset_parameter(parameters)
             self._before, self._seen, self._reported = self._place(env)[1], -1, 0
-            self._join_others(log)
+            self._stopping = library.get("stopping", {})
+            self._join_others(library.get("log"))
 
     def _join_others(self, log: Any) -> None:
         """Put the callbacks of the program, and those of LightGBM that number their rounds, into `_Other`."""
@@ -187,6 +186,9 @@ class HaltuneCallback(Reporting):
         lap = self._reporter.clock.lap() if first else None
         if first:
             self._begin(env)
+        if self._stoppers:
+            for name, value in self._metrics(env).items():
+                self._stopping.setdefault(name, []).append(float(value))
         epoch = self._before + env.iteration - env.begin_iteration + 1
         last = env.iteration + 1 == env.end_iteration
         if not epoch % self.every or last:
@@ -196,7 +198,7 @@ class HaltuneCallback(Reporting):
             any(stopper.stops(env) for stopper in self._stoppers) or any(other.stops(env) for other in self._others)
         ):
             self._reporter.ends_by_itself()
-        if self._reporter.saves and (why := self._cannot_pause(env, epoch)):
+        if self._reporter.saves and (why := _inexact(env)):
             self._reporter.decline(why, always=True)
         elif self._reporter.saves:
             self._reporter.save(partial(self._write_pause, env.model), ".txt")
@@ -213,12 +215,14 @@ class HaltuneCallback(Reporting):
         if epoch == self._reported:
             return
         self._reported = epoch
-        rows = env.evaluation_result_list or ()  # (data, metric, value, larger is better, deviation of folds)
-        metrics = named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
-        self._name = full_name(self.monitor, metrics, "lgb.train", _SETS)
-        self._reporter.report(metrics[self._name], epoch, metrics, lap=lap)
+        metrics = self._metrics(env)
+        self._reporter.report(metrics[full_name(self.monitor, metrics, "lgb.train", _SETS)], epoch, metrics, lap=lap)
         if self._reporter.keeps_epoch and not is_cv(env.model) and _kind(env) == "dart":
             self._reporter.keep(partial(_write, env.model), ".txt")  # later rounds change its earlier trees
+
+    def _metrics(self, env: Any) -> dict[str, float]:
+        rows = env.evaluation_result_list or ()  # (data, metric, value, larger is better, deviation of folds)
+        return named((data, metric, value, (*rest, None)[0]) for data, metric, value, _, *rest in rows)
 
     def _ends(self, env: Any) -> None:
         """End the fit in a round in which another callback ends the training: it is the last one, so it is reported."""
@@ -287,19 +291,8 @@ class HaltuneCallback(Reporting):
     def _write_pause(self, model: Any, path: Path) -> None:
         _write(model, path)
         if self._own is not None:
-            log = self._records[0].eval_result if self._records else None
-            self._own.write(path, model.params, log)
-
-    def _cannot_pause(self, env: Any, epoch: int) -> str | None:
-        """Return why a resumed training would differ, or None."""
-        if is_cv(env.model):
-            return _CV
-        if why := _inexact(env):
-            return why
-        names = {f"{row[0]}-{row[1]}" for row in env.evaluation_result_list}
-        if self._stoppers and not names <= recorded(self._reporter, self._name, epoch).keys():
-            return FORGETS
-        return None
+            library = {"stopping": self._stopping, "log": self._records[0].eval_result if self._records else None}
+            self._own.write(path, model.params, library)
 
 
 class _Other:
@@ -374,15 +367,13 @@ class _Stopper:
 
     def _remind(self, env: Any) -> None:
         """Show it the rounds before this training."""
-        names = [f"{row[0]}-{row[1]}" for row in env.evaluation_result_list]
-        columns = recorded(self._callback._reporter, self._callback._name, self._callback.ahead)
-        if not columns.keys() >= {*names}:
-            return
-        self._first = env.begin_iteration - self._callback.ahead
-        for iteration in range(self._first, env.begin_iteration):
-            values = (columns[name][iteration - self._first] for name in names)
-            rows = [_valued(row, value) for row, value in zip(env.evaluation_result_list, values, strict=True)]
-            self._see(env, iteration, rows)
+        rows, columns = env.evaluation_result_list, self._callback._stopping
+        before = [columns[f"{row[0]}-{row[1]}"][:-1] for row in rows]  # without those of the present round
+        rounds = min(map(len, before))
+        self._first = env.begin_iteration - rounds
+        for i in range(rounds):
+            of_then = [_valued(row, column[i]) for row, column in zip(rows, before, strict=True)]
+            self._see(env, self._first + i, of_then)
 
 
 def _begun(env: Any, iteration: int) -> Any:
@@ -411,6 +402,8 @@ def _kind(env: Any) -> str:
 
 def _inexact(env: Any) -> str | None:
     """Return why a continued training would differ from an uninterrupted one, or None."""
+    if is_cv(env.model):
+        return _CV
     if _kind(env) in ("rf", "random_forest"):
         return _FOREST
     given = boosters.parameters_of(env.model.model_to_string(num_iteration=1))

@@ -225,17 +225,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self.trial.epoch == 0 and self.trial.attempt == 1:
             surroundings.refuse_backup(listed, model, self.trial)
         self._of = self.trial.signer(_mark(model))
-        if reporter.silent and (how := surroundings.lacks_validation(self.monitor, listed)):
+        if reporter.silent and (how := surroundings.lacks_validation(self.monitor, self.trial, listed)):
             raise InvalidInput(
                 f"The metric {self.monitor!r} is one of validations, but this fit validates in no epoch. {how}; or "
                 "name a training metric, HaltuneCallback(trial, monitor='name')."
             )
         refuse_shadowed_loss(model, self.monitor)
+        self.trial.before_end(None)
         reporter.begin(epochs, model, of=self._of)
         attempt = _attempt(self.trial)
         self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
-            self._resumed = None
+            self._resumed, self._proven = None, False
         if self.trial.epoch == 0:
             for sentence in surroundings.advice(self.trial, self.monitor, listed, steps):
                 reporter.advise(sentence)
@@ -424,13 +425,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if reporter.saves:
                 self._pause()
         # afterwards Keras averages weights, and EarlyStopping restores its own
-        if (reporter.over or model.stop_training or epoch + 1 == params.get("epochs")) and not reporter.saves:
+        follows = not reporter.over and self._another_follows()
+        if follows and reporter.trained != trial.epoch:
+            trial.before_end(self._keep_last)  # says why not, unless another fit validates later
+        elif (reporter.over or model.stop_training or epoch + 1 == params.get("epochs")) and not reporter.saves:
             self._keep_last()
         if trackers := [c for c in surroundings.calling_list(self) if surroundings.is_tracker(c)]:
             logs.update(surroundings.tracked(reporter, epoch + 1, trackers))
         if reporter.over:
             model.stop_training |= _OURS
-        elif self._another_follows():
+        elif follows:
             attempt.end = self._end_of_fit()
 
     def _keep_last(self) -> None:
@@ -455,13 +459,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _another_follows(self) -> bool:
         """Return whether the present epoch is the last of this fit, and the program has to fit again."""
         last = self._epoch + 1 == (self.params or {}).get("epochs")
-        return last and self._called is not None and self.trial.epoch < (self.trial.horizon or math.inf)
+        trained = self._reporter.trained or self.trial.epoch
+        return last and self._called is not None and trained < (self.trial.horizon or math.inf)
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         reporter = self._reporter
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         silent = self._last_logs is not None and reporter.silent
+        silent &= not (self._another_follows() and surroundings.validates_rarely())
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
             self._keep_last()  # a loop that calls the hooks by hand has not said which epoch is its last
         self._forget()
@@ -560,7 +566,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _missing(self, when: str) -> Exception:
         names = self._last_logs or []
         unvalidated = self.monitor.startswith("val_") and not any(n.startswith("val_") for n in names)
-        rare = surroundings.lacks_validation(self.monitor) if unvalidated else None
+        rare = surroundings.lacks_validation(self.monitor, self.trial) if unvalidated else None
         how = rare or "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
         if numbered := any(re.fullmatch(rf"{re.escape(self.monitor)}_\d+", n) for n in names):
             how = "Keras numbers metrics without a name in each model. Give each one a name, AUC(name='auc')"

@@ -412,11 +412,15 @@ def _unsaved(model: Any, twin: Any) -> dict[str, str]:
 
     They are settings by their paths, as of `companions.Watch`, with their names for messages.
     """
+    from keras import Model
+
     found = {}
     others = own_parts(twin)
     for name, one in own_parts(model).items():
         theirs = companions.settings_of(name, others[name]) if name in others else {}
         for path, marked in companions.settings_of(name, one).items():
+            if path.endswith("/output_names") and isinstance(one, Model):
+                continue  # Keras numbers the layers of each new model
             if theirs.get(path, marked) != marked:
                 found[path] = f"{type(one).__name__}.{path.partition('/')[2]}"
     return found

@@ -132,7 +132,7 @@ def reads_epochs(listed: list[Any]) -> str | None:
         waits = isinstance(one, EarlyStopping) and one.start_from_epoch
         if waits or isinstance(one, LearningRateScheduler) or any(map(_reads_first, hooks)):
             return type(one).__name__
-    return "validation_freq" if _arguments_of_fit().get("validation_freq", 1) != 1 else None
+    return "validation_freq" if validates_rarely() else None
 
 
 def _reads_first(function: Any) -> bool:
@@ -151,10 +151,16 @@ def _arguments_of_fit() -> Mapping[str, Any]:
     return {} if fit is None else fit.f_locals
 
 
-def lacks_validation(monitor: str, listed: list[Any] | None = None) -> str | None:
+def validates_rarely() -> bool:
+    """Return whether this call of fit has validation_freq=, so that it may validate in no epoch."""
+    return bool(_arguments_of_fit().get("validation_freq", 1) != 1)
+
+
+def lacks_validation(monitor: str, trial: Trial, listed: list[Any] | None = None) -> str | None:
     """Return how to log a validation metric in this call of fit, if nothing in it can; otherwise None.
 
-    listed: callbacks, one of which may log it. Otherwise the error comes after an epoch.
+    trial: which further fits may train to its end. listed: callbacks, one of which may log it. Otherwise the error
+    comes after an epoch.
     """
     own = all(type(c).__module__.startswith(("keras.", "haltune.")) for c in listed or ())
     given = _arguments_of_fit()
@@ -163,8 +169,8 @@ def lacks_validation(monitor: str, listed: list[Any] | None = None) -> str | Non
         return None
     if given.get("validation_data", ()) is None and not given.get("validation_split"):
         return "Give model.fit validation_data=(x, y) or validation_split=0.2"
-    rare = given.get("validation_freq", 1)
-    if isinstance(rare, int) and isinstance(epochs, int) and rare > epochs:
+    rare, later = given.get("validation_freq", 1), trial.horizon if trial.unit == "epoch" else None
+    if isinstance(rare, int) and isinstance(epochs, int) and rare > max(epochs, later or 0):
         return f"validation_freq={rare} is above epochs={epochs}: lower it"
     return None
 

@@ -211,23 +211,24 @@ class OwnGenerators:
     """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0)."""
 
     def __init__(self) -> None:
-        self._there: dict[int, tuple[Any, Any]] = {}  # by id: those at the begin of the loop, and their states
+        self._there: dict[int, tuple[Any, Any]] = {}  # by id: those at the begin of a loop, and their first states
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
         self._before: list[tuple[Any, Any]] = []  # those that were restored, and their states before
 
     def begins(self, path: Path | None) -> None:
         """State that a loop begins, and restore what `capture` has put into the random state in a file."""
         found = _in_variables()
+        restored = {}
         if path is not None and path.is_file():
-            self._saved = json.loads(path.read_bytes()).get("own", {})
-        for name in self._saved.keys() & found.keys():
-            (kind, state), one = self._saved[name], found[name]
+            self._saved = restored = json.loads(path.read_bytes()).get("own", {})
+        for name in restored.keys() & found.keys():
+            (kind, state), one = restored[name], found[name]
             if kind_of(one) == kind:
                 before = of_generator(one)
                 set_generator(one, state)
                 if of_generator(one) != before:  # another trial has drawn since
                     self._before.append((one, before))
-        self._there = {id(one): (one, of_generator(one)) for one in found.values()}
+        self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
 
     def ends(self) -> None:
         """State that the trial ends: one that all trials share continues where it was before."""

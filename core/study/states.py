@@ -259,8 +259,7 @@ class States:
         if checkpoint is not None and first:
             self.restores()
             put_back(random_of(checkpoint))
-        if first:
-            self._generators.begins(None if checkpoint is None else random_of(checkpoint))
+        self._generators.begins(random_of(checkpoint) if checkpoint is not None and first else None)
 
     def ends_epoch(self) -> None:
         """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""

@@ -508,27 +508,35 @@ def test_a_training_that_early_stopping_ends_where_it_cannot_pause_gets_no_warni
     assert trained(end) == end < 60
 
 
-@lightgbm_alone
-def test_early_stopping_that_would_forget_rounds_is_not_paused(lib):
-    s = pausing_study(at=(3,), epochs=6, metric=Minimize(lib.monitor, of="best"), verbose=0)
-    for trial in s:
-        with trial, pytest.warns(HaltuneWarning, match=r"forget earlier rounds.*record='monitor'.*keeps training"):
-            ours = lib.callback(trial, record="monitor")
-            lib.attempt(trial, ours, *stopper(lib, 50))
-    assert [(t.attempt, t.epoch) for t in s.trials] == [(1, 6)]
+NOT_IN_THE_LOG = [("xgboost", {"record": "monitor"}), ("lightgbm", {"record": "monitor"}), ("lightgbm", {"every": 3})]
 
 
-@xgboost_alone
-def test_early_stopping_remembers_rounds_whose_metrics_are_not_in_the_log(lib):
+@pytest.mark.parametrize(("gradient", "options"), NOT_IN_THE_LOG, indirect=["gradient"])
+def test_early_stopping_remembers_rounds_whose_metrics_are_not_in_the_log(gradient, options):
     def trained(*at):
-        s = pausing_study(at=at, epochs=60, metric=Minimize(lib.monitor, of="best"), verbose=0)
+        s = pausing_study(at=at, epochs=60, metric=Minimize(gradient.monitor, of="best"), verbose=0)
         for trial in s:
             with trial:
-                ours = lib.callback(trial, record="monitor")
-                booster, _ = lib.attempt(trial, ours, *stopper(lib), **overfit(lib))
-        return s.trials[0].values.tolist(), booster.attributes()
+                ours = gradient.callback(trial, **options)
+                booster, _ = gradient.attempt(trial, ours, *stopper(gradient), **overfit(gradient))
+        assert (s.trials[0].attempt, s.trials[0].epoch < 60) == (1 + len(at), True)
+        return s.trials[0].values.tolist(), booster.best_iteration, gradient.scores(booster).tolist()
 
-    assert trained(2, 4) == trained()
+    at = (3, 6) if "every" in options else (2, 4)
+    assert trained(*at) == trained()
+
+
+def test_early_stopping_remembers_the_rounds_of_a_fold_before_a_pause(gradient):
+    def trained(*at):
+        s = pausing_study(at=at, epochs=30, metric=gradient.monitor, verbose=0)
+        for trial in s:
+            with trial:
+                for fold in trial.folds(2, of="best"):
+                    gradient.attempt(fold, gradient.callback(fold), *stopper(gradient), **overfit(gradient))
+        assert (s.trials[0].attempt, s.trials[0].epoch < 30) == (1 + len(at), True)
+        return s.trials[0].values.tolist()
+
+    assert trained(1, 3, 6) == trained()
 
 
 @xgboost_alone
@@ -542,6 +550,31 @@ def test_a_ranking_whose_position_biases_xgboost_forgets_is_not_paused(lib):
             parameters = {"objective": "rank:ndcg", "lambdarank_unbiased": True, "eval_metric": "rmse"}
             xgb.train(parameters, data, 4, evals=[(held_out, "validation")], verbose_eval=False,
                       callbacks=[lib.callback(trial)])  # fmt: skip
+
+
+@catboost_alone
+@pytest.mark.parametrize("pauses", [(), (2,)])
+@pytest.mark.parametrize("of_best_round", [True, False])
+def test_a_catboost_trial_that_pauses_in_its_last_round_keeps_its_model_or_says_why_not(lib, of_best_round, pauses):
+    params = overfit(lib) | {"use_best_model": of_best_round}
+    s = pausing_study(at=(), epochs=60, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HaltuneWarning)
+        with (trial := s.ask()):
+            lib.attempt(trial, lib.callback(trial), **params)
+    end = len(s.trials[0].epochs)
+    s = pausing_study(at=(*pauses, end), epochs=60, keep=1, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for trial in s:
+            with trial:
+                lib.attempt(trial, lib.callback(trial), **params)
+    said = [str(w.message) for w in told if "is not kept" in str(w.message)]
+    assert (len(s.trials[0].epochs), s.trials[0].attempt, len(said)) == (end, 2 + len(pauses), of_best_round)
+    if of_best_round:
+        assert s.best.checkpoint is None
+    else:
+        assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")

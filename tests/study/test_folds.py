@@ -732,3 +732,44 @@ def test_warnings_within_a_fold_name_the_fold() -> None:
     fold = next(asked().folds(2))
     with pytest.warns(HaltuneWarning, match=r"^Call fold\.load_model\(\), trial\.folds\(k\)\.$"):
         fold.warn("Call trial.load_model(), trial.folds(k).")
+
+
+def walks(training: Any, fails: bool = False) -> None:
+    """Train and save a plain loop that draws from a generator of its own."""
+    rng = np.random.default_rng(5)
+    total = 0.0 if training.checkpoint is None else float(Path(training.checkpoint).read_text())
+    for epoch in training.epochs():
+        if fails and epoch == 2:
+            raise MemoryError
+        total += rng.random()
+        training.report(total)
+        training.save(lambda path: path.write_text(repr(total)), ".txt")  # noqa: B023
+
+
+@pytest.mark.parametrize("at", [(1, 3), (0.5, 2.5), (2, 3.5)])
+def test_a_generator_of_the_program_continues_in_each_fold_after_a_pause(at: tuple[float, ...]) -> None:
+    def trained(*at: float) -> Any:
+        study = pausing_study(at=at, verbose=0)
+        for trial in study:
+            with trial:
+                for fold in trial.folds(2):
+                    walks(fold)
+        assert study.trials[0].attempt == 1 + len(at)
+        return study.trials[0].metrics["fold_val_loss"].tolist()
+
+    assert trained(*at) == trained()
+
+
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+def test_a_generator_of_a_loop_that_starts_again_after_an_error_continues_after_a_pause() -> None:
+    def trained(*at: float) -> Any:
+        study = pausing_study(at=at, verbose=0)
+        for trial in study:
+            with trial:
+                if trial.attempt == 1:
+                    with pytest.raises(MemoryError):
+                        walks(trial, fails=True)
+                walks(trial)
+        return study.trials[0].values.tolist()
+
+    assert trained(3) == trained()

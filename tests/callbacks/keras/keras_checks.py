@@ -165,15 +165,15 @@ def test_a_fit_that_validates_in_no_epoch_says_so_before_it_trains(given, said):
     with pytest.raises(
         InvalidInput, match=f"'val_loss' is one of validations, but this fit validates in no epoch.*{said}"
     ):
-        fit(FakeTrial(), model=model, **given)
+        fit(FakeTrial(max_epochs=3), model=model, **given)
     assert model.optimizer.iterations == 0
 
 
 @once
 def test_a_fit_whose_validations_never_come_is_named_by_its_cause_where_a_callback_could_log_them():
     with pytest.raises(InvalidInput, match=r"validation_freq=4 is above epochs=3: lower it"):
-        fit(FakeTrial(), keras.callbacks.LambdaCallback(), before=[type("Own", (keras.callbacks.Callback,), {})()],
-            validation_freq=4)  # fmt: skip
+        own = type("Own", (keras.callbacks.Callback,), {})()
+        fit(FakeTrial(max_epochs=3), keras.callbacks.LambdaCallback(), before=[own], validation_freq=4)
 
 
 @once

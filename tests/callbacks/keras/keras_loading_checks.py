@@ -68,6 +68,50 @@ def test_a_pause_that_could_not_be_loaded_is_declined_with_one_warning_and_the_r
 
 
 @once
+def test_the_second_fit_of_a_trial_whose_model_is_kept_tests_the_file_of_its_pause():
+    s = pausing_study(at=(3,), keep=1)
+    said = []
+    for trial in s:
+        with trial:
+            model = trial.load_model() or own_loss()
+            for epochs in (2, 4):
+                said += fitted(model, trial, epochs) if trial.epoch < epochs else []
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 4)]
+    assert len(said) == 1
+    assert "could not be loaded again" in said[0]
+
+
+def fitted(model, trial, epochs):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        given = {"validation_data": (X, Y), "batch_size": 4, "verbose": 0, "callbacks": [HaltuneCallback(trial)]}
+        model.fit(X, Y, epochs=epochs, initial_epoch=trial.epoch, **given)
+    return [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
+
+
+@once
+def test_a_model_of_an_own_class_with_numbered_layers_pauses_by_its_function():
+    class Penalized(keras.Model):
+        def compute_loss(self, *data, **given):
+            return super().compute_loss(*data, **given) + 1e-3 * sum(
+                keras.ops.sum(w**2) for w in self.trainable_weights
+            )
+
+    def make(lr=0.05):
+        inputs = keras.Input((3,))
+        model = Penalized(inputs, keras.layers.Dense(1)(keras.layers.Dropout(0.3)(inputs)))
+        model.compile(keras.optimizers.Adam(lr), "mse")
+        return model
+
+    straight, _ = train(pausing_study(at=()), by_function(make))
+    expected = state(straight)[:-1]  # without random numbers, which the end of the trial has put back
+    s = pausing_study(at=(1, 2))
+    model, said = train(s, by_function(make))
+    assert (said, s.trials[0].attempt) == ([], 3)
+    same(state(model)[:-1], expected)
+
+
+@once
 def test_another_model_and_another_optimizer_are_named():
     study = pausing_study()
     train([study.ask()], by_function(own_loss))

@@ -110,3 +110,34 @@ def test_the_blocks_train_and_give_the_best_model_back(tmp_path, monkeypatch):
     beside.run(names, {"max_epochs=30": "max_epochs=2", '"20 trials"': '"2 trials"'})
     assert names["study"].outcome.over
     assert names["model"].count_params()  # study.best.load_model()
+
+
+@pytest.mark.parametrize(
+    ("fits", "reported"),
+    [
+        ([(2, [1]), (4, [4])], [1, 4]),
+        ([(2, [4]), (4, [4])], [4]),
+        ([(1, 2), (2, 2), (3, 2), (4, 2)], [2, 4]),
+        ([(3, 2), (4, 2)], [2, 4]),
+    ],
+)
+def test_fits_of_which_only_a_later_one_validates_at_the_end_keep_a_model_and_are_warned_of_nothing(fits, reported):
+    study = pausing_study(at=(), keep=1, verbose=0)
+    for trial in study:
+        with trial:
+            model, start = net(momentum(0.01)), 0
+            for end, validates in fits:
+                model.fit(X, Y, epochs=end, initial_epoch=start, validation_data=(X, Y), validation_freq=validates,
+                          verbose=0, callbacks=[HaltuneCallback(trial)])  # fmt: skip
+                start = end
+    assert study.trials[0].epochs.tolist() == reported
+    assert study.best.load_model().evaluate(X, Y, verbose=0) == pytest.approx(study.best.value, rel=1e-5)
+
+
+def test_the_last_of_several_fits_says_that_its_model_was_not_validated():
+    study = pausing_study(at=(), keep=1, verbose=0)
+    for trial in study:
+        with pytest.warns(match=r"is not kept: it has trained to epoch 2, but its value is that of epoch 1"), trial:
+            net(momentum(0.01)).fit(X, Y, epochs=2, validation_data=(X, Y), validation_freq=[1], verbose=0,
+                                    callbacks=[HaltuneCallback(trial)])  # fmt: skip
+    assert study.best.checkpoint is None
