@@ -297,6 +297,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _batches_start(self, trainer: Any) -> None:
         """Handle the first batch of an epoch, after all hooks of its start; or the next batch of a resumed fit."""
         self._read = None  # the iterator of the epoch draws first
+        if checks.resumes_after_batches(trainer):
+            return  # the fit continues with the next epoch
         self._continue(trainer)
         if getattr(trainer.fit_loop, "restarted_mid_epoch", False):
             internals.end_restart(trainer)
@@ -441,6 +443,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         if self._changed_to_save:
             checkpoint["haltune"] = self._changed_to_save
+        elif self._snapshot is not None and trainer.world_size == 1:  # a file of the program's, to resume after a kill
+            with suppress(Exception):  # it would end the program's own save
+                checkpoint["haltune"] = [self._snapshot.changes(trainer)]
+                checkpoint["callbacks"][self.state_key]["random"] = [self._randomness(trainer)]
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         late = shards.loads_late(trainer)  # Lightning loads after on_fit_start
@@ -459,7 +465,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._of == self.trial.id:
             self._fresh.source = state_dict.get("source")
             self._tokens = state_dict.get("tokens", 0)
-            self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
+            if self._snapshot is None:  # else a finder loads what it has saved in this fit
+                self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
 
     def _finders(self, trainer: Any) -> list[Any]:
         """Return Lightning's callbacks that find a batch size or a learning rate at the start of each fit."""
@@ -488,13 +495,16 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _save(self, trainer: Any, ranks: Group) -> None:
         def remember() -> None:
-            state = checkpoint.capture(trainer)
-            self._to_save = ranks.gather(state if at_boundary(trainer) else state | {"start": self._epoch_start})
+            self._to_save = ranks.gather(self._randomness(trainer))
             assert self._snapshot is not None
             self._changed_to_save = ranks.gather(self._snapshot.changes(trainer))
 
         checkpoint.save(trainer, self._reporter, ranks, self._evaluated, remember, lambda: self._check(trainer))
         self._to_save, self._changed_to_save = [], []
+
+    def _randomness(self, trainer: Any) -> dict[str, Any]:
+        state = checkpoint.capture(trainer)
+        return state if at_boundary(trainer) else state | {"start": self._epoch_start}
 
     def _continue(self, trainer: Any) -> None:
         """When the first epoch starts, record the attributes of the fit's objects, and set those of the checkpoint."""
@@ -540,7 +550,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if (sentence := checks.keeps_best_itself(trainer, trial, self.monitor)) is not None:
             trial.hint(sentence, "best")
         running_best = checks.running_best(trainer, trial, self.monitor)
-        for sentence in (checks.advice(trainer, trial), checks.requeues(trainer), running_best):
+        plateau = checks.plateau_left_out(trainer, trial)
+        for sentence in (checks.advice(trainer, trial), checks.requeues(trainer), running_best, plateau):
             if sentence is not None:
                 reporter.advise(sentence)
         if trial.id > 0 and (sentence := checks.loud(trainer, self._homes)) is not None:
