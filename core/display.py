@@ -142,9 +142,10 @@ def text_of(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the type of an exception and its first line."""
-    kind, text = type(error).__name__, text_of(error).strip()
-    return f"{kind}: {text.splitlines()[0]}" if text else kind
+    """Return the type of an exception and its first line; its last one if it begins with a traceback, as CatBoost's."""
+    kind, lines = type(error).__name__, text_of(error).strip().splitlines() or [""]
+    line = lines[-1] if lines[0].endswith("Traceback (most recent call last):") else lines[0]
+    return f"{kind}: {line}" if line else kind
 
 
 # -- a terminal, and the log "haltune" ---------------------------------------------------------------------------------

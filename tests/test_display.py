@@ -39,6 +39,7 @@ rich_console = pytest.importorskip("rich.console")
         (short(float("nan")), "nan"), (chance(0.0383, 4000), "= 0.04"), (chance(0.0, 4000), "< 0.0008"),
         (chance(0.9986, 4000), "> 0.99"),
         (one_line(ValueError("shapes differ\nsecond line")), "ValueError: shapes differ"),
+        (one_line(ValueError("a: Traceback (most recent call last):\n f()\nKeyError: 1")), "ValueError: KeyError: 1"),
     ],
 )  # fmt: skip
 def test_a_number_has_few_digits_and_its_unit(text, expected):

@@ -444,8 +444,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._changed_to_save:
             checkpoint["haltune"] = self._changed_to_save
         elif self._snapshot is not None and trainer.world_size == 1:  # a file of the program's, to resume after a kill
-            checkpoint["callbacks"][self.state_key]["random"] = [self._randomness(trainer)]
-            checkpoint["haltune"] = [self._snapshot.changes(trainer)]
+            with suppress(Exception):  # it would end the program's own save
+                checkpoint["haltune"] = [self._snapshot.changes(trainer)]
+                checkpoint["callbacks"][self.state_key]["random"] = [self._randomness(trainer)]
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         late = shards.loads_late(trainer)  # Lightning loads after on_fit_start
@@ -464,7 +465,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._of == self.trial.id:
             self._fresh.source = state_dict.get("source")
             self._tokens = state_dict.get("tokens", 0)
-            self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
+            if self._snapshot is None:  # else a finder loads what it has saved in this fit
+                self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
 
     def _finders(self, trainer: Any) -> list[Any]:
         """Return Lightning's callbacks that find a batch size or a learning rate at the start of each fit."""

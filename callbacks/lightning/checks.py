@@ -96,19 +96,19 @@ def first_epoch(trainer: Any) -> float:
 
 
 def resumes_after_batches(trainer: Any) -> bool:
-    """Return whether a fit resumes from a file that ModelCheckpoint saved in the validation after an epoch's batches."""
-    return getattr(trainer.fit_loop, "restarted_mid_epoch", False) and at_boundary(trainer)
+    """Return whether a fit resumes from a file that was saved in the validation after the last batch of an epoch."""
+    return bool(getattr(trainer.fit_loop, "restarted_mid_epoch", False)) and at_boundary(trainer)
 
 
 def plateau_left_out(trainer: Any, trial: Trial) -> str | None:
     """Return a warning that Lightning leaves out a step of ReduceLROnPlateau, which comes after ModelCheckpoint."""
-    plateau = any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
-    if not plateau or not (resumes_after_batches(trainer) or getattr(trainer.fit_loop, "restarted_on_epoch_end", False)):
+    at_end = resumes_after_batches(trainer) or getattr(trainer.fit_loop, "resumed_on_epoch_end", False)
+    if not at_end or not any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs):
         return None
     return (
         f"Trial {trial.id} resumes from a file that ModelCheckpoint saved before ReduceLROnPlateau had its step at the "
-        "end of this epoch, and Lightning leaves this step out, so the learning rate may differ from that of a training "
-        "that was never interrupted."
+        "end of this epoch, and Lightning leaves this step out, so the learning rate may differ from that of a "
+        "training that was never interrupted."
     )
 
 

@@ -213,6 +213,7 @@ class AroundTrial(Interruption):
 
     counts: bool | None = None  # None: no loop has counted epochs yet
     interrupted = False  # by Ctrl-C since the last report, which the program may handle
+    _raised = 0  # the signal whose exception was raised since the last report
 
     def __init__(self, bears: bool, unit: str) -> None:
         """unit: what `epochs` counts."""
@@ -239,11 +240,27 @@ class AroundTrial(Interruption):
         return _is_free(number, handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            self.interrupted |= self.counts is not False
-            self._before[number](number, frame)
-        else:
-            super()._hear(number, frame)
+        try:
+            if number == signal.SIGINT:
+                self.interrupted |= self.counts is not False
+                self._before[number](number, frame)
+            else:
+                super()._hear(number, frame)
+        except (KeyboardInterrupt, SystemExit):
+            self._raised = number
+            raise
+
+    def reported(self) -> None:
+        """State that the training continues: the program has handled the exception of a signal."""
+        self.interrupted, self._raised = False, 0
+
+    def turned_into(self, error: BaseException | None) -> None:
+        """Let a signal wait for the end of the block if a library has raised an error in place of its exception.
+
+        CatBoost does so with each exception of a callback, and the trial would count as failed.
+        """
+        if isinstance(error, Exception):
+            self._number = self._number or self._raised
 
     def _trains(self, frame: FrameType | None) -> bool:
         return bool(self.counts)

@@ -534,7 +534,8 @@ class Port(Attempt):
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
         self._states.reported(self)
-        self._signals.interrupted &= not judge  # it continues, or delivers late what it reported before
+        if judge:  # otherwise it delivers late what it reported before
+            self._signals.reported()
         self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated
         return verdict
 

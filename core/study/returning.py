@@ -42,7 +42,7 @@ class ReportingFunction:
         value: Any = self.train(trial)
         if trial.epoch == before:
             trial.recall()  # a process that the training spawned may have reported
-        if trial.epoch > before or trial.has_reported:  # a retry may end before the attempt began
+        if trial.epoch or trial.has_reported:  # it may resume where it had ended by itself; a retry may report nothing
             self._doubt(trial, value)
             return
         if value is None and trial._unheard is not None:

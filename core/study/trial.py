@@ -433,6 +433,7 @@ class Trial(Port, KnowsAttributes):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._signals.end()  # the trial ends as a whole before a signal does
+        self._signals.turned_into(error)
         self._session.leave(self)
         self._block = None
         self._weights.sign()

@@ -11,8 +11,9 @@ from callback_fakes import PAUSE, STOP, FakeTrial
 from fits import BOOSTING, HELD_OUT, TRAIN, X, Y
 from paused_studies import pausing_study
 
-from haltune import Minimize
+from haltune import Int, Minimize, Study
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+from haltune.policies import RandomSearch
 
 
 @pytest.fixture(params=BOOSTING)
@@ -1018,3 +1019,27 @@ def test_a_signal_says_whether_catboost_saves_before_it_ends(lib, saves, ends, c
         train()
     assert f"Ctrl-C received: training ends after {ends}; a second signal ends it at once" in caplog.messages
     assert (study.trials[0].epoch, study.trials[0].checkpoint is not None) == (2, saves)
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_in_catboosts_first_round_is_not_taken_for_an_error_of_its_training(number, raised):
+    catboost = pytest.importorskip("catboost")
+    from haltune.callbacks.catboost import HaltuneCallback
+
+    class Sends:
+        def after_iteration(self, info):
+            if info.iteration == 1 and trial.id == 1:
+                os.kill(os.getpid(), number)
+            return True
+
+    goal = Minimize("learn-RMSE", of="best")
+    study = Study({"depth": Int(1, 4)}, goal, max_epochs=2, policy=RandomSearch(trials=3), verbose=0)
+    rows = np.random.default_rng(0).random((20, 2))
+    with pytest.raises(raised):
+        for trial in study:
+            with trial:
+                model = catboost.CatBoostRegressor(
+                    iterations=2, verbose=False, allow_writing_files=False, thread_count=1, **trial.config
+                )
+                model.fit(rows, rows.sum(1), callbacks=[Sends(), HaltuneCallback(trial)])
+    assert [t.status.value for t in study.trials] == ["completed", "interrupted"]

@@ -2,12 +2,15 @@
 
 import os
 import signal
+import warnings
 
 import pytest
 
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
+import torch  # noqa: E402
+from callback_fakes import STOP, FakeTrial  # noqa: E402
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint  # noqa: E402
 from lightning_nets import Net, make_trainer, seed, shuffled  # noqa: E402
 from paused_studies import pausing_study  # noqa: E402
@@ -16,6 +19,7 @@ from transformers_nets import trainer  # noqa: E402
 
 from haltune.callbacks.lightning import HaltuneCallback as ForLightning  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback as ForTransformers  # noqa: E402
+from haltune.errors import HaltuneWarning  # noqa: E402
 from haltune.log.events import Status  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -106,12 +110,32 @@ def test_early_stopping_ends_a_preempted_trial_where_it_ends_one_that_never_was(
 
 @BOTH
 def test_it_does_where_the_training_continues_from_the_users_own_last_checkpoint(train, epoch, tmp_path):
-    _, *expected = train(tmp_path / "straight")
+    straight, *expected = train(tmp_path / "straight")
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         train(tmp_path / "cut", epoch, [signal.SIGINT] * 2)  # which ends it at once
     study, *found = train(tmp_path / "cut", last=True)
     assert found[:2] == expected[:2]
+    assert list(study.trials[0].values) == list(straight.trials[0].values)
     assert (study.trials[0].attempt, study.trials[0].epoch) == (2, expected[0])
+
+
+def test_a_step_of_a_plateau_schedule_that_lightning_leaves_out_is_warned_of(tmp_path):
+    class OnPlateau(Net):
+        def configure_optimizers(self):
+            sgd = torch.optim.SGD(self.parameters(), 0.1)
+            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(sgd)
+            return {"optimizer": sgd, "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss"}}
+
+    def said(path=None):
+        trial = FakeTrial(max_epochs=4, verdicts={2.0: STOP} if path is None else None)
+        last = ModelCheckpoint(dirpath=tmp_path, save_last=True)
+        fit = make_trainer(ForLightning(trial), last, epochs=4, enable_checkpointing=True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", HaltuneWarning)
+            fit.fit(OnPlateau(), shuffled(), shuffled(), ckpt_path=path, weights_only=False)
+        return [str(w.message) for w in caught if "ReduceLROnPlateau had its step" in str(w.message)]
+
+    assert [len(said(path)) for path in (None, "last")] == [0, 1]
 
 
 SLURM = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import logging
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from clocked import World
 from whims import PAUSE
 
-from haltune import Action, Float, Study
+from haltune import Action, Float, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneError, HaltuneWarning, InvalidInput, StoreError
 from haltune.log.events import Ended, Reported, Resumed, Status
@@ -208,3 +209,20 @@ def test_a_pause_lets_the_policy_resume(world: World) -> None:
     assert again.verdict is None
     assert next(again.epochs()) == 3
     assert world.events(Resumed)[0].by_policy
+
+
+@pytest.mark.parametrize("returned", [None, 0.6])
+def test_a_function_has_nothing_left_to_train_where_its_early_stopping_and_a_pause_came_together(
+    returned: float | None, tmp_path: Path
+) -> None:
+    world = World(trials=1, checkpoints=tmp_path)
+
+    def train(trial: Trial) -> float | None:
+        if trial.checkpoint is None:  # it resumes with a patience that has run out
+            trial.report(PAUSE, 1)
+            trial.save(lambda path: path.write_text("its patience has run out"))
+        return returned
+
+    world.study.optimize(train)
+    [one] = world.study.trials
+    assert (one.status, one.attempt, list(one.values)) == (Status.COMPLETED, 2, [PAUSE])

@@ -321,6 +321,40 @@ def test_a_trial_whose_program_handles_ctrl_c_and_ends_early_is_interrupted_and_
     assert (again.id, again.attempt) == (0, 2)  # type: ignore[union-attr]
 
 
+SIGNALS = pytest.mark.parametrize(
+    ("number", "raised"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit), (signal.SIGUSR1, SystemExit)],
+)
+
+
+@SIGNALS
+def test_a_trial_is_interrupted_where_a_library_raises_its_own_error_in_place_of_a_signals(
+    number: int, raised: type[BaseException]
+) -> None:
+    study = opened()
+    study.ask().report(0.5, 4)  # type: ignore[union-attr]
+    with pytest.raises(raised), study.ask() as trial:  # type: ignore[union-attr]
+        trial.report(0.5)
+        try:
+            os.kill(os.getpid(), number)
+        except BaseException as error:  # as CatBoost does with each one of a callback
+            raise RuntimeError("an exception in a callback") from error
+    assert study.trials[1].status is Status.INTERRUPTED
+
+
+@SIGNALS
+def test_an_error_after_a_signal_that_the_program_has_handled_is_one_of_its_training(
+    number: int, raised: type[BaseException]
+) -> None:
+    study = opened()
+    with pytest.raises(ZeroDivisionError), study.ask() as trial:  # type: ignore[union-attr]
+        with suppress(raised):
+            os.kill(os.getpid(), number)
+        trial.report(0.5)
+        raise ZeroDivisionError
+    assert study.trials[0].status is Status.FAILED
+
+
 def test_so_is_one_without_a_report_and_one_over_folds() -> None:
     def over_folds(trial: Trial) -> None:
         for fold in trial.folds(2):

@@ -156,7 +156,9 @@ def test_early_stopping_and_checkpoints_work_together_with_it(tmp_path):
     bare_trainer(HaltuneCallback(trial), keeper, epochs=9, enable_checkpointing=True).fit(Bare(), data(), data())
     state = torch.load(keeper.last_model_path, weights_only=True)
     assert state["epoch"] == 1  # the epoch that was stopped is in it
+    random_state = state["callbacks"]["haltune"].pop("random")
     assert state["callbacks"]["haltune"] == {"trial": 7, "config": "[('lr', 0.1)]", "source": "validation"}
+    assert len(random_state) == 1  # of this process
 
 
 class NoLength(IterableDataset):
