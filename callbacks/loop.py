@@ -179,6 +179,9 @@ class TrainingLoop:
                     self._leave(epoch)
                 raise
             self.trial.begins_epoch(None)
+            if follows() and self._position is None and self.trial.epoch == epoch:
+                self._position = epoch
+                self._reporter.follow_rank_0()
             self._commit(wait=False)
             if not self._reported:
                 self._reporter.trained = float(epoch)

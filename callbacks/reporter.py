@@ -367,6 +367,14 @@ class Reporter:
             self.clock.restart()
         return self.stopping
 
+    def follow_rank_0(self) -> None:
+        """Take the last report from the trial, on another rank that has not reported itself."""
+        trial, self.reports = self.trial, self.reports + 1
+        self._distance = max(self._distance, float(trial.epoch) - self._last)
+        self._last = self.trained = float(trial.epoch)
+        if self.verdict is None and trial.verdict is not None and trial.verdict.stops:
+            self.verdict = trial.verdict
+
     def look_ahead(self, first: float) -> None:
         """Say before the first report, some epochs after the start, that the last epoch will have none.
 

@@ -212,6 +212,7 @@ class OwnGenerators:
 
     def __init__(self) -> None:
         self._there: dict[int, tuple[Any, Any]] = {}  # by id: those at the begin of a loop, and their first states
+        self._named: dict[str, Any] = {}  # the same by their names: a function that has ended shows no variables
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
         self._before: list[tuple[Any, Any]] = []  # those that were restored, and their states before
 
@@ -228,6 +229,7 @@ class OwnGenerators:
                 set_generator(one, state)
                 if of_generator(one) != before:  # another trial has drawn since
                     self._before.append((one, before))
+        self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
 
     def ends(self) -> None:
@@ -239,7 +241,7 @@ class OwnGenerators:
     def capture(self) -> dict[str, Any]:
         """Return the random state of the process, with those generators that the loop draws from."""
         own = {}
-        for name, one in _in_variables().items() if self._there else ():
+        for name, one in (self._named | _in_variables()).items() if self._there else ():
             before = self._there.get(id(one))
             drawn = before is not None and (name in self._saved or of_generator(one) != before[1])
             if drawn or _is_of_keras(one):  # Keras gives it another seed in each process

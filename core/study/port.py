@@ -285,6 +285,19 @@ class Port(Attempt):
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
         self._within_epoch(epoch)
+        if epoch is None and self.unit == "epoch" and not this().alone and self.ended is None:
+            self._follow_rank_0()
+
+    def _follow_rank_0(self) -> None:
+        """Wait at the end of an epoch for rank 0, which may have reported or saved alone, and follow it.
+
+        A rank that missed the verdict would train on, and wait for the others in a collective.
+        """
+        before = self.epoch
+        self._session.once(self, "ends an epoch")
+        if self.epoch > before:
+            self._first = self._first or self.epoch
+        self._states.saved_by_rank_0(self.resumes_from)
 
     def looks_at_weights(self) -> None:
         """State that a loop of the user's own is about to report: its weights are then looked at, as in Trial.report.
@@ -897,6 +910,7 @@ class Port(Attempt):
             self._states.ends_epoch()  # a variable may hold the iterator, which is then closed later or never
             try:
                 self._session.end(self, status, failure)
+                self._states.saved_by_rank_0(self.resumes_from)
             finally:
                 if self._block != os.getpid():  # otherwise the program may draw until the end of the block
                     self._states.draws_as_before()

@@ -442,9 +442,9 @@ class Session:
         return self.change(work, f"{attempt._label} starts again", read, attempt, attempt.patient)
 
     def recall(self, attempt: Attempt, of: str | None = None) -> None:
-        """Read the outcome of an interrupted report from the log.
+        """Read the outcome of reports that this process has not followed from the log, such as of an interrupted one.
 
-        of: the report, if it failed on all ranks, which then all recall it. None: rank 0 reads alone, and the others
+        of: what all ranks recall, such as a report that failed on all of them. None: rank 0 reads alone, and the others
         receive the outcome with the next report.
         """
 

@@ -67,6 +67,8 @@ class States:
     _made_before = 0  # steps of torch's optimizers until the last report
     _draws = False  # its loop is a plain one, so that its states have the process's random state
     _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
+    _place: dict[str, Any] | None = None  # on a rank above 0: the random state at the end of its last epoch
+    _had: str | None = None  # the last checkpoint next to which such a rank has its random state
     _placed = 0  # the attempt in which a plain loop has begun
     _started_in: int | None = None  # the process in which the trial has started
     _restores = False  # the random state of a checkpoint was restored
@@ -254,7 +256,7 @@ class States:
 
     def draws_on(self, attempt: int, checkpoint: str | None) -> None:
         """State that a plain loop begins. The first one of an attempt restores the random state of its checkpoint."""
-        first, self._placed = self._placed != attempt, attempt
+        first, self._placed, self._had = self._placed != attempt, attempt, checkpoint
         self._draws, self._drawn = True, None  # a state from before the loop has its place
         if checkpoint is not None and first:
             self.restores()
@@ -265,6 +267,24 @@ class States:
         """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""
         self._renew_drawn()
         self._drawn = None
+
+    def places(self) -> None:
+        """Note the random state of a rank above 0 at the end of an epoch, in which rank 0 may have saved alone."""
+        if follows():
+            self._place = self._generators.capture()
+
+    def saved_by_rank_0(self, checkpoint: str | None) -> None:
+        """Write this rank's random state of the end of the epoch next to a state that rank 0 alone has saved."""
+        if (
+            self._place is None
+            or checkpoint in (None, self._had)
+            or not self._session.checkpoints.is_written(checkpoint)
+        ):
+            return
+        self._had = checkpoint
+        if not (path := random_of(checkpoint)).exists():
+            with suppress(OSError):  # rank 0 may have removed the folder already
+                put(path, self._place)
 
     def _renew_drawn(self) -> None:
         if self._drawn is not None:

@@ -302,9 +302,11 @@ class Trial(Port, KnowsAttributes):
                     yield epoch
                 except GeneratorExit:
                     self._states.ends_epoch()
+                    self._states.places()
                     self.leaves_loop()
                     raise
                 self._states.ends_epoch()
+                self._states.places()
                 self.begins_epoch(None)
         finally:
             self._signals.counts = False

@@ -204,6 +204,14 @@ def test_a_training_loop_declines_a_pause_and_takes_the_next_on_all_ranks(scenes
     assert lines == [[0, 1, 3, "paused"], [0, 2, 4, "stopped"], [1, 1, 1, "stopped"]]
 
 
+def test_a_rank_follows_the_reports_and_states_of_rank_0_alone(scenes: Scenes) -> None:
+    seen = scenes[1]["rank_0_alone_reports_and_saves"]
+    assert [line[:3] for line in seen] == [
+        [kind, 4, True] for kind in ("epochs", "left by break", "TrainingLoop", "optimize")
+    ]
+    assert all([end[:2] for end in ends] == [["paused", 2], ["stopped", 4]] for *_, (*ends, _) in seen[:3])
+
+
 def test_folds_pause_within_and_between_on_all_ranks(scenes: Scenes) -> None:
     same, *seen, (_, values) = scenes[1]["folds"]
     assert same == [4, True]

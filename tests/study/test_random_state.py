@@ -156,6 +156,17 @@ def draws_from_generators_of_its_own(trial: Trial) -> list[float]:
     return [*drawn, float(unused.random())]
 
 
+def leaves_a_loop_in_a_variable_by_break(trial: Trial) -> list[float]:
+    drawn, rng, epochs = load(trial), random.Random(trial.id), trial.epochs()
+    for _ in epochs:
+        drawn.append(rng.random())
+        verdict = trial.report(drawn[-1])
+        trial.save(lambda path: path.write_text(json.dumps(drawn)))
+        if verdict.stops:
+            break  # the iterator is closed when this function has ended
+    return drawn
+
+
 def draws_in_a_loop_of_haltune_from_generators_of_its_own(trial: Trial) -> list[float]:
     drawn, rows = load(trial), [Rows(trial.id), Rows(9)]
     loop = TrainingLoop(trial, save=lambda path: path.write_text(json.dumps(drawn)))
@@ -178,6 +189,7 @@ def restores_its_generator_itself(trial: Trial) -> list[float]:
 
 PROGRAMS = [
     draws_from_generators_of_its_own,
+    leaves_a_loop_in_a_variable_by_break,
     draws_in_a_loop_of_haltune_from_generators_of_its_own,
     restores_its_generator_itself,
     saves_after,

@@ -240,6 +240,48 @@ def a_resumed_loop_draws_on() -> Seen:
     yield len(straight), draws(True) == straight
 
 
+def drawn_where_rank_0_reports_alone(kind: str, pauses: bool) -> tuple[list[float], list[Any]]:
+    """The random numbers of this rank in a trial that perhaps pauses, and how its attempts ended."""
+    values, drawn, ends = iter([0.5, PAUSE if pauses else 0.5, 0.5, STOP]), [], list[Any]()
+
+    def train(trial: Trial) -> None:
+        random.seed(10 * trial.attempt + RANK)
+        assert trial.checkpoint is None or trial.epoch
+
+        def save(path: Path) -> None:
+            path.write_text("state")
+
+        loop = TrainingLoop(trial, save=save)
+        for epoch in loop if kind == "TrainingLoop" else trial.epochs():
+            in_step(f"{kind}-{pauses}-{epoch}")
+            drawn.append(random.random())
+            if RANK:
+                stops = kind == "left by break" and epoch in (2 * pauses, 4)  # as rank 0 has broadcast it
+            elif kind == "TrainingLoop":
+                stops = loop.report(next(values))
+            else:
+                stops = trial.report(next(values)).stops
+                trial.save(save)
+            if kind == "left by break" and stops:
+                break
+
+    study = a_study(1, name=f"{kind} {pauses}")
+    if kind == "optimize":
+        study.optimize(train)
+    else:
+        for trial in study:
+            with trial:
+                train(trial)
+            ends.append((trial.ended, trial.epoch, trial.checkpoint is None))
+    return drawn, [*ends, study.best]
+
+
+def rank_0_alone_reports_and_saves() -> Seen:
+    for kind in ("epochs", "left by break", "TrainingLoop", "optimize"):
+        (straight, _), (drawn, ends) = (drawn_where_rank_0_reports_alone(kind, pauses) for pauses in (False, True))
+        yield kind, len(straight), drawn == straight, ends
+
+
 def over_folds(pauses: bool) -> tuple[list[float], list[Any]]:
     """The random numbers of a trial over two folds of two epochs, and where each began; perhaps with two pauses."""
     values = iter([PAUSE, PAUSE, 0.4, 0.5] if pauses else [0.5] * 4)
@@ -314,7 +356,7 @@ SCENES = [
     search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
     failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
     several_studies_and_a_wait, a_training_loop, a_training_that_starts_again, a_loop_left_by_break,
-    a_resumed_loop_draws_on, folds, the_users_own_first, a_wider_space,
+    a_resumed_loop_draws_on, rank_0_alone_reports_and_saves, folds, the_users_own_first, a_wider_space,
 ]  # fmt: skip
 
 if __name__ == "__main__":
