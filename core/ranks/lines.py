@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import Any
 
 from haltune import errors
@@ -22,7 +23,20 @@ from haltune.errors import HaltuneError, InvalidInput, LeaseLost, RankLost
 
 from .place import FOLDER, ThisProcess, fits, shared
 from .programs import before_programs
-from .rendezvous import LEFT, LINES, Rendezvous, beat, begin, leave, make_own_or_shared, nobody_reads, tidy, usable
+from .rendezvous import (
+    LEFT,
+    LINES,
+    Rendezvous,
+    arrive,
+    arrived,
+    beat,
+    begin,
+    leave,
+    make_own_or_shared,
+    nobody_reads,
+    tidy,
+    usable,
+)
 
 Line = dict[str, Any]
 TIMEOUT = "HALTUNE_RANK_TIMEOUT"  # seconds without a line from rank 0
@@ -162,6 +176,15 @@ class Writer:
         if self._beats is not None:
             self._beats.set()
 
+    def meets(self, where: str, others: int, seconds: float) -> bool:
+        """Return whether so many other ranks have arrived somewhere, within these seconds or HALTUNE_RANK_TIMEOUT."""
+        until = time.monotonic() + min(seconds, _timeout())
+        while self._file is not None and not self._me.forked and arrived(self._folder, where) < others:
+            if time.monotonic() > until:
+                return False
+            time.sleep(_POLLS[1])
+        return True
+
     def _is_needed(self) -> bool:
         return (self._me.place.world or 1) > 1 or "LOCAL_RANK" in os.environ
 
@@ -187,6 +210,7 @@ class Reader:
         self._topics: dict[str, deque[Line]] = {}
         self._before: set[str] = set()  # topics of the lines written before this process was started
         self._file: int | None = None
+        self._folder: Path | None = None
         self._read_to = 0  # bytes; a process forked from this one shares the file's own position
         self._rest = b""
         self._leader = self._place.launcher
@@ -216,6 +240,11 @@ class Reader:
             time.sleep(pause)
             pause = min(2 * pause, _POLLS[1])
         return found.popleft()
+
+    def arrives(self, where: str) -> None:
+        """State that this rank is somewhere in its program; see `Writer.meets`."""
+        if self._folder is not None:
+            arrive(self._folder, self._me, where)
 
     def skip(self, topic: str, unneeded: Callable[[Line], bool]) -> None:
         """Drop the next lines of a topic that were written before this process was started, while `unneeded`."""
@@ -264,8 +293,8 @@ class Reader:
             found = self._rendezvous.enter()
         if found is None:
             return False
-        folder, self._file = found
-        Finalize(None, leave, (folder, self._me), exitpriority=1)
+        self._folder, self._file = found
+        Finalize(None, leave, (self._folder, self._me), exitpriority=1)
         return True
 
     def _need_rank_0(self, topic: str) -> None:

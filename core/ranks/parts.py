@@ -86,6 +86,13 @@ class Part(SentLog):
     def skip(self, topic: str, unneeded: Callable[[Any], bool]) -> None:
         """Skip the next decisions about a topic made before this process was started, while the answer is unneeded."""
 
+    def arrives(self, where: str) -> None:
+        """State, on another rank, that it is somewhere in its program; see `meets`."""
+
+    def meets(self, where: str, others: int, seconds: float) -> bool:
+        """Return on rank 0 whether so many others arrive somewhere within a time; True on the others."""
+        return self._writer is None or self._writer.meets(f"{self.name}: {where}", others, seconds)
+
     def was_before(self, topic: str) -> bool:
         """True if rank 0 decided about the topic before this process was started."""
         return False
@@ -118,6 +125,9 @@ class Follower(Part):
 
     def events(self) -> list[Line]:
         return self._reader.events.pop(self.name, [])
+
+    def arrives(self, where: str) -> None:
+        self._reader.arrives(f"{self.name}: {where}")
 
     def skip(self, topic: str, unneeded: Callable[[Any], bool]) -> None:
         self._reader.skip(f"{self.name}: {topic}", lambda line: unneeded(line.get("answer")))

@@ -134,6 +134,21 @@ def leave(folder: Path, me: ThisProcess) -> None:
             remove(folder)
 
 
+def arrive(folder: Path, me: ThisProcess, where: str) -> None:
+    """State, as a follower, that this rank is somewhere in its program."""
+    with suppress(OSError):
+        (folder / mark(me, "here")).write_text(where, encoding="utf-8")
+
+
+def arrived(folder: Path, where: str) -> int:
+    """Return how many followers are there."""
+    found = 0
+    for path in folder.glob("here-*"):
+        with suppress(OSError):  # it has left
+            found += path.read_text(encoding="utf-8") == where
+    return found
+
+
 def nobody_reads(folder: Path, me: ThisProcess) -> bool:
     """True if no other rank reads or can still start."""
     names = os.listdir(folder) if folder.exists() else []

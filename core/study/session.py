@@ -38,7 +38,7 @@ from haltune.log.history import History
 from haltune.log.policy import Wrapper
 from haltune.log.problem import Problem, position_argument
 from haltune.log.records import TrialRecord
-from haltune.ranks import Part, error_from_json, joined, restart_advice
+from haltune.ranks import Part, error_from_json, joined, restart_advice, torch_ranks
 from haltune.store.base import Conflict, Release, Store, Tries, retry
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import open_store
@@ -53,6 +53,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("haltune")
 Attempts = set[tuple[int, int]]  # trials with their attempts
+_MEET = 60.0  # seconds that rank 0 waits for the end of a failed trial on other ranks, in addition to their epoch
 GRACE = 10.0  # seconds that a failed rank waits for rank 0, which may not have noticed the failure
 _BRIEFLY = 0.5  # likewise for an interrupted rank: Ctrl-C must end it soon
 _LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
@@ -305,6 +306,7 @@ class Session:
         _inside[self._place(loop)] = attempt
 
     def leave(self, attempt: Attempt, loop: bool = False) -> None:
+        self._rank.arrives(attempt._label)
         if _inside.get(place := self._place(loop)) is attempt:
             del _inside[place]
 
@@ -519,6 +521,14 @@ class Session:
         """Return whether the search continues after an attempt failed. error: on this rank; it gets the reason."""
         if attempt.ended is not Status.FAILED and attempt._failure is None:
             return False  # it failed on this rank alone
+        if (others := torch_ranks().size - 1) and not self._rank.meets(attempt._label, others, self._patience(attempt)):
+            if error is not None:
+                error.add_note(
+                    "haltune: Other ranks have not ended this trial. Perhaps they wait in a collective of torch, which "
+                    "would meet one of the next trial, so the search ends. Start it again, such as by torchrun "
+                    "--max-restarts. If only rank 0 can fail so, share the failure: raise it on all ranks."
+                )
+            return False
         question = partial(_not_tolerated, attempt=attempt, max_failures=self._given.max_failures)
         try:
             why = self.once(attempt, "is forgiven", read=lambda _: question(self.log.history), leaves=GRACE)
@@ -531,6 +541,10 @@ class Session:
         elif error is not None:
             error.add_note(f"haltune: {why}")
         return why is None
+
+    def _patience(self, attempt: Attempt) -> float:
+        """Return the seconds in which other ranks end a trial that has failed: their epoch, and a minute."""
+        return _MEET + max(self.log.history.trial(attempt.id).seconds, default=0.0)
 
     @_first
     def log_sleep(self, attempt: Attempt) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from two_ranks import run_ranks
 
 from haltune.study.view import read_study
 
@@ -105,3 +106,38 @@ def test_a_node_that_goes_away_pauses_the_trial(nodes: str, then: str, tmp_path:
             if agent.poll() is None:
                 os.killpg(agent.pid, signal.SIGKILL)
     check(tmp_path)
+
+
+FAILING = """
+import os, sys
+import torch, torch.distributed as dist
+from haltune import Float, Study
+from haltune.policies import RandomSearch
+
+last = int(sys.argv[1] == "both")  # rank that fails
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(os.environ["RANK"]), world_size=2)
+study = Study({"lr": Float(0.01, 0.1)}, "val_loss", "search.db", max_epochs=2, budget="3 trials",
+              policy=RandomSearch(), seed=0, verbose=0)
+for trial in study:
+    with trial:
+        weights = torch.ones(1)
+        for epoch in trial.epochs():
+            if trial.id == 1 and dist.get_rank() <= last:
+                raise ValueError("diverged")
+            dist.all_reduce(weights)
+            trial.report(weights.item())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failing", ["both", "first"])
+def test_a_failure_of_rank_0_alone_ends_the_search_before_its_next_trial(failing: str, tmp_path: Path) -> None:
+    """The other rank waits in a collective of the failed trial, which would meet one of the next trial."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (tmp_path / "search.py").write_text(FAILING)
+    both = failing == "both"
+    command = ["search.py", failing, str(tmp_path / "group")]
+    run_ranks(command, tmp_path, (0, 0) if both else (1, 1), printed=False, HALTUNE_RANK_TIMEOUT="5")
+    found = [(str(t.status), [*t.values]) for t in read_study(str(tmp_path / "search.db")).trials]
+    completed = ("completed", [2.0, 4.0])
+    assert found == [completed, ("failed", []), *[completed] * both]
