@@ -211,6 +211,36 @@ def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
         np.testing.assert_array_equal(resumed[name], parameter)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_schedule_that_a_callback_replaces_is_not_paused_and_the_warning_names_it() -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Slower(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 40:
+                self.model.lr_schedule = lambda left: 1e-4
+            return True
+
+    s = pausing_study(at=(64.0,), epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"has set the model's lr_schedule, and.*keeps training"):
+            model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu")
+            model.learn(trial.max_steps, callback=[Slower(), HaltuneCallback(trial, every=32)])
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 128)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_training_without_an_ended_episode_is_refused_with_its_cause() -> None:
+    import stable_baselines3 as sb3
+
+    s = pausing_study(at=(), epochs=64, metric=Maximize("mean_reward"), unit="step", verbose=0)
+    trial = s.ask()
+    model = sb3.A2C("MlpPolicy", "Pendulum-v1", n_steps=16, device="cpu")  # its episodes have 200 steps
+    with pytest.raises(InvalidInput, match=r"No episode of the training ended in 64 steps.*EvalCallback"), trial:
+        model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+
+
 class Foreign(gymnasium.Wrapper):  # type: ignore[misc]
     """An environment whose state is not Python's."""
 
