@@ -319,12 +319,16 @@ class HaltuneCallback(Reporting):
         normalized = self.model.get_vec_normalize_env()
         moments = {} if normalized is None else {n: _moments(m) for n, m in _running(normalized).items()}
         state = {"parameters": self.model.get_parameters(), "steps": self._learnt, "moments": moments}
-        torch.save(state | {"state": self._state}, path)
+        ended = _updates(self.model) > self._updates  # the state is of an earlier policy
+        torch.save(state | {"state": None if ended else self._state}, path)
 
     def _load(self, path: str) -> None:
         import torch
 
         state = torch.load(path, map_location=self.model.device, weights_only=True)
+        if state["state"] is None:
+            self.trial.restart(advice="Its checkpoint has the policy alone, from which a training cannot continue.")
+            return
         self.model.set_parameters(state["parameters"], device=self.model.device)
         self.model.num_timesteps = state["steps"]
         self._resumed = state
