@@ -108,6 +108,7 @@ class HaltuneCallback(Reporting):
         self._first = 0  # the same, if they were made before the trial
         self._state: str | None = None  # of all but the policy, after the last update
         self._unsaved = ""  # why that state is not known
+        self._functions: dict[str, Any] = {}  # of the model at the start of this fit, such as its schedules
         self._resumed: Any = None  # the state to continue from, until the first rollout
 
     # the hooks
@@ -129,6 +130,7 @@ class HaltuneCallback(Reporting):
                     note(value, trial.id, marked)
         owner = self.trial.signer(fingerprint(model.policy))
         self._fitted = _updates(model)
+        self._functions = {name: value for name, value in vars(model).items() if callable(value)}
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
         self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner if fresh else None)
@@ -197,6 +199,12 @@ class HaltuneCallback(Reporting):
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
         self._state = None
+        if self._learnt == self.trial.horizon and self.trial.epoch == 0:
+            raise InvalidInput(
+                f"No episode of the training ended in {self.model.num_timesteps} steps, so trial {self.trial.id} has "
+                "no value. Evaluate, EvalCallback(env, callback_after_eval=HaltuneCallback(trial)), or make max_steps= "
+                "of the study larger than an episode in each environment."
+            )
         if self._others_end and not self._learnt and self.trial.epoch == 0:
             raise InvalidInput(
                 f"Another callback ended learn() at step {self.model.num_timesteps}, before the first update of the "
@@ -266,6 +274,9 @@ class HaltuneCallback(Reporting):
             return "the exploration of use_sde=True is not saved"
         if self._again or _updates(self.model) > self._updates:  # after the last rollout
             return _SEVERAL
+        for name, value in vars(self.model).items():
+            if callable(value) and value is not self._functions.get(name):
+                return f"a callback has set the model's {name}, and a function is not saved"
         return self._unsaved if self._state is None else None
 
     def _parts(self) -> dict[str, Any]:
@@ -308,12 +319,16 @@ class HaltuneCallback(Reporting):
         normalized = self.model.get_vec_normalize_env()
         moments = {} if normalized is None else {n: _moments(m) for n, m in _running(normalized).items()}
         state = {"parameters": self.model.get_parameters(), "steps": self._learnt, "moments": moments}
-        torch.save(state | {"state": self._state}, path)
+        ended = _updates(self.model) > self._updates  # the state is of an earlier policy
+        torch.save(state | {"state": None if ended else self._state}, path)
 
     def _load(self, path: str) -> None:
         import torch
 
         state = torch.load(path, map_location=self.model.device, weights_only=True)
+        if state["state"] is None:
+            self.trial.restart(advice="Its checkpoint has the policy alone, from which a training cannot continue.")
+            return
         self.model.set_parameters(state["parameters"], device=self.model.device)
         self.model.num_timesteps = state["steps"]
         self._resumed = state

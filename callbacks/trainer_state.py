@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
+from haltune.study import Trial
 
 from . import carried, objects
 from .base import Portable
+from .boosting import Own
 from .changes import (
     Attributes,
     Print,
@@ -51,8 +53,8 @@ _MOVING = {  # callbacks of TRL that change weights, which the Trainer does not 
 class Unsaved(Portable):
     """Callback behind all others that keeps and restores what the Trainer's checkpoint lacks.
 
-    trainer: the Trainer. who: see `carried`. of: what its checkpoints say of their trial. loaded: the file of the
-    checkpoint that the training loaded, or None. after: called when all callbacks have seen a log or an evaluation.
+    trainer: the Trainer. trial: of the fit. of: what its checkpoints say of it. loaded: the file of the checkpoint that
+    the training loaded, or None. after: called when all callbacks have seen a log or an evaluation.
     """
 
     _homes = ("transformers.trainer_callback",)
@@ -62,12 +64,12 @@ class Unsaved(Portable):
     def __init__(
         self,
         trainer: Any,
-        who: str,
+        trial: Trial,
         of: Mapping[str, Any],
         loaded: Mapping[str, Any] | None,
         after: Callable[[Any, Any], object],
     ) -> None:
-        self.trainer, self._who, self._of, self._after = trainer, who, of, after
+        self.trainer, self._trial, self._of, self._after = trainer, trial, of, after
         self._restored: dict[str, Any] = dict(loaded or {})
         self._before: dict[str, Any] = {}  # what can change, as the training started
         self._attributes = Attributes(of["id"], hook="on_train_begin")
@@ -79,14 +81,15 @@ class Unsaved(Portable):
         self._pass: dict[str, Any] = {}  # random states at the start of the present pass
         self._print: Any = None  # random states before the data are read
         self._draws = self._own_draw = False  # reading data draws from the generators of the process, of the data
-        self._resumes = bool(loaded)
+        self._resumes, self._evaluates = bool(loaded), False
         self._between = self._resumes and not self._restored.get("pass")  # resumed between passes, before a step
         self._drawn: Any = None  # whether worker processes draw
 
     # hooks, of which each is the last of its kind
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
-        carried.need_own_state(self._who, self.trainer.callback_handler.callbacks, not self._resumes)
+        carried.need_own_state(carried.who(self._trial), self.trainer.callback_handler.callbacks, not self._resumes)
+        self._functions = Own(_losses(self.trainer), (), self._trial, not self._resumes)
         self._loader, self._generators = train_dataloader, {}
         self._generators = generators_in(*parts_of(train_dataloader))
         inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
@@ -94,6 +97,9 @@ class Unsaved(Portable):
             self._drawn = _Watched(inner).drawn
         if self._resumes:
             self._set_back()
+            self._functions.put_back(str(Path(self._restored["path"], FILE)))
+            # the first attempt made the evaluation at the start, and callbacks such as EarlyStoppingCallback count it
+            self._evaluates, args.eval_on_start = args.eval_on_start, False
             if loss := self._restored.get("loss"):
                 self.trainer._tr_loss.fill_(loss[0])
                 self.trainer._globalstep_last_logged = loss[1]
@@ -107,6 +113,7 @@ class Unsaved(Portable):
         self._of_modules.see(own_modules(self.trainer.model), self._saved())
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        args.eval_on_start |= self._evaluates
         within = self._restored.get("pass") if self._resumes else None
         if within:  # the hooks of this epoch were called before the pause
             self._set_back()
@@ -132,7 +139,7 @@ class Unsaved(Portable):
     on_save = on_step_end
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if self._between:  # eval_on_start, or as below
+        if self._between:  # as in on_epoch_end
             self._set_back()
         self.on_step_end(args, state, control)
         self._after(state, control)
@@ -145,6 +152,8 @@ class Unsaved(Portable):
             self._set_back()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        args.eval_on_start |= self._evaluates
+        self._functions.ends()
         carried.leave(self.trainer.callback_handler.callbacks)
         self.trainer.remove_callback(self)
         self._loaded_before(None)
@@ -172,6 +181,7 @@ class Unsaved(Portable):
             found["generators"] = states_of(self._generators)
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
+            self._functions.write(folder / FILE, {})
         temporary = folder / f"{FILE}.part"  # written whole, or not
         temporary.write_text(json.dumps(found), encoding="utf-8")
         temporary.replace(folder / FILE)
@@ -202,6 +212,8 @@ class Unsaved(Portable):
         ):
             if (lost := attributes.lost(owners, self._saved())) is not None:
                 return lost
+        if (lost := self._functions.unsaved()) is not None:
+            return lost
         if (lost := left_out(trainer.model, self._before["model"], self._of_modules, self._saved())) is not None:
             return lost
         if within and (lost := self._of_data.changed_within(self._own_data(), self._saved(), {passes})) is not None:
@@ -348,6 +360,13 @@ def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
             f"{kind.__module__}.".startswith(_OWN_PACKAGES) or any(c.__name__ == "ExportableState" for c in kind.mro())
         ):
             yield f"{i}.{kind.__qualname__.rpartition('.')[2]}", callback
+
+
+def _losses(trainer: Any) -> list[Any]:
+    """Return the functions given to the Trainer that make its loss; of TRL, those that make rewards."""
+    rewards = getattr(trainer, "reward_funcs", None)
+    functions = rewards if isinstance(rewards, (list, tuple)) else [rewards]
+    return [one for one in (getattr(trainer, "compute_loss_func", None), *functions) if one is not None]
 
 
 def _own_trainer(trainer: Any) -> Iterator[tuple[str, Any]]:

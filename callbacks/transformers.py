@@ -34,7 +34,7 @@ from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
 
-from . import carried, fsdp, objects, trainer_state
+from . import fsdp, objects, trainer_state
 from .base import Reporting
 from .changes import fingerprint
 from .reporter import missing, two_callbacks, unranked
@@ -511,7 +511,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Add a callback behind all others that keeps what the Trainer's checkpoint lacks."""
         for other in [c for c in trainer.callback_handler.callbacks if isinstance(c, Unsaved)]:
             trainer.remove_callback(other)  # of a training that failed
-        self._unsaved = Unsaved(trainer, carried.who(self.trial), self._own, loaded, self._all_called)
+        self._unsaved = Unsaved(trainer, self.trial, self._own, loaded, self._all_called)
         trainer.add_callback(self._unsaved)
         if self._sharding is None and self._unsaved.outside:
             self._reporter.hint_at_lack("model")

@@ -760,7 +760,7 @@ def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> 
         return "The next start of this program, or the next study.ask(), trains it from scratch."
     return (
         "The next start of this program, or the next study.ask(), trains it from scratch, because it has no "
-        "checkpoint. Callbacks save when a trial pauses; in your own loop call trial.save(write) after an epoch."
+        "checkpoint. Callbacks save when a trial pauses; in your own loop call trial.save(write) after a report."
     )
 
 

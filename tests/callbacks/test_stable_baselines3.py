@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ gymnasium = pytest.importorskip("gymnasium")
 SPACE = {"learning_rate": Float(1e-4, 1e-2, log=True)}
 
 
-def learnt(trial: Trial, kind: str = "PPO", evaluated: bool = True, right: bool = True) -> Any:
+def learnt(
+    trial: Trial, kind: str = "PPO", evaluated: bool = True, right: bool = True, others: Sequence[Any] = ()
+) -> Any:
     import stable_baselines3 as sb3
     from stable_baselines3.common.callbacks import EvalCallback
 
@@ -32,7 +35,7 @@ def learnt(trial: Trial, kind: str = "PPO", evaluated: bool = True, right: bool 
         return model.learn(trial.max_steps, callback=ours)
     place: Any = {"callback_after_eval" if right else "callback_on_new_best": ours}
     tests = EvalCallback(gymnasium.make("CartPole-v1"), eval_freq=64, n_eval_episodes=2, verbose=0, **place)
-    return model.learn(trial.max_steps, callback=tests)
+    return model.learn(trial.max_steps, callback=[*others, tests])
 
 
 class Counting:
@@ -209,6 +212,62 @@ def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
     assert coefficient == again
     for name, parameter in straight.items():
         np.testing.assert_array_equal(resumed[name], parameter)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_schedule_that_a_callback_replaces_is_not_paused_and_the_warning_names_it() -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Slower(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 40:
+                self.model.lr_schedule = lambda left: 1e-4
+            return True
+
+    s = pausing_study(at=(64.0,), epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"has set the model's lr_schedule, and.*keeps training"):
+            model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu")
+            model.learn(trial.max_steps, callback=[Slower(), HaltuneCallback(trial, every=32)])
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 128)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_training_without_an_ended_episode_is_refused_with_its_cause() -> None:
+    import stable_baselines3 as sb3
+
+    s = pausing_study(at=(), epochs=64, metric=Maximize("mean_reward"), unit="step", verbose=0)
+    trial = s.ask()
+    model = sb3.A2C("MlpPolicy", "Pendulum-v1", n_steps=16, device="cpu")  # its episodes have 200 steps
+    with pytest.raises(InvalidInput, match=r"No episode of the training ended in 64 steps.*EvalCallback"), trial:
+        model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trial_of_dqn_that_was_interrupted_after_its_fit_ended_trains_from_its_start(tmp_path: Path) -> None:
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Ends(BaseCallback):
+        def _on_step(self) -> bool:
+            return self.num_timesteps < 130
+
+    def search() -> Study:
+        return Study(
+            SPACE, Maximize("mean_reward"), tmp_path / "s.db", max_steps=192, policy=RandomSearch(), budget="1 trial"
+        )
+
+    for trial in search():
+        with pytest.raises(KeyboardInterrupt), trial:
+            learnt(trial, "DQN", others=[Ends()])
+            raise KeyboardInterrupt
+        break
+    study = search()
+    for trial in study:
+        with trial, pytest.warns(HaltuneWarning, match=r"trains again from its start.*the policy alone"):
+            learnt(trial, "DQN", evaluated=False)
+    (record,) = study.trials
+    assert (record.status, record.epoch) == ("completed", 192)
 
 
 class Foreign(gymnasium.Wrapper):  # type: ignore[misc]

@@ -4,6 +4,7 @@ import copy
 import random
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -91,6 +92,50 @@ class Starts(TrainerCallback):
         Shrinks().on_epoch_end(args, state, control, model)
         for group in optimizer.param_groups:
             group["lr"] *= 0.8
+
+
+class Patient(TrainerCallback):
+    """It ends the training after an evaluation that is not better, one at the start included."""
+
+    def __init__(self):
+        self.best, self.waited = np.inf, 0
+
+    def on_evaluate(self, args, state, control, metrics, **others):
+        self.waited = 0 if metrics["eval_loss"] < self.best else self.waited + 1
+        self.best = min(self.best, metrics["eval_loss"])
+        control.should_training_stop |= self.waited >= 1
+
+
+class Unlabeled(Net):
+    """Its loss is that of a function given to the Trainer."""
+
+    def forward(self, x):
+        return {"logits": self.layers(x).squeeze(-1)}
+
+
+class Eases:
+    """A function of the loss that counts its calls in training."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, outputs, labels, num_items_in_batch=None):
+        self.calls += torch.is_grad_enabled()
+        scale = 1 + self.calls if torch.is_grad_enabled() else 1
+        return (outputs["logits"] - labels).pow(2).mean() / scale
+
+
+def eases():
+    """The same, with a variable of an enclosing function."""
+    calls = 0
+
+    def loss(outputs, labels, num_items_in_batch=None):
+        nonlocal calls
+        calls += torch.is_grad_enabled()
+        scale = 1 + calls if torch.is_grad_enabled() else 1
+        return (outputs["logits"] - labels).pow(2).mean() / scale
+
+    return loss
 
 
 class EndsAtTwo(TrainerCallback):
@@ -250,8 +295,10 @@ class Long(torch.utils.data.Dataset):
         return self.rows[i]
 
 
-def make(folder, *callbacks, collator=None, model=None, train=None, **options):
+def make(folder, *callbacks, collator=None, model=None, train=None, loss=None, **options):
     torch.manual_seed(0)
+    if loss is not None:
+        options["kind"] = partial(Trainer, compute_loss_func=loss())
     t = trainer(folder, *callbacks, model=model and model(), train=train and train(), data=train and train(), **options)
     if collator is not None:
         t.data_collator = collator()
@@ -285,6 +332,7 @@ def trained(tmp_path, at, others=(), epochs=4, unit="epoch", **options):
 
 GROUPED = {"train_sampling_strategy": "group_by_length", "remove_unused_columns": False}
 WORKERS = {"dataloader_num_workers": 1}
+LABELLED = {"model": Unlabeled, "remove_unused_columns": False, "label_names": ["labels"]}
 WITHIN = ((1.5, 2.5), EVERY_TWO)
 BETWEEN = ((1, 2), {})
 OWN = {"collator": lambda: Noise(random.Random(4))}
@@ -303,6 +351,10 @@ RESTORED = {
     "random numbers at the start of an epoch": (*BETWEEN, {"others": [Starts]}),
     "random numbers at the start of an epoch, within": (*WITHIN, {"others": [Starts]}),
     "an evaluation at the start": (*BETWEEN, {"others": [Starts], "eval_on_start": True}),
+    "patience that counts an evaluation at the start": (*BETWEEN, {"others": [Patient], "eval_on_start": True}),
+    "patience that counts an evaluation at the start, within": (*WITHIN, {"others": [Patient], "eval_on_start": True}),
+    "a function of the loss": (*BETWEEN, LABELLED | {"loss": Eases}),
+    "a function of the loss, within": (*WITHIN, LABELLED | {"loss": eases}),
     "what a hook makes in each fit": (*BETWEEN, {"others": [Looks]}),
     "numbers of modules": (*BETWEEN, {"model": Counts}),
     "a collator with a generator": (*BETWEEN, OWN),
@@ -320,6 +372,7 @@ RESTORED = {
 }
 ALIKE = (
     "trainable flags", "random numbers at the start of an epoch, within", "an evaluation at the start",
+    "patience that counts an evaluation at the start", "a function of the loss, within",
     "attributes of a callback", "weights that change at the end of an epoch",
     "tensors and a generator of a callback", "a collator of NumPy",
     "a collator that draws", "data that draw in workers", "plain data in workers, within", "a seed of the data",
