@@ -556,11 +556,14 @@ class Port(Attempt):
         """Raise NotSupported at the first report after a pause if the program cannot have loaded its state."""
         path = self._checkpoint if self._resumes and not self._loads else None
         if path is not None and self._session.checkpoints.is_written(path):
+            load = f"model = joblib.load({self._name}.checkpoint)"
+            if "torch" in sys.modules:
+                load = "net.load_state_dict(torch.load(...))"
             raise NotSupported(
                 f"Trial {self.id} resumes after {self._at(self.epoch)}, but its program has not read "
                 f"{self._name}.checkpoint, so it would continue with other weights. Load the state before the loop, as "
-                f"you have saved it, such as if {self._name}.checkpoint: net.load_state_dict(torch.load(...)). If it "
-                f"has loaded it by another path, read {self._name}.checkpoint once."
+                f"you have saved it, such as if {self._name}.checkpoint: {load}. If it has loaded it by another path, "
+                f"read {self._name}.checkpoint once."
             )
 
     def _need_its_count(self, epoch: float) -> None:
