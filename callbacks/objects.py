@@ -78,6 +78,7 @@ def put_back(state: Any, value: Any, device: Any = None) -> Any:
 # attributes of a program's objects
 
 _LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays and tensors, values: of an attribute
+SMALL, _SHORT = 1 << 20, 10**4  # the same in a file that the program itself saves, perhaps often
 _SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
 _FEW = 1000  # elements of a sample
 # lists, objects and the like of the last fits, and their trials and marks when these fits started
@@ -85,23 +86,35 @@ _HELD: deque[tuple[Any, int, str]] = deque(maxlen=64)
 _COUNT = itertools.count()
 
 
-def data_of(value: Any, constant: tuple[type, ...] = (), weights: Container[int] = (), tensors: bool = False) -> Any:
+def data_of(
+    value: Any,
+    constant: tuple[type, ...] = (),
+    weights: Container[int] = (),
+    tensors: bool = False,
+    small: bool = False,
+) -> Any:
     """Return the state of an attribute, for `put_back`, if it is plain data.
 
     Plain data are numbers, texts, arrays, tensors without a gradient, random generators, lists and dicts of them, and
     objects of the program's own classes with these attributes.
 
     constant: see `state_of`. weights: `storages` of the model; a tensor in one is no state of its own. tensors: they
-    stay tensors, of any size.
+    stay tensors, of any size. small: only of up to `SMALL` bytes, and few values.
 
     Raises NotSupported if it is something else.
     """
     if isinstance(value, (*_CONSTANT, *constant)):
         raise NotSupported(f"{type(value).__name__} is the same in each process")
-    return _DataReader(constant, weights, tensors).read(value, type(value).__name__)
+    return _DataReader(constant, weights, tensors, small).read(value, type(value).__name__)
 
 
-def mark(value: Any, constant: tuple[type, ...] = (), weights: Container[int] = (), tensors: bool = False) -> str:
+def mark(
+    value: Any,
+    constant: tuple[type, ...] = (),
+    weights: Container[int] = (),
+    tensors: bool = False,
+    small: bool = False,
+) -> str:
     """Return a text that changes with the value; for what is not plain data, with the object. See `is_data`.
 
     Of large data it changes with a sample. With `tensors`, a value that contains one counts as changed at any time.
@@ -109,10 +122,10 @@ def mark(value: Any, constant: tuple[type, ...] = (), weights: Container[int] = 
     if type(value) in PLAIN and not (isinstance(value, str) and len(value) > 100):
         return f"plain {value!r}"
     try:
-        text = json.dumps(data_of(value, constant, weights, tensors), default=lambda tensor: next(_COUNT))
+        text = json.dumps(data_of(value, constant, weights, tensors, small), default=lambda tensor: next(_COUNT))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     except _Large:
-        return f"large {json.dumps(_sample(value))}"
+        return f"large {'' if small else json.dumps(_sample(value))}"
     except (NotSupported, TypeError, ValueError, RuntimeError):
         return f"object {id(value)}"
 
@@ -416,10 +429,10 @@ def _array(value: Any) -> dict[str, Any]:
 class _DataReader(_Reader):
     """Reader of plain data alone."""
 
-    def __init__(self, constant: tuple[type, ...], weights: Container[int], tensors: bool) -> None:
+    def __init__(self, constant: tuple[type, ...], weights: Container[int], tensors: bool, small: bool) -> None:
         super().__init__((object,), (*_CONSTANT, *constant), ())
-        self._weights, self._tensors = weights, tensors
-        self._bytes, self._values = _LARGEST, _LONGEST  # that may follow
+        self._weights, self._tensors, self._small = weights, tensors, small
+        self._bytes, self._values = (SMALL, _SHORT) if small else (_LARGEST, _LONGEST)  # that may follow
 
     def read(self, value: Any, name: str, part: bool = True) -> Any:
         self._values -= len(value) if isinstance(value, list | tuple | deque | set | frozenset | dict) else 0
@@ -434,11 +447,11 @@ class _DataReader(_Reader):
     def _tensor(self, value: Any, name: str) -> dict[str, Any]:
         if value.requires_grad or value.untyped_storage().data_ptr() in self._weights:
             raise NotSupported(f"{name} is of the weights or of their graph")
-        if self._tensors:
-            return {"is": "tensor itself", "tensor": value.detach().cpu().clone(), "cpu": value.is_cpu}
-        self._bytes -= value.nbytes
+        self._bytes -= value.nbytes if self._small or not self._tensors else 0
         if self._bytes < 0:
             raise _Large(f"{name} is too large")
+        if self._tensors:
+            return {"is": "tensor itself", "tensor": value.detach().cpu().clone(), "cpu": value.is_cpu}
         return super()._tensor(value, name)
 
 

@@ -618,7 +618,8 @@ class Reporter:
                 self.end("interrupted")
                 consequence = "its training has ended, so it starts again at an earlier epoch, and then does not pause"
         if always:
-            self.advise(f"A trial cannot be paused, because {why}; {consequence}")
+            what = "fold" if isinstance(self.trial, Fold) else "trial"  # a trial may still pause between its folds
+            self.advise(f"A {what} cannot be paused, because {why}; {consequence}")
         else:
             self.warn_once("save", f"Trial {self.trial.id}: {why}; {consequence}")
 

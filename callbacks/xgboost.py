@@ -53,6 +53,11 @@ else:
 _CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops"
 _OWNER = "haltune_trial"  # attribute of a booster while it trains: its trial
 _BEST = ("best_iteration", "best_score")  # its attributes that EarlyStopping sets
+# Reading a booster's configuration applies what was set. If two names of a parameter are set for the same round, one of
+# them wins, so a callback of the program that sets the other one must find them as they were.
+_OF_TWO_NAMES = (
+    "eta", "learning_rate", "gamma", "min_split_loss", "lambda", "reg_lambda", "alpha", "reg_alpha",
+)  # fmt: skip
 _STOPPER = ("stopping_history", "best_scores", "current_rounds", "maximize")  # what an EarlyStopping remembers
 _EVALS = (
     "evals=[(data, 'validation')], or fit eval_set=[(x, y)], and the metric by eval_metric=; its name is then "
@@ -149,6 +154,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         functions = [given.get(name) for name in ("obj", "custom_metric")]
         self._own = Own(callbacks, functions, self.trial, self._before == 0)
         self._puts_back, self._own.parameters = resumes, {} if is_cv(model) else _parameters(model)
+        if not resumes and not is_cv(model):
+            model.set_param({name: value for name, value in _given().items() if name in _OF_TWO_NAMES})
         self._stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
         if self._stoppers:
             advise_best(self._reporter, "XGBoost's early stopping")
@@ -160,10 +167,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         path, self._puts_back = self.trial.checkpoint if self._puts_back else None, False
         if path is not None and self._own is not None:
             parameters, library = self._own.put_back(path)
+            library = library or {}
             if parameters:
                 model.set_param(parameters)
                 model.save_config()  # applies them; otherwise learning_rate would win over an eta that a callback sets
-            self._remind(model, evals_log, library or {})
+            model.set_param(library.get("pending", []))
+            self._remind(model, evals_log, library)
         if self._ahead:  # rounds are numbered on, so EarlyStopping only adds those from before the trial
             for stopper in self._stoppers:
                 stopper.starting_round = self._given
@@ -180,14 +189,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._reporter.keeps_epoch and not is_cv(model) and _booster(model) in ("dart", "gblinear"):
             self._reporter.keep(lambda path: _write(model, path), ".ubj")  # its rounds cannot be cut
         ended = called = self._reporter.saves
+        pending: list[tuple[str, Any]] = []
         if called:  # the state of the others after this round is a part of what is saved
-            ended = self._call_others(model, epoch, evals_log)
+            with _noting(model, pending):
+                ended = self._call_others(model, epoch, evals_log)
         if ended:
             self._reporter.ends_by_itself()
         if self._reporter.saves and (why := self._cannot_pause(model)):
             self._reporter.decline(why, always=True)
         elif self._reporter.saves:
-            self._reporter.save(lambda path: self._write_pause(model, path, evals_log), ".ubj")
+            self._reporter.save(lambda path: self._write_pause(model, path, evals_log, pending), ".ubj")
+        model.set_param(pending)
         if not self._reporter.over or _is_last(model, epoch - self._ahead):
             return ended
         if not called:
@@ -246,12 +258,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             callbacks += others
             self._hidden = None
 
-    def _write_pause(self, model: Any, path: Path, evals_log: Any) -> None:
+    def _write_pause(self, model: Any, path: Path, evals_log: Any, pending: list[tuple[str, Any]]) -> None:
         _write(model, path, owned=True)
         if self._own is not None:
             stoppers = [{name: getattr(stopper, name) for name in _STOPPER} for stopper in self._stoppers]
             best = {name: model.attr(name) for name in _BEST}
-            self._own.write(path, _parameters(model), {"log": evals_log, "stoppers": stoppers, "best": best})
+            library = {"log": evals_log, "stoppers": stoppers, "best": best, "pending": pending}
+            self._own.write(path, _parameters(model), library)
 
     def _remind(self, model: Any, evals_log: Any, library: Any) -> None:
         """Show the rounds before this training to the callbacks, and to XGBoost's EarlyStopping what it remembered."""
@@ -272,6 +285,23 @@ def _number_on(rounds: int) -> None:
     if container is not None:
         container.before_iteration = later(container.before_iteration)
         container.after_iteration = later(container.after_iteration)
+
+
+@contextmanager
+def _noting(model: Any, pending: list[tuple[str, Any]]) -> Iterator[None]:
+    """Note the parameters that callbacks set in the block, which XGBoost applies in the next round."""
+    set_param = model.set_param
+
+    def note(params: Any, value: Any = None) -> None:
+        given = [(params, value)] if isinstance(params, str) else [*dict(params).items()]
+        pending.extend((name, str(one)) for name, one in given if one is not None)
+        set_param(params, value)
+
+    model.set_param = note
+    try:
+        yield
+    finally:
+        del model.set_param
 
 
 def _callbacks(hook: str) -> list[Any]:

@@ -445,7 +445,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checkpoint["haltune"] = self._changed_to_save
         elif self._snapshot is not None and trainer.world_size == 1:  # a file of the program's, to resume after a kill
             with suppress(Exception):  # it would end the program's own save
-                checkpoint["haltune"] = [self._snapshot.changes(trainer)]
+                checkpoint["haltune"] = [self._snapshot.changes(trainer, small=True)]
                 checkpoint["callbacks"][self.state_key]["random"] = [self._randomness(trainer)]
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:

@@ -86,15 +86,20 @@ class Snapshot:
                     return objects.READ_AGAIN
         return None if _numbers_of_data(trainer) == self._numbers else objects.READ_AGAIN
 
-    def changes(self, trainer: Any) -> dict[str, Any]:
-        """Return what changed, as primitives and tensors."""
+    def changes(self, trainer: Any, small: bool = False) -> dict[str, Any]:
+        """Return what changed, as primitives and tensors. small: leave out what is large."""
+
+        def copied(tensors: dict[str, Any]) -> dict[str, Any]:
+            large = small and sum(t.nbytes for t in tensors.values()) > objects.SMALL
+            return {} if large else {name: tensor.cpu() for name, tensor in tensors.items()}
+
         module = trainer.lightning_module
         modes, shared = modes_before_validation(trainer), objects.storages(module)
         attributes = {}
         for owner, held, _ in _owners(trainer):
             if "training" in held and owner in modes:
                 held["training"] = modes[owner]
-            how = {"weights": () if _is_data(owner) else shared, "tensors": not _is_data(owner)}
+            how = {"weights": () if _is_data(owner) else shared, "tensors": not _is_data(owner), "small": small}
             changed, _, _ = objects.changes(held, self._marks.get(owner, {}), **how)
             if changed and owner not in self._made_again:
                 attributes[owner] = changed
@@ -102,11 +107,11 @@ class Snapshot:
         found = {
             "attributes": attributes,
             "frozen": sorted(frozen) if frozen != self._frozen else None,
-            "buffers": {n: b.cpu() for n, b in unsaved_buffers(module)},
+            "buffers": copied(dict(unsaved_buffers(module))),
             "gradients": {},
         }
         if not module.automatic_optimization:  # the module may use them in a later step
-            found["gradients"] = {n: p.grad.cpu() for n, p in module.named_parameters() if p.grad is not None}
+            found["gradients"] = copied({n: p.grad for n, p in module.named_parameters() if p.grad is not None})
         return found
 
 

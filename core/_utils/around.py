@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from inspect import CO_OPTIMIZED
 from types import BuiltinFunctionType, FrameType, ModuleType
@@ -56,11 +57,20 @@ def variables(frame: FrameType) -> list[tuple[str, Any]]:
     held = frame.f_locals
     found = [*held.items()]
     if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
-        for name, value in found:
-            inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-            if of_program(type(value)) or any(map(_is_large, (value, *inner))):
+        for name, value in found:  # a proxy may raise if isinstance asks it
+            kind = type(value)
+            inner = value.values() if issubclass(kind, dict) else value if issubclass(kind, (list, tuple)) else ()
+            if of_program(kind) or any(map(_is_large, (value, *inner))):
                 held.pop(name, None)
     return found
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object of the program; none of others, and of one that raises if it is asked."""
+    if of_program(type(value)):
+        with suppress(Exception):
+            return dict(vars(value))
+    return {}
 
 
 def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
@@ -69,8 +79,8 @@ def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
         for name, value in variables(one):
             if _has_state(value):
                 yield name, value
-            elif of_program(type(value)) and hasattr(value, "__dict__"):
-                yield from ((f"{name}.{inner}", held) for inner, held in [*vars(value).items()] if _has_state(held))
+            else:
+                yield from ((f"{name}.{inner}", held) for inner, held in attributes(value).items() if _has_state(held))
 
 
 def _is_large(value: Any) -> bool:

@@ -35,11 +35,8 @@ def visible() -> list[Any]:
     seen: set[int] = set()
 
     def look(value: Any, depth: int) -> None:
-        if (
-            isinstance(value, (*OPAQUE, FunctionType))
-            or id(value) in seen
-            or type(value).__module__.startswith("haltune.")
-        ):
+        kind = type(value)
+        if issubclass(kind, (*OPAQUE, FunctionType)) or id(value) in seen or kind.__module__.startswith("haltune."):
             return
         seen.add(id(value))
         with suppress(Exception):  # it has no weak references, is not fitted, or raises

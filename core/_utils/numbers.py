@@ -10,9 +10,10 @@ import dis
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from types import FrameType
+from functools import lru_cache
+from types import CodeType, FrameType
 
-from .around import frames, of_program, variables
+from .around import attributes, frames, variables
 
 Number = float | None  # None: no value yet, as a best one
 _KINDS = (bool, int, float, type(None))
@@ -52,13 +53,20 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     loop = next(frames(frame), None)
     if loop is None:
         return {}
-    first: dict[str, str] = {}  # variable -> "LOAD" or "STORE", its first instruction within the loop
-    for step in dis.get_instructions(loop.f_code):
-        if step.offset > loop.f_lasti and _OF_VARIABLES.match(step.opname):
+    read = _reads(loop.f_code, loop.f_lasti)
+    return {name: value for name, value in _held(loop).items() if "." in name or name in read}
+
+
+@lru_cache(100)
+def _reads(code: CodeType, place: int) -> frozenset[str]:
+    """Return the variables that a function reads before it sets them, after an instruction of it."""
+    first: dict[str, str] = {}  # variable -> "LOAD" or "STORE"
+    for step in dis.get_instructions(code):
+        if step.offset > place and _OF_VARIABLES.match(step.opname):
             names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
             for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
                 first.setdefault(name, kind)
-    return {name: value for name, value in _held(loop).items() if "." in name or first.get(name) == "LOAD"}
+    return frozenset(name for name, kind in first.items() if kind == "LOAD")
 
 
 def _held(frame: FrameType | None) -> dict[str, Number]:
@@ -66,7 +74,6 @@ def _held(frame: FrameType | None) -> dict[str, Number]:
     for name, value in [] if frame is None else variables(frame):
         if type(value) in _KINDS:
             found[name] = value
-        elif of_program(type(value)):
-            inner = getattr(value, "__dict__", {})
-            found |= {f"{name}.{key}": held for key, held in [*inner.items()] if type(held) in _KINDS}
+        elif not hasattr(type(value), "reset"):  # else a meter, which each epoch sets to 0
+            found |= {f"{name}.{key}": held for key, held in attributes(value).items() if type(held) in _KINDS}
     return found

@@ -22,7 +22,7 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import OPAQUE, frames, of_library, of_program, variables
+from .around import OPAQUE, attributes, frames, of_library, variables
 
 
 def capture() -> dict[str, Any]:
@@ -254,7 +254,7 @@ def _in_variables() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for frame in frames():
         for name, value in variables(frame):
-            if not isinstance(value, OPAQUE) and not type(value).__module__.startswith("haltune."):
+            if not issubclass(kind := type(value), OPAQUE) and not kind.__module__.startswith("haltune."):
                 held: dict[str, Any] = {}
                 with suppress(Exception):  # an object of the program that raises where it is looked at
                     held = generators_in(value, depth=3)
@@ -266,8 +266,7 @@ def _in_variables() -> dict[str, Any]:
 
 def _models(value: Any) -> list[tuple[str, Any]]:
     """Return what may be a model: a variable, and the attributes of an object of the program."""
-    inner = vars(value).items() if of_program(type(value)) and hasattr(value, "__dict__") else ()
-    return [("0", value), *((f"0.{name}", held) for name, held in inner)]
+    return [("0", value), *((f"0.{name}", held) for name, held in attributes(value).items())]
 
 
 def of_model(model: Any) -> dict[str, Any]:

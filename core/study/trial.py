@@ -214,7 +214,7 @@ class Trial(Port, KnowsAttributes):
         verdict = self.record(Report(value, position, took, validated, paid, metrics), judge)
         if verdict.action is Action.PAUSE and not self.stated and (why := self.forgets()) is not None:
             self.decline_pause()
-            self.warn(f"A trial cannot be paused, because {why}; it keeps training", once=True)
+            self.warn(f"A {self._name} cannot be paused, because {why}; it keeps training", once=True)
             return self.verdict or verdict
         return verdict
 

@@ -85,6 +85,32 @@ def test_a_schedule_of_the_library_continues_after_a_pause(gradient, rates):
     np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(plain))
 
 
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("pauses", [(), (1, 2), (3,)])
+@pytest.mark.parametrize(("given", "other"), [("learning_rate", "eta"), ("eta", "learning_rate")])
+@xgboost_alone
+def test_a_rate_that_callbacks_set_by_both_of_its_names_is_that_of_a_training_without_haltune(
+    lib, given, other, pauses, every
+):
+    class Sets(lib.package.callback.TrainingCallback):
+        def before_iteration(self, model, epoch, log):
+            if epoch % every == 0:
+                model.set_param({other: 0.05})
+            return False
+
+    def callbacks():
+        return Sets(), lib.recounting(lambda round: 0.5 / (1 + round))
+
+    s = pausing_study(at=pauses, epochs=6, metric=lib.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            booster, _ = lib.attempt(trial, lib.callback(trial), *callbacks(), **{given: 0.4})
+    plain, log = lib.train(*callbacks(), rounds=6, **{given: 0.4})
+    assert s.trials[0].attempt == 1 + len(pauses)
+    assert s.trials[0].values.tolist() == log["validation"][lib.loss]
+    np.testing.assert_array_equal(lib.scores(booster), lib.scores(plain))
+
+
 def numbered(gradient):
     """Callbacks that set the rate by the library's number of a round, and by how many it has recorded."""
     columns = {}
@@ -867,6 +893,17 @@ def test_a_random_forest_is_not_paused_and_says_so(lib):
     assert (trial.epochs, booster.num_trees(), trial.declined) == ([1, 2, 3, 4], 4, 1)
     with pytest.raises(lib.package.basic.LightGBMError):  # which is why
         lib.train(start=booster, **forest)
+
+
+@lightgbm_alone
+def test_a_fold_that_cannot_be_paused_is_named_because_its_trial_may_pause_between_folds(lib):
+    s = pausing_study(at=(0.5, 2), epochs=4, verbose=0, metric=lib.monitor)
+    with pytest.warns(HaltuneWarning, match="^A fold cannot be paused, because a random forest"):
+        for trial in s:
+            with trial:
+                for fold in trial.folds(2):
+                    lib.train(lib.callback(fold), rounds=4, boosting="rf", bagging_fraction=0.5, bagging_freq=1)
+    assert (s.trials[0].attempt, s.trials[0].epoch) == (2, 4)
 
 
 @lightgbm_alone

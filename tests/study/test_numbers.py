@@ -90,6 +90,56 @@ def test_numbers_that_the_program_restores_or_sets_in_each_epoch_are_not_named(c
     assert search(caplog, train, at=(1, 3)) == []
 
 
+class Meter:
+    def __init__(self):
+        self.reset()
+
+    def reset(self):
+        self.sum = self.count = 0
+
+    def update(self, number):
+        self.sum, self.count = self.sum + number, self.count + 1
+
+
+def test_a_meter_that_each_epoch_resets_is_not_named(caplog):
+    def train(trial):
+        losses = Meter()
+        restored(trial)
+        for epoch in trial.epochs():
+            losses.reset()
+            losses.update(value(epoch))
+            trial.report(losses.sum / losses.count)
+            trial.save(lambda path: path.write_text("{}"))
+
+    assert search(caplog, train) == []
+
+
+class OfSlots:
+    __slots__ = ("inner",)
+
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+class Proxy:
+    def __getattribute__(self, name):
+        raise RuntimeError("it stands for an object that is not there yet")
+
+
+@pytest.mark.parametrize("kind", [OfSlots, Proxy])
+def test_an_object_that_raises_where_it_is_looked_at_ends_no_training(caplog, kind):
+    def train(trial):
+        bad, held = 0, kind()
+        restored(trial)
+        for epoch in trial.epochs():
+            bad += held is not None
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    assert "with bad = 0 (3 where it paused), as" in hint
+
+
 def test_a_training_that_never_paused_has_no_hint(caplog):
     def train(trial):
         total = 0.0

@@ -161,6 +161,42 @@ def test_early_stopping_and_checkpoints_work_together_with_it(tmp_path):
     assert len(random_state) == 1  # of this process
 
 
+def test_a_file_that_the_program_saves_has_small_attributes_buffers_and_gradients_alone(tmp_path):
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    class Holds(Bare):
+        def __init__(self, rows):
+            super().__init__()
+            self.automatic_optimization = False
+            self.seen, self.record = 0, [0.0] * rows
+            self.rows, self.weights = torch.zeros(rows, 32), torch.ones(rows, 32)
+            self.layer.mask = torch.nn.Buffer(torch.ones(rows, 32), persistent=False)
+            self.wide = torch.nn.Linear(rows, 32)
+
+        def training_step(self, batch, index):
+            self.seen += 1
+            self.record[0], self.rows[0] = 1.0, 1.0
+            self.manual_backward(self.wide(self.wide.weight).mean())
+            self.optimizers().step()
+
+        def on_validation_model_zero_grad(self):
+            pass
+
+    def saved(rows):
+        path = tmp_path / str(rows)
+        keeper = ModelCheckpoint(dirpath=path)
+        trial = FakeTrial(max_epochs=1)
+        bare_trainer(HaltuneCallback(trial), keeper, epochs=1, enable_checkpointing=True).fit(
+            Holds(rows), data(), data()
+        )
+        (found,) = torch.load(keeper.best_model_path, weights_only=True)["haltune"]
+        return found["attributes"]["module."].keys(), found["buffers"].keys(), found["gradients"].keys()
+
+    few, many = saved(32), saved(20_000)
+    assert few == ({"seen", "record", "rows", "weights"}, {"layer.mask"}, {"wide.weight", "wide.bias"})
+    assert many == ({"seen"}, set(), set())
+
+
 class NoLength(IterableDataset):
     def __iter__(self):
         return iter(torch.randn(6, 2))
