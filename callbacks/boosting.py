@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from haltune._utils.interruption import caller
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import InvalidInput
 from haltune.study import Trial
 from haltune.study.trial import Fold
 
-from . import carried, objects
 from .reporter import Reporter, missing, two_callbacks
 
 CANNOT_FOLD = "takes no boosters to continue from"
-_OWN = ".callbacks"  # the suffix of the file next to a booster
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 
 
@@ -121,143 +115,3 @@ def keep_best(reporter: Reporter, write: Callable[[Path, int], object], suffix: 
     if trial.goal.of == "best" and reporter.keeps:
         rounds = int(trial.history.as_best(trial.id).epoch)
         reporter.keep(lambda path: write(path, rounds), suffix, float(rounds))
-
-
-# the program's own callbacks, objectives and metrics, which libraries do not save
-
-
-class Own:
-    """What the program's own functions of a training remember: plain data in their attributes and variables.
-
-    callbacks, functions: all callbacks, and all objectives and metrics, of the training.
-    starts: it does not resume.
-    """
-
-    def __init__(self, callbacks: Iterable[Any], functions: Iterable[Any], trial: Trial, starts: bool) -> None:
-        own, used = [*_parts(callbacks)], [*_parts(filter(None, functions))]
-        self._parts, self._callbacks, self._trial = [*own, *used], len(own), trial.id
-        self.parameters: Mapping[str, Any] = {}  # of the booster before the first round, set by its loop
-        self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
-        for path, value, _ in self._places():
-            if objects.is_data(self._marks[path]):
-                objects.note(value, trial.id, self._marks[path])
-        for one, now in zip(self._parts, self._counts(), strict=True):
-            left = carried.begins(one, carried.who(trial), now)
-            if left and starts:
-                trial.warn(
-                    f"{_name(one)} has been in another training, which changed its {left[0]}, and this one continues "
-                    "with that. If it changes a training or a value, make one for each trial, within the loop.",
-                    "carried",
-                    once=True,
-                )
-
-    def ends(self) -> None:
-        """State that the training ends."""
-        for one, now in zip(self._parts, self._counts(), strict=True):
-            carried.ends(one, now)
-
-    def _counts(self) -> list[dict[str, str]]:
-        """Return for each function the marks of its data by the names of its attributes and variables.
-
-        Those of a callback are numbers and texts: most only record, in lists and dictionaries, and change nothing.
-        """
-        found: list[dict[str, str]] = [{} for _ in self._parts]
-        for path, value, _ in self._places():
-            at, _, name = path.partition("/")
-            records = int(at) < self._callbacks and isinstance(value, Collection) and not isinstance(value, str)
-            if not records and objects.is_data(now := objects.mark(value)):
-                found[int(at)][name.removeprefix(_name(self._parts[int(at)])).lstrip(".")] = now
-        return found
-
-    def write(self, path: Path, parameters: Mapping[str, Any], library: Any = None) -> None:
-        """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.
-
-        parameters: its present ones. A callback may have set some, such as the learning rate.
-        library: what the library itself would forget, as JSON.
-        """
-        _, states, _ = self._changes()
-        if (why := self.unsaved()) is not None:
-            raise NotSupported(why)
-        set_ = {name: value for name, value in parameters.items() if self.parameters.get(name) != value}
-        if states or set_ or library:
-            found = {"states": states, "set": objects.data_of(set_ or None), "library": library}
-            Path(f"{path}{_OWN}").write_text(json.dumps(found), encoding="utf-8")
-
-    def put_back(self, path: str) -> tuple[Any, Any]:
-        """Set what `write` saved next to a booster; return the parameters that a callback has set, and `library`."""
-        file = Path(f"{path}{_OWN}")
-        found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "set": None}
-        states = found["states"]
-        there = {name for name, _, _ in self._places()}
-        for name, value, put in [*self._places(), *self._lacking(states.keys() - there)]:
-            if name in states and not objects.is_shared(value, states[name], self._trial):
-                with suppress(NotSupported):  # built otherwise in this attempt
-                    put(objects.put_back(states[name], value))
-        return objects.put_back(found["set"], None), found.get("library")
-
-    def unsaved(self) -> str | None:
-        """Return the words on what has changed and cannot be saved, or None."""
-        values, _, unsaved = self._changes()
-        return next((objects.unsaved(name.partition("/")[2], values[name]) for name in unsaved), None)
-
-    def changed(self) -> str | None:
-        """Return the name of a function, or of the class of an object, that remembers another thing now, or None."""
-        _, states, unsaved = self._changes()
-        return next((_name(self._parts[int(name.partition("/")[0])]) for name in (*states, *unsaved)), None)
-
-    def _changes(self) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-        """Return all values, the states of those that changed, and the names of those that cannot be saved."""
-        values = {name: value for name, value, _ in self._places()}
-        states, lost, others = objects.changes(values, self._marks)
-        return values, states, [*lost, *others]
-
-    def _lacking(self, names: Iterable[str]) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
-        """Yield attributes that the program sets where it trains, so that a new object has none yet."""
-        for name in names:
-            at, _, path = name.partition("/")
-            one = self._parts[int(at)] if int(at) < len(self._parts) else None
-            if hasattr(one, "__dict__") and path.startswith(f"{_name(one)}."):
-                yield name, None, partial(setattr, one, path.removeprefix(f"{_name(one)}."))
-
-    def _places(self) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
-        for i, one in enumerate(self._parts):
-            name = f"{i}/{_name(one)}"
-            for key, (value, put) in objects.variables_of(one).items():
-                yield f"{name}.{key}", value, put
-            if isinstance(one, (partial, types.FunctionType)):  # its arguments are the same objects, but change
-                given = (one.args, one.keywords) if isinstance(one, partial) else (one.__defaults__, one.__kwdefaults__)
-                for at, value in (*enumerate(given[0] or ()), *(given[1] or {}).items()):
-                    yield f"{name}[{at}]", value, lambda value: None
-            if not isinstance(one, partial):
-                for key, value in [*getattr(one, "__dict__", {}).items()]:
-                    yield f"{name}.{key}", value, partial(setattr, one, key)
-
-
-def _parts(functions: Iterable[Any], seen: set[int] | None = None) -> Iterator[Any]:
-    """Yield the functions and objects of the program in callables: libraries wrap them, and so do programs."""
-    seen = set() if seen is None else seen
-    for one in functions:
-        one = one.__self__ if isinstance(one, types.MethodType) else one
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, partial):
-            yield from _parts([one.func], seen)
-            yield one
-            continue
-        if own := not from_library(one):
-            yield one
-        held = [*(value for value, _ in objects.variables_of(one).values()), *getattr(one, "__dict__", {}).values()]
-        kinds = (types.FunctionType, types.MethodType, partial)
-        inner = (v for v in held if isinstance(v, kinds) or (not own and callable(v) and objects.of_program(type(v))))
-        yield from _parts([v for v in inner if not from_library(getattr(v, "__self__", v))], seen)
-
-
-def _name(one: Any) -> str:
-    one = one.func if isinstance(one, partial) else one
-    return str(getattr(one, "__qualname__", type(one).__qualname__))
-
-
-def from_library(one: Any) -> bool:
-    """Return whether a function, or the class of an object, is of an installed package or of haltune."""
-    return objects.of_library(one.__module__ if isinstance(one, types.FunctionType) else type(one).__module__)

@@ -37,7 +37,8 @@ from haltune.study import Trial
 from haltune.study.trial import Fold
 
 from .base import Reporting, of_instance
-from .boosting import Own, advise_best, begins, full_name, keep_best
+from .boosting import advise_best, begins, full_name, keep_best
+from .functions import OwnFunctions
 from .reporter import digest, two_callbacks
 
 _SNAPSHOT, _MODEL = ".snapshot", ".cbm"
@@ -97,9 +98,9 @@ class HaltuneCallback(Reporting):
     _given = 0  # rounds of the model that fit was given to continue
     _cuts = False  # whether CatBoost keeps the best round
     _exact = False  # whether it estimates exact leaves in ordered boosting
-    _own: Own | None = None  # the program's own callbacks, loss and metrics
+    _own: OwnFunctions | None = None  # the program's own callbacks, loss and metrics
     _in_time = False  # they were read before the first round
-    _later: Own | None = None  # of them the callbacks after this one
+    _later: OwnFunctions | None = None  # of them the callbacks after this one
 
     def _setup(self) -> None:
         if self.trial.ended is None and self.trial not in _FITS:
@@ -125,8 +126,8 @@ class HaltuneCallback(Reporting):
         hooks = [other.after_iteration for other in callbacks if other is not self]
         checkpoint = self.trial.resumes_from
         resumes = checkpoint is not None and checkpoint.endswith(_SNAPSHOT)
-        self._later = Own(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
-        self._own, self._in_time = Own(hooks, own, self.trial, not resumes), in_time
+        self._later = OwnFunctions(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
+        self._own, self._in_time = OwnFunctions(hooks, own, self.trial, not resumes), in_time
         if resumes and in_time:
             self._own.put_back(str(checkpoint))
             self._prepared = fit.f_locals["self"] if fit.f_locals["init_model"] is None else None

@@ -28,19 +28,8 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from .base import Reporting
-from .boosting import (
-    CANNOT_FOLD,
-    Own,
-    advise_best,
-    begin,
-    begins,
-    from_library,
-    full_name,
-    given_by,
-    is_cv,
-    keep_best,
-    named,
-)
+from .boosting import CANNOT_FOLD, advise_best, begin, begins, full_name, given_by, is_cv, keep_best, named
+from .functions import OwnFunctions, from_library
 from .reporter import digest
 
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose initial scores are the predictions of a booster
@@ -99,7 +88,7 @@ class HaltuneCallback(Reporting):
     _others: Sequence[_Other] = ()  # the program's own callbacks that LightGBM calls after this one
     _records: Sequence[Any] = ()  # LightGBM's callbacks that record values
     _seen, _reported = -1, 0  # the last iteration and the last epoch of this training
-    _own: Own | None = None  # the program's own callbacks, objective and metrics
+    _own: OwnFunctions | None = None  # the program's own callbacks, objective and metrics
 
     def __init__(
         self, trial: Trial, monitor: str | None = None, verbose: bool = False, record: str = "all", every: int = 1
@@ -126,7 +115,7 @@ class HaltuneCallback(Reporting):
             begun = self.trial.has_reported and at is None
             self._resumes = self.trial.epoch > 0 and given.get("init_model") is not None and not begun
             path = self.trial.checkpoint if self._resumes else None
-            self._own = Own(given["callbacks"], functions, self.trial, path is None)
+            self._own = OwnFunctions(given["callbacks"], functions, self.trial, path is None)
             parameters, library = (None, None) if path is None else self._own.put_back(path)
             given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters, library or {}))
         return _ORDER

@@ -23,7 +23,7 @@ from haltune.errors import InvalidInput, NotSupported, installing
 from haltune.log.problem import Maximize
 from haltune.study import Trial
 
-from .boosting import Own
+from .functions import OwnFunctions
 from .loop import TrainingLoop
 from .reporter import nearest, need_trial, trains_another
 
@@ -107,7 +107,7 @@ def fit(
         train = _growth(trial, model, size, estimator.get_params(deep=False)[size], x, columns)
     else:
         train = _passes(model, x, columns, batch_size, classes)
-    own = Own((), () if isinstance(scoring, str) else (scoring,), trial, not trial.checkpoint)
+    own = OwnFunctions((), () if isinstance(scoring, str) else (scoring,), trial, not trial.checkpoint)
     if trial.checkpoint:
         own.put_back(trial.checkpoint)
     loop = TrainingLoop(trial, verbose, save=_saving(trial, lambda: model, own), suffix=_SUFFIX)
@@ -252,7 +252,7 @@ def load(path: str) -> Any:
     return skops.io.load(path, trusted=list(_TRUSTED))
 
 
-def _saving(trial: Trial, model: Callable[[], Any], own: Own | None = None) -> Callable[[Path], object] | None:
+def _saving(trial: Trial, model: Callable[[], Any], own: OwnFunctions | None = None) -> Callable[[Path], object] | None:
     """own: what the program's scoring remembers."""
 
     def save(path: Path) -> None:

@@ -26,7 +26,6 @@ from haltune.study import Trial
 
 from . import carried, objects
 from .base import Portable
-from .boosting import Own
 from .changes import (
     Attributes,
     Print,
@@ -41,6 +40,7 @@ from .changes import (
     parts_of,
     set_extras,
 )  # fmt: skip
+from .functions import OwnFunctions
 
 FILE = "haltune.json"  # in a checkpoint of the Trainer
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -89,7 +89,7 @@ class Unsaved(Portable):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
         carried.need_own_state(carried.who(self._trial), self.trainer.callback_handler.callbacks, not self._resumes)
-        self._functions = Own(_losses(self.trainer), (), self._trial, not self._resumes)
+        self._functions = OwnFunctions(_losses(self.trainer), (), self._trial, not self._resumes)
         self._loader, self._generators = train_dataloader, {}
         self._generators = generators_in(*parts_of(train_dataloader))
         inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's

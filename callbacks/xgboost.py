@@ -30,19 +30,8 @@ from haltune.errors import NotSupported
 
 from . import carried
 from .base import Reporting
-from .boosting import (
-    CANNOT_FOLD,
-    STARTED,
-    Own,
-    advise_best,
-    begin,
-    begins,
-    full_name,
-    given_by,
-    is_cv,
-    keep_best,
-    named,
-)
+from .boosting import CANNOT_FOLD, STARTED, advise_best, begin, begins, full_name, given_by, is_cv, keep_best, named
+from .functions import OwnFunctions
 from .reporter import digest
 
 if TYPE_CHECKING:
@@ -110,7 +99,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _stoppers: Sequence[Any] = ()  # XGBoost's EarlyStopping
     _puts_back = False  # whether callbacks wait for what they remembered
     _booster: Any = None  # a weak reference to what trains
-    _own: Own | None = None  # the program's own callbacks, objective and metric
+    _own: OwnFunctions | None = None  # the program's own callbacks, objective and metric
     _hidden: tuple[list[Any], list[Any]] | None = None  # the list of callbacks, and those taken from it for a round
 
     # the hooks, in XGBoost's order
@@ -152,7 +141,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             _number_on(self._before)
         carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
         functions = [given.get(name) for name in ("obj", "custom_metric")]
-        self._own = Own(callbacks, functions, self.trial, self._before == 0)
+        self._own = OwnFunctions(callbacks, functions, self.trial, self._before == 0)
         self._puts_back, self._own.parameters = resumes, {} if is_cv(model) else _parameters(model)
         if not resumes and not is_cv(model):
             model.set_param({name: value for name, value in _given().items() if name in _OF_TWO_NAMES})
