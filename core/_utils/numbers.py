@@ -7,17 +7,18 @@ it paused, its program does not restore it either.
 from __future__ import annotations
 
 import dis
+import inspect
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 
 from .around import attributes, frames, variables
 
 Number = float | None  # None: no value yet, as a best one
 _KINDS = (bool, int, float, type(None))
-_OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF)"), re.compile("LOAD|STORE")
+_OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
 
 
 @dataclass
@@ -48,32 +49,53 @@ class Numbers:
 def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
-    Also those in attributes of its objects.
+    Also those in attributes of its objects, if a function that sets them reads them before.
     """
     loop = next(frames(frame), None)
     if loop is None:
         return {}
     read = _reads(loop.f_code, loop.f_lasti)
-    return {name: value for name, value in _held(loop).items() if "." in name or name in read}
+    return {
+        name: value
+        for name, value, kind in _numbers(loop)
+        if (name in read if kind is None else f".{name.partition('.')[2]}" in read | _reads_of(kind))
+    }
 
 
 @lru_cache(100)
-def _reads(code: CodeType, place: int) -> frozenset[str]:
-    """Return the variables that a function reads before it sets them, after an instruction of it."""
-    first: dict[str, str] = {}  # variable -> "LOAD" or "STORE"
+def _reads(code: CodeType, place: int = -1) -> frozenset[str]:
+    """Return the variables that a function reads before it sets them, after an instruction of it.
+
+    And each attribute that it reads and then sets, with a dot before its name.
+    """
+    first: dict[str, str] = {}  # "LOAD" or "STORE"
+    stored = set()
     for step in dis.get_instructions(code):
-        if step.offset > place and _OF_VARIABLES.match(step.opname):
+        if step.offset > place and (found := _OF_VARIABLES.match(step.opname)):
             names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
             for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
-                first.setdefault(name, kind)
-    return frozenset(name for name, kind in first.items() if kind == "LOAD")
+                key = f".{name}" if found[2] == "ATTR" else name
+                first.setdefault(key, kind)
+                stored |= {key} if kind == "STORE" else set()
+    return frozenset(key for key, kind in first.items() if kind == "LOAD" and (key[0] != "." or key in stored))
+
+
+@lru_cache(100)
+def _reads_of(kind: type) -> frozenset[str]:
+    """Return the attributes that a method of a class reads and then sets."""
+    own = [inspect.unwrap(one) for base in kind.__mro__ for one in vars(base).values() if isinstance(one, FunctionType)]
+    return frozenset().union(*(_reads(one.__code__) for one in own if isinstance(one, FunctionType)))
 
 
 def _held(frame: FrameType | None) -> dict[str, Number]:
-    found: dict[str, Number] = {}
-    for name, value in [] if frame is None else variables(frame):
+    return {} if frame is None else {name: value for name, value, _ in _numbers(frame)}
+
+
+def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
+    """Yield the numbers in variables, and in attributes of objects, with the class of the object."""
+    for name, value in variables(frame):
         if type(value) in _KINDS:
-            found[name] = value
+            yield name, value, None
         elif not hasattr(type(value), "reset"):  # else a meter, which each epoch sets to 0
-            found |= {f"{name}.{key}": held for key, held in attributes(value).items() if type(held) in _KINDS}
-    return found
+            held = attributes(value).items()
+            yield from ((f"{name}.{key}", number, type(value)) for key, number in held if type(number) in _KINDS)

@@ -114,6 +114,30 @@ def test_a_meter_that_each_epoch_resets_is_not_named(caplog):
     assert search(caplog, train) == []
 
 
+class Trainer:
+    """Has its loop in a method."""
+
+    def __init__(self, trial):
+        self.trial, self.epoch, self.loss, self.steps = trial, 0, 0.0, 0
+
+    def train_epoch(self):
+        self.loss = value(self.epoch)
+        self.steps += 2
+
+    def fit(self):
+        restored(self.trial)
+        for epoch in self.trial.epochs():
+            self.epoch = epoch
+            self.train_epoch()
+            self.trial.report(self.loss)
+            self.trial.save(lambda path: path.write_text("{}"))
+
+
+def test_attributes_that_each_epoch_sets_anew_are_not_named(caplog):
+    (hint,) = search(caplog, lambda trial: Trainer(trial).fit())
+    assert "with self.steps = 0 (6 where it paused), as" in hint
+
+
 class OfSlots:
     __slots__ = ("inner",)
 
