@@ -182,6 +182,11 @@ def guessed_goal(metric: str) -> Goal:
     if metric.lower() in ("max", "min", "maximize", "minimize"):
         raise InvalidInput(f"{metric!r} is not a metric. Name the metric: Maximize('val_acc') or Minimize('val_loss').")
     sign = direction(metric)
+    if sign is None and (metric.endswith(".db") or "://" in metric):
+        raise InvalidInput(
+            f"The goal of Study() is a metric, and {metric!r} is a store. The goal comes before the store: "
+            f"Study(space, 'val_acc', {metric!r}, ...)."
+        )
     if sign is None:
         near = meant(metric)
         raise InvalidInput(

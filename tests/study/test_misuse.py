@@ -59,6 +59,7 @@ def said(caplog: Any, part: str) -> list[str]:
             r"a policy as its name=. Pass it by keyword: policy=BOBOS\(\)",
         ),
         (("acc", X), {}, "The space comes before the goal"),
+        ((X, "x.db", "acc"), {}, r"The goal comes before the store: Study\(space, 'val_acc', 'x.db', ...\)"),
         ((X, "acc"), {"max_epochs": 3, "min_epochs": 4}, "min_epochs=4 is above max_epochs=3.*Lower"),
         ((X, "acc"), {"max_epochs": 10**400}, r"^max_epochs is above 10\*\*12"),
         ((X, "acc"), {"max_epochs": 3.0}, "max_epochs must be a whole number"),
