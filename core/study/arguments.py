@@ -246,7 +246,8 @@ def budget_of(given: Any, problem: Problem) -> Budget:
     if given is None or isinstance(given, Budget):
         return given or Budget()
     if not isinstance(given, str):
-        raise InvalidInput(f"budget={given!r} has no unit. {_WRITE}")
+        wrong = "has no unit" if isinstance(given, float | int) else "is not a text"
+        raise InvalidInput(f"budget={given!r} {wrong}. {_WRITE}")
     limits: dict[str, Any] = {}
     limit: float
     unit = problem.unit.lower()

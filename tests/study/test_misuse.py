@@ -66,6 +66,7 @@ def said(caplog: Any, part: str) -> list[str]:
         ((X, "acc"), {"max_steps": "2000"}, "^max_steps must be a whole number"),
         ((X, "acc"), {"max_tokens": 3, "min_epochs": 4}, "min_epochs=4 is above max_tokens=3.*raise max_tokens"),
         ((X, "acc"), {"max_epochs": 3, "budget": 20}, "has no unit.*'20 trials'"),
+        ((X, "acc"), {"max_epochs": 3, "budget": ("20 trials", "2h")}, "is not a text.*several as '20 trials, 2h'"),
         ((X, "acc"), {"max_epochs": 3, "budget": "2h, 3h"}, "limits time twice"),
         ((X, "acc"), {"max_epochs": 3, "budget": "20 trails"}, "Perhaps you mean 'trials'"),
         ((X, "acc"), {"max_epochs": 3, "budget": "-3 trials"}, "'-3 trials' is negative"),
