@@ -77,7 +77,7 @@ def limit(metric: str, sign: float, values: Array) -> float | None:
 
 
 def _words(metric: str) -> list[str]:
-    found: list[str] = []
+    found = ["minus"] if metric.startswith("-") else []
     for part in _PARTS.findall(metric):
         whole = _known(part)
         found += [whole] if whole else [_known(piece) or piece.lower() for piece in _CAMEL.findall(part)]

@@ -255,7 +255,10 @@ class Comparisons:
         partial = t.status is Status.COMPLETED and t.partial
         cut = t.status in (Status.STOPPED, Status.PAUSED) and not {FULL, CUT, ASKED} & evidence.keys()
         # a trial without a rank in its verdict may also have ended between rungs, because it diverged
-        there = "rank" in evidence or (not evidence and (t.pause_at or math.inf) <= t.epoch + self._early)
+        fixed = [c for c in self.history.problem.constraints if not c.changes]  # a trial beyond one is stopped at once
+        beyond = violation(fixed, lambda m: latest(t.column(m, self.history.problem.goal).tolist())) > 0.0
+        reached = not evidence and not beyond and (t.pause_at or math.inf) <= t.epoch + self._early
+        there = "rank" in evidence or reached
         if not isinstance(t.tags.get("rung"), int) or not (partial or (cut and there)):
             return None
         group = self._group_of(t, "bracket" in evidence or "rank" not in evidence)

@@ -182,6 +182,11 @@ def guessed_goal(metric: str) -> Goal:
     if metric.lower() in ("max", "min", "maximize", "minimize"):
         raise InvalidInput(f"{metric!r} is not a metric. Name the metric: Maximize('val_acc') or Minimize('val_loss').")
     sign = direction(metric)
+    if sign is None and (metric.endswith(".db") or "://" in metric):
+        raise InvalidInput(
+            f"The goal of Study() is a metric, and {metric!r} is a store. The goal comes before the store: "
+            f"Study(space, 'val_acc', {metric!r}, ...)."
+        )
     if sign is None:
         near = meant(metric)
         raise InvalidInput(
@@ -241,7 +246,8 @@ def budget_of(given: Any, problem: Problem) -> Budget:
     if given is None or isinstance(given, Budget):
         return given or Budget()
     if not isinstance(given, str):
-        raise InvalidInput(f"budget={given!r} has no unit. {_WRITE}")
+        wrong = "has no unit" if isinstance(given, float | int) else "is not a text"
+        raise InvalidInput(f"budget={given!r} {wrong}. {_WRITE}")
     limits: dict[str, Any] = {}
     limit: float
     unit = problem.unit.lower()

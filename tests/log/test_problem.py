@@ -117,7 +117,7 @@ CrossEntropyLoss top5_error test/top1_err word_error_rate mae@12 multi_logloss e
 UP = """acc val_accuracy val_categorical_accuracy eval/f1 F1Score macroF1 r2_score AUROC recall@10 mAP50 val/mAP map@0.5
 IoU BLEU4 rouge1 eval_rougeLsum ROUGE-2 ndcg@10 top1 top_1 top-5-accuracy acc1 valAccuracy log_likelihood"""
 UNKNOWN = """value score metric x glossary mapping errand lossless val time epoch_seconds accuracy_loss f1_error
-neg_mean_squared_error neg_log_likelihood accuracy_drop loss_gap 1-accuracy 1_acc inverse_loss ___ topology"""
+neg_mean_squared_error neg_log_likelihood accuracy_drop loss_gap 1-accuracy 1_acc inverse_loss ___ topology -val_loss"""
 
 
 @pytest.mark.parametrize(("names", "sign"), [(DOWN, -1.0), (UP, 1.0), (UNKNOWN, None)])

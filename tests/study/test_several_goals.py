@@ -146,3 +146,18 @@ def test_a_study_of_steps_decides_as_one_of_epochs_with_the_same_reports(policy:
         return [(t.config, t.status, t.epoch / every, t.values.tolist()) for t in study.trials]
 
     assert searched(5, max_steps=60) == searched(1, max_epochs=12)
+
+
+def test_a_trial_beyond_a_fixed_limit_ended_because_of_it_and_not_of_its_rank() -> None:
+    study = Study(SPACE, "acc", constraints=[LIMIT], max_epochs=9, budget="4 trials", seed=0, verbose=0)
+    for trial in study:
+        params = 9 if trial.id == 3 else 4
+        for epoch in trial.epochs():
+            if trial.report({"acc": trial.config["x"] - 0.5 / epoch, "params": params}).stops:
+                break
+    told = study.explain(3)
+    assert "ended because" not in told
+    assert "params = 9 breaks the constraint" in told
+    row = study.trials[3]
+    assert row.status is Status.STOPPED
+    assert row.ended_because.startswith("params = 9 breaks the constraint params at most 5")
