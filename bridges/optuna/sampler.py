@@ -42,7 +42,6 @@ from .spaces import (
     beyond,
     contains,
     curve_of,
-    inward,
     optuna,
     set_system_attribute,
 )  # fmt: skip
@@ -269,9 +268,9 @@ class HaltuneSampler(optuna.samplers.BaseSampler):
 
 
 def _known(name: str, distribution: Distribution) -> bool:
-    """Return whether the model supports a distribution; it does not support choices among objects."""
+    """Return whether the model supports a parameter; it does not support choices among objects, or a name " lr"."""
     try:
-        inward(name, distribution)
+        Translated.of_distributions({name: distribution})
     except InvalidSpace:
         return False
     return True

@@ -233,7 +233,8 @@ class Objectives:
         """Return a trial's known final values in metrics other than the first goal's."""
         values = dict(zip([g.metric for g in self.goals[1:]], (trial.values or [])[1:], strict=False))
         if not self.written:
-            return values | {f"constraint_{key}": value for key, value in limits_of(trial).items()}
+            held = {c.metric: 0.0 for c in self.constraints if trial.state in WHOLE}  # as in Optuna
+            return values | held | {f"constraint_{key}": value for key, value in limits_of(trial).items()}
         names = [g.metric for g in self.goals[1:]] + [c.metric for c in self.constraints]
         given = {n: trial.user_attrs[n] for n in names if n in trial.user_attrs and n != self.goals[0].metric}
         return {n: float(v) for n, v in given.items()} | values
@@ -250,6 +251,9 @@ def objectives_of(study: optuna.Study, curves: Sequence[Curve]) -> Objectives:
     keys = dict.fromkeys(key for trial, _ in curves for key in limits_of(trial))
     changes = goals[0].of == "last"  # if the best epoch counts, constraints hold for all epochs
     constraints = [Constraint(f"constraint_{key}", at_most=0.0, changes=changes) for key in keys]
+    lacking = sum(t.state in WHOLE and not keys.keys() <= limits_of(t).keys() for t, _ in curves)
+    if lacking:
+        notes.append(f"{plural(lacking, 'trial')} without a value of a constraint satisfy it, as in Optuna")
     return Objectives(tuple(goals), tuple(constraints), written=False, notes=tuple(notes))
 
 

@@ -47,6 +47,15 @@ def test_the_first_trials_are_drawn_and_the_seed_decides_all():
     assert [t.params for t in searched(HaltuneSampler(seed=2), 2).trials] != params[:2]
 
 
+def test_a_name_that_a_space_refuses_is_drawn_by_the_other_sampler():
+    def objective(trial):
+        return trial.suggest_float("lr ", 0, 1) + trial.suggest_float("", 0, 1) + trial.suggest_float("x", 0, 1)
+
+    found = searched(HaltuneSampler(seed=0, initial=2), 4, objective).trials
+    assert len({tuple(t.params.values()) for t in found}) == 4
+    assert {t.state for t in found} == {State.COMPLETE}
+
+
 def learning(trial):
     lr = trial.suggest_float("lr", 1e-4, 1.0, log=True)
     value = 0.0

@@ -373,6 +373,19 @@ def test_a_constrained_study_of_one_objective_has_its_best_within():
     assert past.best.trial == there.best_trial.number == 1
 
 
+def test_a_trial_without_a_constraint_satisfies_it_as_in_optuna(caplog):
+    there = optuna.create_study()
+    for x, limits in ((0.1, {"mb": 3.0}), (0.2, {}), (0.3, {"mb": -1.0}), (0.4, {"mb": -1.0, "ms": -1.0})):
+        there.add_trial(optuna.create_trial(
+            value=x, params={"x": x}, distributions={"x": UNIT},
+            system_attrs={f"constraints:{name}": value for name, value in limits.items()},
+        ))  # fmt: skip
+    with caplog.at_level("INFO", "haltune"):
+        past = from_study(there)
+    assert past.best.trial == there.best_trial.number == 1
+    assert "3 trials without a value of a constraint satisfy it" in caplog.text
+
+
 # Each parameter has one counterpart, and values survive the way there and back
 
 

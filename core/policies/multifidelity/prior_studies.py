@@ -77,7 +77,8 @@ class EarlierStudy:
         if not isinstance(history, History):
             raise InvalidInput(
                 "learn_from=[...] takes studies, such as load_study('earlier.db') or read_study('earlier.db'); "
-                f"got {study!r}. To name a file, write Study(..., learn_from=['earlier.db'])"
+                f"got {study!r}. To name a file, write Study(..., learn_from=['earlier.db']). "
+                "For a study of Optuna, write learn_from=[haltune.optuna.from_study(study)]"
             )
         problem = history.problem.in_points()
         rows = CurveRows(problem.goal, full=problem.max_epochs or 0.0)
