@@ -660,14 +660,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if not within and (self._validations or not trainer.enable_validation):
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
                 self._need_a_value(trainer, logged, f"in {epochs}", _EPOCHS_WITHOUT_VALUE)
-            if reporter.pausing and why_not() is None:
-                reporter.attempt(partial(self._check, trainer))  # since a PAUSE within the epoch much may have changed
-            elif reporter.pausing:
-                reporter.advise(
-                    f"This fit cannot resume exactly from here: {why_not()}. Trials pause at the next possible point, "
-                    "at the latest at the end of the epoch.",
-                    "within",
-                )
+            if reporter.pausing and not self._saved:  # afterwards, hooks of the epoch's end may change what was saved
+                if why_not() is None:
+                    reporter.attempt(partial(self._check, trainer))  # much may have changed since a PAUSE within
+                else:
+                    reporter.advise(
+                        f"This fit cannot resume exactly from here: {why_not()}. Trials pause at the next possible "
+                        "point, at the latest at the end of the epoch.",
+                        "within",
+                    )
             return reporter.over, reporter.saves
 
         stops, saves = question() if ranks.alone else ranks.once(question)
