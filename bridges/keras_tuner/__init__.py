@@ -204,6 +204,12 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         """The study. It is opened at first use, when the project's folder and the space are known."""
         if self._study is None:
             self._searched = self._searched or self.get_space()
+            if self.declares_late and not self._searched.space:
+                raise InvalidSpace(
+                    "There is nothing to search: fit or run_trial declares hyperparameters only while a trial trains. "
+                    "Declare at least one before: known = keras_tuner.HyperParameters(); known.Float('x', -1.0, 1.0). "
+                    "Then pass hyperparameters=known."
+                )
             self._study = self._opened(Space({**self._recorded(), **space_of(self._searched).parameters}))
         return self._study
 

@@ -152,8 +152,9 @@ class HaltuneScheduler(Conducting, TrialScheduler):  # type: ignore[misc, unused
                 f"{type(self.study.policy).__name__} waits for other trials ({answer.reason}), but Syne Tune then ends "
                 "the search. Use MultiFidelity(), the default, or another asynchronous policy."
             )
-        if self._pauses and answer.checkpoint is not None:  # Syne Tune has its own
-            known = next(known for known, number in self.conductor.numbers.items() if number == answer.id)
+        names = [n for n, number in self.conductor.numbers.items() if number == answer.id and n != name]
+        if self._pauses and answer.checkpoint is not None and names:  # Syne Tune has its own
+            known = names[-1]  # after a start from scratch it has several
             self.conductor.rename(name, known)
             return TrialSuggestion.resume_suggestion(int(known))
         return TrialSuggestion.start_suggestion({**fixed(self.config_space), **answer.config})

@@ -272,6 +272,7 @@ def conductor_of(
             conductor.hold(key, study.take(id, attempt, holder, lambda: None))
         except LeaseLost:
             continue  # it ended after the state was written
+        _ = conductor.held[key].checkpoint  # the other tuner has loaded the trial's state
     for key in conductor.held.keys() & state["told"].keys():
         conductor.held[key].verdict = verdict_from_json(state["told"][key])
     conductor.reasons.update(state["reasons"])

@@ -16,7 +16,7 @@ from documents import blocks
 from paused_studies import PausesAt
 
 from haltune import load_study
-from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput, InvalidSpace, NotSupported
 from haltune.keras_tuner import Tuner
 from haltune.policies import RandomSearch
 
@@ -184,6 +184,16 @@ def test_a_class_derived_from_it_may_be_no_network(tmp_path):
     assert [r.status for r in t.study.trials] == ["completed", "failed", "completed"]
     assert "a bug" in t.study.trials[1].error
     assert t.study.best_value == t.study.best_params["x"] ** 2
+
+
+def test_a_search_whose_run_trial_declares_everything_is_told_to_declare_one_before(tmp_path):
+    class Square(Tuner):
+        def run_trial(self, trial, *args, **kwargs):
+            return trial.hyperparameters.Float("x", -1.0, 1.0) ** 2
+
+    t = Square(objective="val_loss", max_epochs=1, directory=str(tmp_path))
+    with pytest.raises(InvalidSpace, match=r"known\.Float\('x'.*Then pass hyperparameters=known"):
+        t.search()
 
 
 KILLED = """

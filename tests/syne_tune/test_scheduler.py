@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ theirs = pytest.importorskip("syne_tune.config_space", reason="Syne Tune is not 
 
 import dill  # noqa: E402
 import pandas as pd  # noqa: E402
+from paused_studies import PausesAt  # noqa: E402
 from syne_tune import StoppingCriterion, Tuner  # noqa: E402
 from syne_tune.backend import LocalBackend  # noqa: E402
 from syne_tune.backend.simulator_backend.simulator_callback import SimulatorCallback  # noqa: E402
@@ -227,6 +229,37 @@ def test_a_policy_that_waits_for_others_is_refused_when_it_does():
         for k in range(100):
             s.suggest()
             s.on_trial_add(SimpleNamespace(trial_id=k, config={}))
+
+
+def test_a_scheduler_that_is_saved_while_a_resumed_trial_trains_accepts_its_next_epoch():
+    s = scheduler(policy=PausesAt(1, at=(2,)), pauses=True)
+    trial = SimpleNamespace(trial_id=0, config=s.suggest().config)
+    s.on_trial_add(trial)
+    assert [s.on_trial_result(trial, {"acc": 0.1 * e, "epoch": e}) for e in (1, 2)] == ["CONTINUE", "PAUSE"]
+    s.on_trial_remove(trial)
+    assert s.suggest().checkpoint_trial_id == 0
+    s = pickle.loads(pickle.dumps(s))
+    assert s.on_trial_result(trial, {"acc": 0.3, "epoch": 3}) == "CONTINUE"
+    assert list(s.study.trials[0].epochs) == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:The checkpoint of trial 0")
+def test_a_trial_that_started_again_is_resumed_under_its_last_name():
+    s = scheduler(policy=PausesAt(1, at=(2, 4)), pauses=True)
+    for id, epochs in ((0, (1, 2)), (1, (1, 2, 3, 4))):
+        suggested = s.suggest()
+        assert suggested.spawn_new_trial_id
+        trial = SimpleNamespace(trial_id=id, config=suggested.config)
+        s.on_trial_add(trial)
+        for epoch in epochs:
+            decision = s.on_trial_result(trial, {"acc": 0.1 * epoch + 0.01 * id, "epoch": epoch})
+            if decision == "PAUSE":
+                s.on_trial_remove(trial)
+                if id == 0:  # its state is lost
+                    Path(s.study.trials[0].checkpoint).unlink()
+                elif epoch == 2:
+                    assert s.suggest().checkpoint_trial_id == 1
+    assert s.suggest().checkpoint_trial_id == 1
 
 
 def test_the_end_of_the_search_is_the_end_of_suggestions():
