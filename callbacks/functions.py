@@ -31,7 +31,7 @@ class OwnFunctions:
     def __init__(self, callbacks: Iterable[Any], functions: Iterable[Any], trial: Trial, starts: bool) -> None:
         own, used = [*_parts(callbacks)], [*_parts(filter(None, functions))]
         self._parts, self._callbacks, self._trial = [*own, *used], len(own), trial.id
-        self.parameters: Mapping[str, Any] = {}  # of the booster before the first round, set by its loop
+        self.parameters: Mapping[str, Any] = {}  # of a booster before the first round, set by its loop
         self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
         for path, value, _ in self._places():
             if objects.is_data(self._marks[path]):
@@ -65,9 +65,9 @@ class OwnFunctions:
         return found
 
     def write(self, path: Path, parameters: Mapping[str, Any], library: Any = None) -> None:
-        """Save next to a booster what has changed. Raises NotSupported if a part of it cannot be saved.
+        """Save next to a model what has changed. Raises NotSupported if a part of it cannot be saved.
 
-        parameters: its present ones. A callback may have set some, such as the learning rate.
+        parameters: the present ones of a booster. A callback may have set some, such as the learning rate.
         library: what the library itself would forget, as JSON.
         """
         _, states, _ = self._changes()
@@ -79,7 +79,7 @@ class OwnFunctions:
             Path(f"{path}{_OWN}").write_text(json.dumps(found), encoding="utf-8")
 
     def put_back(self, path: str) -> tuple[Any, Any]:
-        """Set what `write` saved next to a booster; return the parameters that a callback has set, and `library`."""
+        """Set what `write` saved next to a model; return the parameters that a callback has set, and `library`."""
         file = Path(f"{path}{_OWN}")
         found = json.loads(file.read_bytes()) if file.exists() else {"states": {}, "set": None}
         states = found["states"]

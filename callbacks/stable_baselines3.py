@@ -199,11 +199,11 @@ class HaltuneCallback(Reporting):
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._reporter.leave()
         self._state = None
-        if self._learnt == self.trial.horizon and self.trial.epoch == 0:
+        if self._learnt == self.trial.horizon and not self._reporter.reports and self.trial.ended is None:
             raise InvalidInput(
                 f"No episode of the training ended in {self.model.num_timesteps} steps, so trial {self.trial.id} has "
-                "no value. Evaluate, EvalCallback(env, callback_after_eval=HaltuneCallback(trial)), or make max_steps= "
-                "of the study larger than an episode in each environment."
+                "no value. Evaluate, EvalCallback(env, callback_after_eval=HaltuneCallback(trial)), or raise "
+                "max_steps= above the steps of an episode, times the number of environments."
             )
         if self._others_end and not self._learnt and self.trial.epoch == 0:
             raise InvalidInput(

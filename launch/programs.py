@@ -469,8 +469,10 @@ class Unedited(Child):
         """Hint at a program that continues what another trial left, as its first row is later than that of others."""
         trial, records = self._trial, self._study.history.trials
         started = [(record.epochs[0], record.id) for record in records if len(record.epochs) and record.id != trial.id]
-        if trial.unit == "epoch" and started and position > min(started)[0]:  # steps depend on the size of a batch
-            epoch, other = min(started)
+        if trial.unit != "epoch" or not started or position <= min(started)[0]:
+            return
+        epoch, other = min(started)
+        if position % 1.0 == epoch % 1.0 == 0.0:  # within an epoch, a row comes after steps, which depend on the batch
             trial.hint(
                 f"Trial {trial.id} is new, but its log starts at epoch {numeral(position)}, and that of trial {other} "
                 f"at {numeral(epoch)}. If the program continues from what it finds, it continues another trial: let it "

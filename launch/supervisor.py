@@ -34,7 +34,7 @@ def main(grace: float, lock: int, command: list[str]) -> None:
     if child == 0:
         _become(command)
     kill_at: float | None = None  # by time.monotonic; None: the program may train
-    listens = True
+    listens, at_once = True, False
     while True:
         if (status := _reaped(child)) is not None:
             break
@@ -48,12 +48,12 @@ def main(grace: float, lock: int, command: list[str]) -> None:
                 kill_at = time.monotonic() + grace
                 _signal(child, signal.SIGTERM)
             elif listens:
-                kill_at = 0.0
+                kill_at, at_once = 0.0, True
         if kill_at is not None and time.monotonic() >= kill_at:
             _signal(child, signal.SIGKILL)
             kill_at = time.monotonic() + 0.2  # the disk may hold it a while
     if adopts:
-        if kill_at is not None:
+        if kill_at is not None and not at_once:
             _end_descendants(kill_at)
         if _kill_descendants() and kill_at is not None:
             status = signal.SIGKILL  # perhaps in the middle of a write
@@ -103,7 +103,7 @@ def _end_descendants(until: float) -> None:
             if pid not in asked:
                 _signal(pid, signal.SIGTERM)
         asked.update(left)
-        time.sleep(0.01)
+        time.sleep(0.05)
         _reaped(0)  # all that have ended
 
 

@@ -253,7 +253,7 @@ def objectives_of(study: optuna.Study, curves: Sequence[Curve]) -> Objectives:
     constraints = [Constraint(f"constraint_{key}", at_most=0.0, changes=changes) for key in keys]
     lacking = sum(t.state in WHOLE and not keys.keys() <= limits_of(t).keys() for t, _ in curves)
     if lacking:
-        notes.append(f"{plural(lacking, 'trial')} without a value of a constraint satisfy it, as in Optuna")
+        notes.append(f"counted as satisfied, as in Optuna: constraints without a value, in {plural(lacking, 'trial')}")
     return Objectives(tuple(goals), tuple(constraints), written=False, notes=tuple(notes))
 
 

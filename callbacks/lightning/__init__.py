@@ -445,8 +445,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checkpoint["haltune"] = self._changed_to_save
         elif self._snapshot is not None and trainer.world_size == 1:  # a file of the program's, to resume after a kill
             with suppress(Exception):  # it would end the program's own save
-                checkpoint["haltune"] = [self._snapshot.changes(trainer, small=True)]
-                checkpoint["callbacks"][self.state_key]["random"] = [self._randomness(trainer)]
+                changes, drawn = self._snapshot.changes(trainer, small=True), self._randomness(trainer)
+                checkpoint["haltune"], checkpoint["callbacks"][self.state_key]["random"] = [changes], [drawn]
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         late = shards.loads_late(trainer)  # Lightning loads after on_fit_start

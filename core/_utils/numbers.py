@@ -1,7 +1,7 @@
 """Numbers that a plain loop keeps from epoch to epoch in variables of its function, such as a patience of its own.
 
-haltune cannot restore them. If a resumed trial begins with the number of its start, although it had another one where
-it paused, its program does not restore it either.
+haltune cannot restore them. If a resumed trial starts with the first value of a number, although it paused with another
+one, its program does not restore it either.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Numbers:
         self._paused[place] = _held(next(frames(frame), None))
 
     def resumes(self, trial: Hashable, place: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
-        """Return those that begin as at the start, although they had changed at the pause: their values at both."""
+        """Return those that have their first value again, although they had another at the pause: both values."""
         started, paused, now = self._starts.get(trial, {}), self._paused.get(place, {}), _carried(frame)
         return {
             name: (value, paused[name])
@@ -49,42 +49,50 @@ class Numbers:
 def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
-    Also those in attributes of its objects, if a function that sets them reads them before.
+    Also those in attributes of its objects, if a function reads and then sets them, and none sets them first.
     """
     loop = next(frames(frame), None)
     if loop is None:
         return {}
-    read = _reads(loop.f_code, loop.f_lasti)
-    return {
-        name: value
-        for name, value, kind in _numbers(loop)
-        if (name in read if kind is None else f".{name.partition('.')[2]}" in read | _reads_of(kind))
-    }
+    carried, found = _carried_by(loop.f_code, loop.f_lasti), {}
+    for name, value, kind in _numbers(loop):
+        of_class = {} if kind is None else _carried_by_methods(kind)
+        key = name if kind is None else f".{name.partition('.')[2]}"
+        both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
+        if both and all(both):
+            found[name] = value
+    return found
 
 
 @lru_cache(100)
-def _reads(code: CodeType, place: int = -1) -> frozenset[str]:
-    """Return the variables that a function reads before it sets them, after an instruction of it.
+def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
+    """Return the variables that a function uses after an instruction of it: whether it reads them before it sets them.
 
-    And each attribute that it reads and then sets, with a dot before its name.
+    And the attributes that it sets, with a dot before their names.
     """
     first: dict[str, str] = {}  # "LOAD" or "STORE"
     stored = set()
     for step in dis.get_instructions(code):
-        if step.offset > place and (found := _OF_VARIABLES.match(step.opname)):
+        cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
+        if step.offset > place and not cleared and (found := _OF_VARIABLES.match(step.opname)):
             names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
             for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
                 key = f".{name}" if found[2] == "ATTR" else name
                 first.setdefault(key, kind)
                 stored |= {key} if kind == "STORE" else set()
-    return frozenset(key for key, kind in first.items() if kind == "LOAD" and (key[0] != "." or key in stored))
+    return {key: kind == "LOAD" for key, kind in first.items() if key[0] != "." or key in stored}
 
 
 @lru_cache(100)
-def _reads_of(kind: type) -> frozenset[str]:
-    """Return the attributes that a method of a class reads and then sets."""
-    own = [inspect.unwrap(one) for base in kind.__mro__ for one in vars(base).values() if isinstance(one, FunctionType)]
-    return frozenset().union(*(_reads(one.__code__) for one in own if isinstance(one, FunctionType)))
+def _carried_by_methods(kind: type) -> dict[str, bool]:
+    """The same of the attributes that methods of a class set, without those that make an object."""
+    found: dict[str, bool] = {}
+    for base in kind.__mro__:
+        for name, method in vars(base).items():
+            if isinstance(method := inspect.unwrap(method), FunctionType) and name != "__init__":
+                for key, carried in _carried_by(method.__code__).items():
+                    found[key] = carried and found.get(key, True)
+    return found
 
 
 def _held(frame: FrameType | None) -> dict[str, Number]:
@@ -96,6 +104,6 @@ def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
     for name, value in variables(frame):
         if type(value) in _KINDS:
             yield name, value, None
-        elif not hasattr(type(value), "reset"):  # else a meter, which each epoch sets to 0
+        else:
             held = attributes(value).items()
             yield from ((f"{name}.{key}", number, type(value)) for key, number in held if type(number) in _KINDS)

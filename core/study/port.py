@@ -285,7 +285,8 @@ class Port(Attempt):
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
         self._within_epoch(epoch)
-        if epoch is None and self.unit == "epoch" and not this().alone and self.ended is None:
+        several = not (this().alone or this().place.launcher)  # rank 0 does not know of ranks that it has started
+        if epoch is None and self.unit == "epoch" and self.ended is None and several:
             self._follow_rank_0()
 
     def _follow_rank_0(self) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from haltune._utils.checks import number, unfit
 from haltune.display import numeral, several_of, short
 from haltune.errors import InvalidInput
-from haltune.ranks import this
 
 from .trial import Trial
 
@@ -39,10 +38,8 @@ class ReportingFunction:
 
     def __call__(self, trial: Trial) -> None:
         """Train. Raises InvalidInput if there is neither a value nor a report."""
-        before = trial.epoch
         value: Any = self.train(trial)
-        if trial.epoch == before or not this().alone:  # a process that the training spawned, or rank 0 alone, may have
-            trial._session.recall(trial, "what it has reported")
+        trial._session.recall(trial, "what it has reported")  # a process that it spawned, or rank 0 alone, may have
         if trial.epoch or trial.has_reported:  # it may resume where it had ended by itself; a retry may report nothing
             self._doubt(trial, value)
             return

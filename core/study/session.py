@@ -475,6 +475,8 @@ class Session:
 
         Raises the exception by which it failed on rank 0 alone, unless the search continues.
         """
+        if all(one is not attempt for one in self._open_trials()):
+            self._rank.arrives(attempt._label)
         if attempt.ended is not None:
             return
 
@@ -521,7 +523,8 @@ class Session:
         """Return whether the search continues after an attempt failed. error: on this rank; it gets the reason."""
         if attempt.ended is not Status.FAILED and attempt._failure is None:
             return False  # it failed on this rank alone
-        if (others := torch_ranks().size - 1) and not self._rank.meets(attempt._label, others, self._patience(attempt)):
+        others, patience = torch_ranks().size - 1, self._patience(attempt)
+        if others and not self._rank.meets(attempt._label, others, patience):
             if error is not None:
                 error.add_note(
                     "haltune: Other ranks have not ended this trial. Perhaps they wait in a collective of torch, which "
@@ -529,9 +532,10 @@ class Session:
                     "--max-restarts. If only rank 0 can fail so, share the failure: raise it on all ranks."
                 )
             return False
+        leaves = GRACE + patience * (others > 0)  # rank 0 meets the slowest of the others first
         question = partial(_not_tolerated, attempt=attempt, max_failures=self._given.max_failures)
         try:
-            why = self.once(attempt, "is forgiven", read=lambda _: question(self.log.history), leaves=GRACE)
+            why = self.once(attempt, "is forgiven", read=lambda _: question(self.log.history), leaves=leaves)
         except RankLost:
             return False
         if why is None:

@@ -270,7 +270,7 @@ class States:
 
     def places(self) -> None:
         """Note the random state of a rank above 0 at the end of an epoch, in which rank 0 may have saved alone."""
-        if follows():
+        if follows() and self._session.log.problem.unit == "epoch":
             self._place = self._generators.capture()
 
     def saved_by_rank_0(self, checkpoint: str | None) -> None:

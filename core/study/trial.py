@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -868,7 +869,8 @@ class Fold(Trial):
         try:
             path = trial.save(put, _BETWEEN)
             if follows():
-                put(_of_this_rank(path))
+                with suppress(OSError):  # rank 0 may have removed the folder already
+                    put(_of_this_rank(path))
         except LeaseLost:
             raise
         except Exception as error:
@@ -953,6 +955,12 @@ class Fold(Trial):
 
     def tolerates(self, error: BaseException) -> bool:
         return self._trial.tolerates(error)
+
+    def _follow_rank_0(self) -> None:
+        before = self.epoch
+        self._by_trial(self._trial._follow_rank_0)
+        if self.epoch > before:
+            self._first = self._first or self.epoch
 
     def _by_trial(self, act: Callable[[], T]) -> T:
         try:

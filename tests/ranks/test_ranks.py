@@ -212,6 +212,12 @@ def test_a_rank_follows_the_reports_and_states_of_rank_0_alone(scenes: Scenes) -
     assert all([end[:2] for end in ends] == [["paused", 2], ["stopped", 4]] for *_, (*ends, _) in seen[:3])
 
 
+def test_reports_of_folds_come_once_on_all_ranks(scenes: Scenes) -> None:
+    once = [1, [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]]
+    expected = [[kind, all_ranks, *once] for kind in ("TrainingLoop", "epochs") for all_ranks in (True, False)]
+    assert [found["folds_of_three_epochs"] for found in scenes[:2]] == [expected] * 2
+
+
 def test_folds_pause_within_and_between_on_all_ranks(scenes: Scenes) -> None:
     same, *seen, (_, values) = scenes[1]["folds"]
     assert same == [4, True]

@@ -92,9 +92,9 @@ def test_numbers_that_the_program_restores_or_sets_in_each_epoch_are_not_named(c
 
 class Meter:
     def __init__(self):
-        self.reset()
+        self.zero()
 
-    def reset(self):
+    def zero(self):
         self.sum = self.count = 0
 
     def update(self, number):
@@ -106,7 +106,7 @@ def test_a_meter_that_each_epoch_resets_is_not_named(caplog):
         losses = Meter()
         restored(trial)
         for epoch in trial.epochs():
-            losses.reset()
+            losses.zero()
             losses.update(value(epoch))
             trial.report(losses.sum / losses.count)
             trial.save(lambda path: path.write_text("{}"))

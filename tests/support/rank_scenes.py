@@ -307,6 +307,22 @@ def folds() -> Seen:
     yield repr(seen[-1]), seen[-1].folds
 
 
+def folds_of_three_epochs() -> Seen:
+    """Where the reports of a trial over folds come, in two kinds of loop, from all ranks or from rank 0 alone."""
+    for kind in ("TrainingLoop", "epochs"):
+        for everywhere in (True, False):
+            study = Study(Problem(PROBLEM.space, PROBLEM.goal, 3), Whims(), seed=1, budget=Budget(trials=1))
+            for trial in study:
+                with trial:
+                    for fold in trial.folds(2):
+                        loop = TrainingLoop(fold) if kind == "TrainingLoop" else None
+                        for _ in fold.epochs() if loop is None else loop:
+                            if everywhere or RANK == 0:
+                                (fold if loop is None else loop).report(0.5)
+            (found,) = study.trials
+            yield kind, everywhere, found.attempt, found.epochs.tolist()
+
+
 def train_elsewhere(trial: Trial) -> None:
     """Train as rank 0 of a fit in a spawned or forked process."""
     trial.adopt()
@@ -356,7 +372,8 @@ SCENES = [
     search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
     failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
     several_studies_and_a_wait, a_training_loop, a_training_that_starts_again, a_loop_left_by_break,
-    a_resumed_loop_draws_on, rank_0_alone_reports_and_saves, folds, the_users_own_first, a_wider_space,
+    a_resumed_loop_draws_on, rank_0_alone_reports_and_saves, folds, folds_of_three_epochs, the_users_own_first,
+    a_wider_space,
 ]  # fmt: skip
 
 if __name__ == "__main__":
