@@ -608,7 +608,7 @@ class Data:
                 )
             if self._generator() is not None and seen < _PEEKED:
                 raise NotSupported("Keras reads two batches of its generator before the training, and one is left")
-        seeds = [np.asarray(v).tolist() for v in self._seeds]
+        seeds = [randomness.of_generator(v) for v in self._seeds]
         return {"generators": held, "changed": changed, "seen": seen, "drawn": drawn, "seeds": seeds}
 
     def put_back(self, state: Mapping[str, Any], restore: Callable[[Any], object]) -> None:
@@ -628,7 +628,7 @@ class Data:
                 next(iterator._current_iterator, None)
             iterator._steps_seen = state["seen"]
         for variable, numbers in zip(self._seeds, state["seeds"], strict=False):
-            variable.assign(np.asarray(numbers, "uint32"))
+            randomness.set_generator(variable, numbers)
         self._watch.put_back(state["changed"], lambda owner: True)
         randomness.set_states(self._generators, state["generators"])
 

@@ -30,11 +30,11 @@ class Numbers:
 
     def starts(self, trial: Hashable, frame: FrameType) -> None:
         """State that a loop of a trial starts from its beginning, in a frame."""
-        self._starts[trial] = _carried(frame)
+        self._starts[trial] = _held(frame)
 
     def pauses(self, place: Hashable, frame: FrameType) -> None:
         """State that the loop pauses."""
-        self._paused[place] = _held(next(frames(frame), None))
+        self._paused[place] = _held(frame)
 
     def resumes(self, trial: Hashable, place: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
         """Return those that have their first value again, although they had another at the pause: both values."""
@@ -51,11 +51,10 @@ def _carried(frame: FrameType) -> dict[str, Number]:
 
     Also those in attributes of its objects, if a function reads and then sets them, and none sets them first.
     """
-    loop = next(frames(frame), None)
-    if loop is None:
+    if (loop := next(frames(frame), None)) is None:
         return {}
     carried, found = _carried_by(loop.f_code, loop.f_lasti), {}
-    for name, value, kind in _numbers(loop):
+    for name, value, kind in _numbers(frame):
         of_class = {} if kind is None else _carried_by_methods(kind)
         key = name if kind is None else f".{name.partition('.')[2]}"
         both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
@@ -95,13 +94,14 @@ def _carried_by_methods(kind: type) -> dict[str, bool]:
     return found
 
 
-def _held(frame: FrameType | None) -> dict[str, Number]:
-    return {} if frame is None else {name: value for name, value, _ in _numbers(frame)}
+def _held(frame: FrameType) -> dict[str, Number]:
+    return {name: value for name, value, _ in _numbers(frame)}
 
 
 def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
-    """Yield the numbers in variables, and in attributes of objects, with the class of the object."""
-    for name, value in variables(frame):
+    """Yield the numbers in variables at the program's loop, and in attributes of objects, with the object's class."""
+    loop = next(frames(frame), None)
+    for name, value in () if loop is None else variables(loop):
         if type(value) in _KINDS:
             yield name, value, None
         else:

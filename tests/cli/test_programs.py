@@ -272,38 +272,33 @@ def test_a_checkpoint_from_before_the_epoch_is_not_taken_for_the_one_after_it(se
         assert path is None or json.loads(path.read_text())["epoch"] == event.epoch
 
 
+def assert_right_with_one_file(search, tmp_path, then, train=TRAIN):
+    """Search with a program that saves its only file before each row, and does `then` in between."""
+    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+    first = save.replace("at-{state['epoch']}", "last") + f"; import time; {then}"
+    program = train.replace(save, "").replace("        log.write(f", f"        {first}\n        log.write(f")
+    halving = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
+    study = RESUMES.replace("at-{epoch}.json", "last.json").replace("seed = 3", "seed = 5")
+    study = study.replace('name = "Hyperband"\neta = 2', halving)
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert all(map(right, trials(tmp_path)))
+
+
 @pytest.mark.slow
 def test_a_checkpoint_that_the_next_epoch_has_overwritten_is_not_taken_for_that_of_the_one_before(
     search, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(programs, "_SCAN", 1.5)  # between two looks the program has written the next one
-    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
-    first = save.replace("at-{state['epoch']}", "last")
-    program = TRAIN.replace(save, "").replace(
-        "        log.write(f", f"        {first}; time.sleep(0.4)\n        log.write(f"
-    )
-    program = program.replace(
+    slow = TRAIN.replace(
         '        state["epoch"] += 1', '        import time; time.sleep(0.7)\n        state["epoch"] += 1'
     )
-    halving = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
-    study = RESUMES.replace("at-{epoch}.json", "last.json").replace("seed = 3", "seed = 5")
-    study = study.replace('name = "Hyperband"\neta = 2', halving)
-    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
-    assert code == 0, said
-    assert all(map(right, trials(tmp_path)))
+    assert_right_with_one_file(search, tmp_path, "time.sleep(0.4)", slow)
 
 
 @pytest.mark.slow
 def test_a_checkpoint_before_a_long_evaluation_is_not_taken_for_that_of_the_epoch_before(search, tmp_path):
-    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
-    first = save.replace("at-{state['epoch']}", "last") + "; import time; time.sleep(1.2)"
-    program = TRAIN.replace(save, "").replace("        log.write(f", f"        {first}\n        log.write(f")
-    halving = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
-    study = RESUMES.replace("at-{epoch}.json", "last.json").replace("seed = 3", "seed = 5")
-    study = study.replace('name = "Hyperband"\neta = 2', halving)
-    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
-    assert code == 0, said
-    assert all(map(right, trials(tmp_path)))
+    assert_right_with_one_file(search, tmp_path, "time.sleep(1.2)")
 
 
 @pytest.mark.slow
