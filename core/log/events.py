@@ -148,6 +148,7 @@ class Checkpointed(AttemptEvent):
     seconds: float = 0.0  # spent saving
     resumes_only: bool = False  # True: its model is not the one that was evaluated, such as an average of later weights
     weights: str = ""  # the mark of its model, see `Port.sign`; "": not known
+    content: str = ""  # its size and digest, see `Checkpoints.content`; "": a folder, or not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,7 @@ class TrialRecord(KnowsAttributes):
     checkpoint: str | None = None  # path of the last checkpoint, which may have been deleted since
     checkpoint_epoch: float = 0.0
     weights: str = ""  # mark of the model in `checkpoint`; "": not known
+    content: str = ""  # size and digest of `checkpoint` when it was recorded; "": a folder, or not known
     kept: str | None = None  # path of the state after its best epoch, if that epoch counts
     started: float = 0.0  # seconds since the epoch
     verdict: Verdict | None = None  # the last one other than CONTINUE
@@ -449,7 +450,8 @@ class TrialBuilder:
             epochs=epochs, values=values, scores=scores, seconds=seconds, metrics=MappingProxyType(metrics),
             status=self.status, attempt=self.attempt, tags=self.tags, resource=self.resource,
             checkpoint=None if saved is None else locate(saved.path), checkpoint_epoch=self.checkpoint_epoch,
-            weights="" if saved is None else saved.weights, kept=None if kept is None else locate(kept.path),
+            weights="" if saved is None else saved.weights, content="" if saved is None else saved.content,
+            kept=None if kept is None else locate(kept.path),
             started=self.started, verdict=self.verdict, error=self.error, proposed=self.proposed,
             resumed=self.resumed, partial=self.partial, complete=self.complete, smoothed=seen,
             unit=self.problem.unit,

@@ -232,8 +232,21 @@ class Checkpoints:
         """Return whether a checkpoint in this folder was deleted. Paths of the user are never missing."""
         return path is not None and self._is_ours(path) and disk.is_gone(self.folder / path)
 
-    def damage(self, path: str | None) -> str | None:
-        """Return what happened to a checkpoint in this folder, after "The checkpoint ..."; None if it seems whole."""
+    def content(self, path: str) -> str:
+        """Return the bytes and a digest of a checkpoint that is a file; "" for a folder, and without a file."""
+        return disk.content(self.folder / path)
+
+    def rewritten(self, path: str | None, content: str) -> bool:
+        """Return whether a file of the user's has been written after it was recorded. content: as recorded."""
+        if path is None or not content or self._is_ours(path):
+            return False
+        return self.content(path) not in ("", content)
+
+    def damage(self, path: str | None, content: str = "") -> str | None:
+        """Return what happened to a checkpoint in this folder, after "The checkpoint ..."; None if it seems whole.
+
+        content: as recorded; "": not known.
+        """
         if path is None or not self._is_ours(path):
             return None
         if self.missing(path):
@@ -244,7 +257,10 @@ class Checkpoints:
                 return f"has lost its file {name}"
             if (found := disk.length(whole / name)) is not None and found < size:
                 return f"has only {plural(found, 'byte')} of {size} in its file {name}"
-        return None
+        if (now := self.content(path)) in ("", content) or not content:
+            return None
+        found, size = (int(it.partition("-")[0]) for it in (now, content))
+        return f"has only {plural(found, 'byte')} of {size}" if found < size else "is not as it was saved"
 
     def owner(self, path: StrPath) -> int | None:
         """Return the trial whose folder a path lies in, or None."""

@@ -284,7 +284,7 @@ def _resume(
     if by_policy and r.status is not Status.PAUSED:
         raise InvalidInput(f"The policy resumes trial {r.id}, which is {r.status}, not paused.")
     gone = None if anew else r.checkpoint
-    damage = replica.checkpoints.damage(gone)
+    damage = replica.checkpoints.damage(gone, r.content)
     if damage is not None:  # unless another worker has continued the trial and replaced this checkpoint
         position = replica.history.position
         if replica.sync().position != position:
@@ -300,6 +300,14 @@ def _resume(
             f"The checkpoint of trial {r.id}, {gone} in {replica.checkpoints.folder}, {damage}. The trial starts from "
             "scratch. Let all workers share the folder, Study(..., checkpoints=folder), and let nothing else delete "
             "or write its files."
+        )
+    elif replica.checkpoints.rewritten(gone, r.content):
+        replica.warn_once(
+            f"{gone}, the checkpoint of trial {r.id}, was written after it was recorded at "
+            f"{replica.problem.at(r.checkpoint_epoch)}. If it holds a later state, the trial trains for longer than is "
+            "counted; if the program was killed while it wrote, the file may be cut short. Write each state to a file "
+            "with its own name before trial.checkpointed(path), or save with trial.save(write).",
+            "rewritten",
         )
     return r.id, lease.attempt
 

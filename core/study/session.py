@@ -634,8 +634,8 @@ def _events(store: Store, name: str, patience: float) -> Callable[[int, int], li
 def _checkpointed(
     replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, facts: Mapping[str, Any]
 ) -> bool:
-    now = replica.log_sleep(attempt.id, attempt.attempt)
-    event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else partial(ev.Checkpointed, **facts))(
+    now, content = replica.log_sleep(attempt.id, attempt.attempt), replica.checkpoints.content
+    event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else partial(ev.Checkpointed, **facts, content=content(path)))(
         at=now, trial=attempt.id, attempt=attempt.attempt, epoch=saved_epoch(attempt, keep), path=path,
         seconds=seconds,
     )  # fmt: skip

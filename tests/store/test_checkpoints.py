@@ -6,7 +6,9 @@ import errno
 import os
 import re
 import shutil
+import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +224,63 @@ def a_folder(path: Path) -> None:
         (path / name).write_text("state")
 
 
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda file: os.truncate(file, 3), "has only 3 bytes of 5"),
+        (lambda file: file.write_text("STATE"), "is not as it was saved"),
+    ],
+)
+def test_a_trial_whose_checkpoint_was_cut_or_written_over_starts_again(world: World, harm: Any, said: str) -> None:
+    trial = world.ask()
+    trial.report(0.4)
+    trial.report(PAUSE)
+    path = Path(trial.save(lambda path: path.write_text("state")))
+    trial.finish()
+    harm(path)
+    with pytest.warns(HaltuneWarning, match=rf"checkpoint of trial 0, .*{said}\. The trial starts from scratch\. Let "):
+        again = world.ask()
+    assert (again.id, again.epoch, again.checkpoint) == (0, 0, None)
+
+
+@pytest.mark.parametrize("written", ["state 3", "sta", None])
+def test_a_file_of_the_users_own_that_was_written_after_it_was_recorded_is_named(
+    tmp_path: Path, written: str | None
+) -> None:
+    support = str(Path(__file__).parents[1] / "support")
+    command = [sys.executable, "-c", OVERWRITES, str(tmp_path / "s.db"), support, str(tmp_path / "own"), written or ""]
+    done = subprocess.run(command, timeout=60)
+    assert done.returncode == -9
+    study = Study(PROBLEM, Whims(), tmp_path / "s.db", budget=Budget(trials=3))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        again = asked(study)
+    assert (again.id, again.epoch, again.checkpoint) == (0, 2, str(tmp_path / "own"))
+    named = [str(w.message) for w in said if "was written after" in str(w.message)]
+    assert len(named) == (written is not None)
+    for text in named:
+        assert f"{tmp_path / 'own'}, the checkpoint of trial 0, was written after it was recorded at epoch 2" in text
+        assert "own name" in text
+
+
+OVERWRITES = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from whims import PROBLEM, Whims
+from haltune import Budget, Study
+study = Study(PROBLEM, Whims(), sys.argv[1], seed=1, budget=Budget(trials=3))
+trial, own = study.ask(), Path(sys.argv[3])
+for epoch in (1, 2):
+    trial.report(0.5)
+    own.write_text(f"state {epoch}")
+    trial.checkpointed(own)
+trial.report(0.6)
+if sys.argv[4]:
+    own.write_text(sys.argv[4])
+os.kill(os.getpid(), 9)
+"""
+
 KILLED = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
@@ -237,8 +296,6 @@ trial.save(lambda path: (path.write_text("ha"), os.kill(os.getpid(), 9)))
 
 
 def test_a_process_killed_while_it_saves_continues_from_the_checkpoint_before(tmp_path: Path) -> None:
-    import subprocess
-
     support = str(Path(__file__).parents[1] / "support")
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "s.db"), support], timeout=60)
     assert done.returncode == -9
