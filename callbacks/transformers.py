@@ -69,7 +69,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     loss and ranks full trainings by evaluations, which can be rare. The Trainer then also logs at each evaluation and
     at the last step.
 
-    With save_only_model and save_strategy="best" a pause is declined, with one warning. Under FSDP and DeepSpeed's ZeRO
+    With save_only_model or save_strategy="best" a pause is declined, with one warning. Under FSDP and DeepSpeed's ZeRO
     every rank writes its part, and `consolidate` (haltune.callbacks.sharded) makes one file from such a checkpoint.
 
     Args:

@@ -37,7 +37,7 @@ grace = 30    # seconds from SIGTERM to SIGKILL
 config = { base = "base.yaml", values = { output_dir = "{folder}" } }    # the file {config}
 
 [metrics]    # read from what an unedited program writes
-csv = "log.csv"    # or jsonl, tensorboard, mlflow, pattern
+csv = "log.csv"    # or jsonl, tensorboard, mlflow, wandb, pattern
 position = "epoch"
 """
 

@@ -236,10 +236,10 @@ class Constraint(KnowsArguments):
         metric: The name under which trials report the metric, such as "params".
         at_most: The largest allowed value. Default: None, no such limit.
         at_least: The smallest allowed value. Default: None, no such limit.
-        changes: True if training changes the value. If False (parameters, latency, memory), a trial stops if its first
-            report violates a limit. If True (recall, a gap), a trial that violates a limit ranks behind all feasible
-            trials, and the policy treats its value as that bad. Default: None, by the name: acc, loss, recall, gap and
-            similar names change; others do not.
+        changes: True if training changes the value. If False (parameters, latency, memory), a trial stops at its first
+            report that violates a limit, but not before min_epochs. If True (recall, a gap), a trial that violates a
+            limit ranks behind all feasible trials, and the policy treats its value as that bad. Default: None, by the
+            name: acc, loss, recall, gap and similar names change; others do not.
 
     Raises:
         InvalidInput: If the metric is not a name, or the limits are missing, not finite or in the wrong order.

@@ -668,7 +668,8 @@ class Port(Attempt):
         no attempt continues from it before. One from between two reports is not kept: save where you report. haltune
         knows whether torch has trained in between. Other programs must not save at the start of an epoch, before they
         train: save after the report.
-        In a loop over `epochs` the random state of Python, NumPy and torch is saved too, and restored.
+        In a loop over `epochs` the random state of Python, NumPy, torch, TensorFlow and Keras is saved too, and
+        restored; so are random generators in variables of the program.
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
 
         Args:

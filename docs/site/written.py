@@ -108,6 +108,11 @@ def keys() -> str:
         needed = {f.name for f in fields(kind) if f.default is f.default_factory is MISSING}
         said = [f"`{f.name}`" + (" (needed)" if f.name in needed else "") for f in fields(kind) if f.init]
         lines.append(f"| `{name}` | {', '.join(said)} |")
+    lines += [
+        "", "## [program], [metrics]", "",
+        "The keys of [`[program]`](../howto/unedited.md#program) and [`[metrics]`](../howto/unedited.md#metrics) "
+        "are for programs that you do not edit.",
+    ]  # fmt: skip
     return "\n".join([*lines, ""])
 
 
