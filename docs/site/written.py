@@ -100,7 +100,8 @@ def keys() -> str:
         '`when = { layers = [">", 2] }`.', "",
         "## [[start]]", "", "A configuration that is trained first; any number of these tables.", "",
         "## [policy]", "",
-        "`name` is a policy; the other keys are its arguments. `Halting` has `[policy.policy]`.", "",
+        "`name` is a policy; the other keys are its arguments. `Halting` has `[policy.policy]`. A policy of your own "
+        "needs a program instead, `Study(..., policy=MyPolicy())`.", "",
         "| Name | Keys |", "| --- | --- |",
     ]  # fmt: skip
     for name in policies.POLICY_NAMES:
