@@ -2,6 +2,9 @@
 
 The file is in WAL mode: readers never wait, and a writer locks the file when its transaction starts. SQLite itself
 waits for a lock only briefly, because Ctrl-C cannot interrupt it; then `SqlStore` tries again.
+
+A report is not flushed to the disk: after a power failure the newest ones may be missing. The events after which
+checkpoints are deleted are flushed, so the log never names a file that is gone.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from haltune._utils import forks
+from haltune._utils import disk, forks
 from haltune._utils.signals import undisturbed
 from haltune.errors import InvalidInput, StoreError, StoreReadOnly, warn
-from haltune.log.events import Event
+from haltune.log.events import Checkpointed, Ended, Event, Kept
 
 from . import rows, sql
 from .base import Conflict, Lease, Release, check_new
@@ -136,6 +139,9 @@ class SqliteStore(sql.SqlStore):
 
         position, last = self._run(work)
         self._saw(name, last, 0)
+        if any(isinstance(event, Checkpointed | Kept | Ended) for event in events):  # then older files are deleted
+            with suppress(OSError):
+                disk.force(Path(f"{self._path}-wal"))
         return position
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:

@@ -20,7 +20,19 @@ from hypothesis import strategies as st
 from whims import PAUSE, PROBLEM, STOP, Whims
 
 from examples import many
-from haltune import Budget, Checkpointing, Float, HaltuneWarning, Minimize, Problem, Space, Storage, Study, Trial
+from haltune import (
+    Budget,
+    Checkpointing,
+    Float,
+    HaltuneWarning,
+    Minimize,
+    Problem,
+    Space,
+    Storage,
+    Study,
+    Trial,
+    load_study,
+)  # fmt: skip
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed
 from haltune.store.checkpoints import Checkpoints
@@ -241,6 +253,39 @@ def test_a_trial_whose_checkpoint_was_cut_or_written_over_starts_again(world: Wo
     with pytest.warns(HaltuneWarning, match=rf"checkpoint of trial 0, .*{said}\. The trial starts from scratch\. Let "):
         again = world.ask()
     assert (again.id, again.epoch, again.checkpoint) == (0, 0, None)
+
+
+def test_a_power_failure_never_leaves_a_log_without_the_checkpoint_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the log, the disk has what was flushed last; of the checkpoints, it may have lost what was deleted."""
+    db, disk, flush, unlink = tmp_path / "s.db", tmp_path / "disk", os.fsync, Path.unlink
+    deleted: list[str] = []
+
+    def flushed(handle: int) -> None:
+        flush(handle)
+        if os.path.samestat(os.fstat(handle), os.stat(f"{db}-wal")):
+            disk.mkdir(exist_ok=True)
+            for end in ("", "-wal"):
+                shutil.copy(f"{db}{end}", disk / f"s.db{end}")
+
+    def delete(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok)
+        if path.suffix == ".ckpt":
+            deleted.append(path.name)
+            for t in load_study(disk / "s.db").trials:
+                assert t.status in OVER or t.checkpoint is None or Path(t.checkpoint).name not in deleted
+
+    study = Study(PROBLEM, Whims(), db, budget=Budget(trials=2))
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "unlink", delete)
+    for value in (0.6, 0.5):  # the second is not kept
+        trial = asked(study)
+        for _ in range(3):
+            trial.report(value)
+            trial.save(write())
+        trial.finish()
+    assert len(deleted) == 5
 
 
 @pytest.mark.parametrize("written", ["state 3", "sta", None])
