@@ -7,7 +7,7 @@ when one is resumed, it starts again as a new trial of the other tuner.
 
 The state is JSON: the log of a study in memory, or, if the study is in a file or a database, only the names of its
 trials. A restored conductor has the same trials with the same leases: each continues, and repeated reports are ignored.
-Trials that the study started after the state was written are offered again.
+Trials that the study started after the state was written are offered again; those that it stopped stop again.
 
 The end of this module converts other tuners' ranges and choices to haltune's domains.
 """
