@@ -236,16 +236,16 @@ class Crew:
 
     def _watch(self) -> None:
         """Wait a moment for the children, and handle those that ended."""
-        children = [slot.child for slot in self._slots if slot.trial and slot.child]
+        busy = [slot for slot in self._slots if slot.trial is not None]
+        children = [slot.child for slot in busy if slot.child is not None]
         news = [thing for child in children for thing in child.waitables()]
         pause = min(_LOOK, max(0.0, self._next_ask - time.monotonic())) if self._pause else _LOOK
         if news:
             wait(news, pause)
-        elif not self._over or children:
+        elif not self._over or busy:
             time.sleep(min(pause, 0.05) if children else pause)
-        for slot in self._slots:
-            if slot.child is not None and slot.trial is not None:
-                self._look_at(slot, slot.child, slot.trial)
+        for slot in busy:
+            self._look_at(slot)
         self._renew()
 
     def _wait_for_store(self, error: StoreError) -> None:
@@ -254,16 +254,18 @@ class Crew:
         if self._away is None:
             self._away = now
             _log.warning("The store cannot be reached. Trials continue to train. %s", error)
-        if now - self._away > _STORE_AWAY and all(slot.trial is None for slot in self._slots):
+        if now - self._away > _STORE_AWAY and all(slot.trial is None or slot.ending for slot in self._slots):
             raise error
         self._next_ask = now + _LONGEST_PAUSE
 
-    def _look_at(self, slot: Slot, child: Child, trial: Trial) -> None:
+    def _look_at(self, slot: Slot) -> None:
+        child, trial = slot.child, slot.trial
+        assert trial is not None
         try:
-            slot.ending = slot.ending or child.poll()
-            if slot.ending is None:
+            if slot.ending is None and child is not None:  # otherwise its end could not be logged before
+                slot.ending = child.poll()
                 seconds = 0.0 if child.began is None else time.monotonic() - child.began
-                if (why := self._options.limits.exceeded(child.session, seconds)) is not None:
+                if slot.ending is None and (why := self._options.limits.exceeded(child.session, seconds)) is not None:
                     slot.ending = Ending(exceeded=why)
             if slot.ending is not None:
                 self._ended(slot, trial, slot.ending)

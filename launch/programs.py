@@ -345,6 +345,8 @@ class Unedited(Child):
         environment.pop(VARIABLE, None)
         supervisor = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(self._lock.fileno())]
         with log.open("ab") as output, self._lock:
+            if self._metrics.path is None:
+                _lock_output(output, log)
             self._printed = output.tell()
             self._process = subprocess.Popen(
                 [*supervisor, *start.words], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
@@ -627,8 +629,9 @@ class Unedited(Child):
             )
         if found is not None and self._ends and self._program.saves_on_sigterm and self._pauses_at is not None:
             while self._rows:  # trained before it saved its state
-                position, metrics = self._rows.popleft()
-                trial.report(metrics, position, judge=False)
+                position, metrics = self._rows[0]
+                trial.report(metrics, position, judge=False)  # a StoreError keeps the row
+                self._rows.popleft()
             whole = trial.horizon is not None and trial.epoch >= trial.horizon  # it ended before the signal came
             path = found.since(self._ended_at, killed=code == -signal.SIGKILL)
             saved = path is not None and self._copy(found, path)
@@ -836,6 +839,21 @@ def _signature(path: Path) -> Any:
             stat = part.stat()
             found.append((str(part), stat.st_ino, stat.st_size, stat.st_mtime_ns))
     return found
+
+
+def _lock_output(output: IO[bytes], log: Path) -> None:
+    """Lock a log for as long as a program has it open. Raises InvalidInput if another program writes there."""
+    import fcntl  # POSIX only
+
+    try:
+        fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidInput(
+            f"Another program writes its output to {log}, where haltune would read its metrics as those of this trial. "
+            "If it is of another search, give each search its own folder: --logs FOLDER. Otherwise end it."
+        ) from None
+    except OSError:  # some network disks have no locks
+        return
 
 
 def _copied(path: Path, to: Path, before: Any) -> None:

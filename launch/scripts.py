@@ -131,7 +131,7 @@ class Script(Child):
             self._trial.recall()
             if self._trial.ended is Status.INTERRUPTED:
                 return Ending()
-        elif (code := limits.by_signal(code)) < 0:
+        if (code := limits.by_signal(code)) < 0:
             return Ending(died=limits.how_it_died(code))
         return failed(self._trial, limits.how_it_died(code), self._log, self._printed)
 

@@ -262,12 +262,12 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
             return _trial(self.get_space(), "", "IDLE" if isinstance(answer, Wait) else "STOPPED")
         new = f"{answer.id:0{len(str(self.max_trials or 0))}d}"
         name = next((known for known in self.trials if int(known) == answer.id), new)
+        self._need_own(answer, name)
         self.tuner_ids.add(tuner_id)
         self.held[name] = answer
         if name in self.trials:  # it was paused or interrupted
             self.trials[name].status = "RUNNING"
-            if not answer.epoch:  # it starts again: earlier values do not count
-                self.trials[name].metrics = _trial(self.get_space(), name, "RUNNING").metrics
+            self.trials[name].metrics = self._until(self.trials[name].metrics, answer.epoch)
             if name in self.end_order:
                 self.end_order.remove(name)
         else:
@@ -280,6 +280,26 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
         self.save()
         self._display.on_trial_begin(self.trials[name])
         return self.trials[name]
+
+    def _need_own(self, held: Trial, name: str) -> None:
+        """Raise InvalidInput if the folder has a trial of this name from another study: Keras Tuner would train it."""
+        known = self.trials[name].hyperparameters.values if name in self.trials else {}
+        if all(known.get(key, value) == value for key, value in held.config.items()):
+            return
+        held.interrupt()
+        raise InvalidInput(
+            f"Trial {held.id} of the study in {self.study.store.url} has {held.config}, but the project's folder "
+            f"{self._project_dir} has a trial {name} of another study, with {known}. Use another directory= or "
+            "project_name=, the store= of that study, or overwrite=True."
+        )
+
+    def _until(self, metrics: Any, epochs: float) -> Any:
+        """Return the values of the first epochs. Later ones are trained again: a killed process had reported them."""
+        found = _trial(self.get_space(), "", "RUNNING").metrics
+        for name, history in metrics.metrics.items() if epochs else ():
+            found.register(name, history.direction)
+            found.set_history(name, [one for one in history.get_history() if one.step < epochs])
+        return found
 
     def end_trial(self, trial: Any) -> None:
         """See keras_tuner.Oracle. The study, not the oracle, offers a failed trial again."""

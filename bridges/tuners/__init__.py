@@ -7,7 +7,7 @@ when one is resumed, it starts again as a new trial of the other tuner.
 
 The state is JSON: the log of a study in memory, or, if the study is in a file or a database, only the names of its
 trials. A restored conductor has the same trials with the same leases: each continues, and repeated reports are ignored.
-Trials that the study started after the state was written are offered again.
+Trials that the study started after the state was written are offered again; those that it stopped stop again.
 
 The end of this module converts other tuners' ranges and choices to haltune's domains.
 """
@@ -27,7 +27,7 @@ from typing import Any
 from haltune._utils.checks import check_whole
 from haltune.errors import InvalidInput, InvalidSpace, LeaseLost, warn
 from haltune.log.decisions import Action, Finish, Verdict, Wait, continue_
-from haltune.log.events import OVER, from_json, to_json, verdict_from_json, verdict_to_json
+from haltune.log.events import OVER, Status, from_json, to_json
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.space.domains import Choice, Constant, Domain, Float, Int
@@ -149,7 +149,7 @@ class Conductor:
             self._renew()
             trial = self.held.get(name)
             if trial is None:
-                return continue_("the trial has ended here")
+                return self._after_end(name)
             before = trial.verdict or continue_("no epoch was judged yet")
             if before.stops or epoch <= trial.epoch:
                 return before
@@ -163,7 +163,7 @@ class Conductor:
             if "warning" in verdict.evidence:
                 self._warn_once(str(verdict.evidence["warning"]))
             if verdict.action is Action.PAUSE and self.pauses:
-                trial.save(lambda path: path.write_text(name, encoding="utf-8"))  # the other tuner saves the state
+                trial.checkpointed(f"other-tuner:{name}")  # which saves the state; a restored search has it, too
             elif verdict.action is Action.PAUSE and self.declined in (None, trial.id):
                 self.declined = trial.id
                 trial.decline_pause()
@@ -193,6 +193,27 @@ class Conductor:
             stopped = trial.verdict is not None and trial.verdict.stops
             early = trial.horizon is not None and trial.epoch < trial.horizon
             trial.finish("stopped" if cut and early and not stopped else None)
+
+    def _after_end(self, name: str) -> Verdict:
+        """Return the verdict that ended a trial; a tuner that was restored from before its end trains it again."""
+        id = self.numbers.get(name)
+        r = None if id is None else self.study.history.trial(id)
+        if r is None or r.verdict is None or r.status not in (Status.STOPPED, Status.PAUSED):
+            return continue_("the trial has ended here")
+        self.reasons.setdefault(name, r.verdict.reason)
+        return r.verdict
+
+    def restore_verdict(self, name: str) -> None:
+        """Set a trial's verdict to that of the log, which may be later than the restored state."""
+        trial = self.held[name]
+        verdict = trial.verdict = self.study.history.trial(trial.id).verdict  # None after CONTINUE
+        if verdict is None:
+            return
+        if verdict.action is Action.PAUSE and not self.pauses and self.declined in (None, trial.id):
+            self.declined = trial.id
+            trial.decline_pause()
+        else:
+            self.reasons[name] = verdict.reason
 
     def _renew(self) -> None:
         """Renew the leases of trials with long epochs."""
@@ -226,7 +247,6 @@ def state_of(conductor: Conductor | None) -> dict[str, Any]:
         "store": log.store.url,
         "holder": study.session.holder,
         "held": {name: [trial.id, trial.attempt] for name, trial in conductor.held.items()},
-        "told": {name: verdict_to_json(t.verdict) for name, t in conductor.held.items() if t.verdict},
         "declined": conductor.declined,
         "pauses": conductor.pauses,
         "numbers": dict(conductor.numbers),
@@ -273,10 +293,10 @@ def conductor_of(
         except LeaseLost:
             continue  # it ended after the state was written
         _ = conductor.held[key].checkpoint  # the other tuner has loaded the trial's state
-    for key in conductor.held.keys() & state["told"].keys():
-        conductor.held[key].verdict = verdict_from_json(state["told"][key])
     conductor.reasons.update(state["reasons"])
     conductor.declined = state["declined"]
+    for key in conductor.held:
+        conductor.restore_verdict(key)
     return conductor
 
 

@@ -1,5 +1,6 @@
 """haltune run over programs that nobody edited: their command line, their logs, their checkpoints, their end."""
 
+import fcntl
 import json
 import os
 import re
@@ -18,10 +19,12 @@ from typer.testing import CliRunner
 from haltune import load_study
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
-from haltune.errors import HaltuneWarning
+from haltune.errors import HaltuneWarning, StoreError
 from haltune.launch import programs
 from haltune.launch.metric_logs import WandbRuns
+from haltune.log.decisions import Action
 from haltune.log.events import Reported, Status
+from haltune.store.sqlite import SqliteStore
 
 STUDY = """
 [study]
@@ -223,6 +226,43 @@ def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_pat
     assert all(map(right, trials(tmp_path)))
     assert any(t.attempt > 1 for t in trials(tmp_path))
     assert "no complete checkpoint" not in said
+
+
+def test_two_searches_do_not_read_the_output_of_each_other(search, tmp_path):
+    (tmp_path / "out").mkdir()
+    study, prints = STUDY.replace("trials = 2", "trials = 1") + PRINTED, "print(f'val_acc={a.lr}', flush=True)"
+    with (tmp_path / "out" / "trial-0.log").open("ab") as output:
+        fcntl.flock(output, fcntl.LOCK_EX)  # as a program of another search has it
+        code, said = search(study, hook=prints, options=("--logs", "out"))
+    assert code != 0
+    assert "own folder: --logs" in said
+    code, said = search(study, hook=prints, options=("--logs", "out"))
+    assert code == 0, said
+    assert [len(t.epochs) for t in trials(tmp_path)] == [4]
+
+
+def test_rows_before_a_checkpoint_at_sigterm_count_although_the_store_fails_once(search, tmp_path, monkeypatch):
+    epoch_after = TRAIN.replace(
+        'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
+        "import signal\n        signal.signal(signal.SIGTERM, lambda *_: globals().update(asked=True))\n"
+        '        if "asked" in globals():\n            json.dump(state, open(a.out + "/last.json", "w")); sys.exit()',
+    )
+    study, append, failed = RESUMES.replace("at-{epoch}.json", "last.json"), SqliteStore.append, set()
+
+    def fails(store, name, events, **options):
+        (event, *_) = events
+        if isinstance(event, Reported) and event.verdict.action is Action.UNJUDGED:
+            known, _ = (event.trial, event.epoch) in failed, failed.add((event.trial, event.epoch))
+            if not known:
+                raise StoreError("disk I/O error")
+        return append(store, name, events, **options)
+
+    monkeypatch.setattr(SqliteStore, "append", fails)
+    words = (*WORDS, "--resume", "{checkpoint}")
+    code, said = search(study + "saves_on_sigterm = true\n", epoch_after, words, hook="import time; time.sleep(0.3)")
+    assert code == 0, said
+    assert failed
+    assert all(map(right, trials(tmp_path)))
 
 
 def test_a_checkpoint_that_a_program_was_killed_in_the_middle_of_is_not_used(search, tmp_path):

@@ -129,6 +129,14 @@ def test_a_program_that_is_started_again_continues(tmp_path):
     assert len(search(fresh).study.trials) == 3
 
 
+def test_a_folder_with_the_trials_of_another_study_is_refused_before_a_training(tmp_path):
+    search(tuner(tmp_path, max_trials=1))
+    t = tuner(tmp_path, seed=1, store=tmp_path / "other.db")
+    with pytest.raises(InvalidInput, match="a trial 0 of another study"):
+        search(t)
+    assert [(r.status, len(r.values)) for r in t.study.trials] == [("interrupted", 0)]
+
+
 class AsksLate(keras_tuner.HyperModel):
     """Asks for the size of a batch where it fits, as Keras Tuner's guides do."""
 
@@ -217,15 +225,63 @@ print([(r.status.value, len(r.values)) for r in t.study.trials], sorted(t.oracle
 
 
 def test_a_program_that_is_killed_and_started_again_trains_the_rest(tmp_path):
-    source = KILLED.format(here=str(Path(__file__).parent))
-    run = partial(subprocess.run, [sys.executable, "-W", "ignore", "-c", source], cwd=tmp_path, capture_output=True)
-    paths = os.pathsep.join([str(Path(__file__).parents[1] / "support"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": paths}
-    assert run(env=environment).returncode == -9
-    done = run(env=environment, text=True)
+    run = partial(started, KILLED, tmp_path)
+    assert run().returncode == -9
+    done = run()
     assert done.stdout.splitlines()[-1] == "[('completed', 4), ('completed', 4), ('completed', 4)] ['0', '1', '2']", (
         done.stdout + done.stderr
     )
+
+
+class Dips(keras_tuner.HyperModel):
+    """The third epoch is the best."""
+
+    def build(self, hp):
+        return build(hp)
+
+    def fit(self, hp, model, *args, callbacks, **kwargs):
+        class Third(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                logs["val_loss"] = 1.0 + abs(epoch - 2)
+
+        return model.fit(*args, callbacks=[Third(), *callbacks], **kwargs)
+
+
+KILLED_LATE = """
+import os, sys
+sys.path.insert(0, {here!r})
+import keras
+from tuner_checks import Dips, PausesAt, same_weights, scores, search, tuner
+
+class Kills(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 3 and not os.path.exists("killed"):
+            open("killed", "w").close()
+            os.kill(os.getpid(), 9)
+
+t = search(tuner(".", Dips(), policy=PausesAt(at=(1,)), max_trials=1), callbacks=[Kills()])
+once = search(tuner("once", Dips(), max_trials=1))
+same_weights(t.get_best_models()[0], once.get_best_models()[0])
+losses = t.oracle.trials["0"].metrics.get_history("loss")
+print(t.study.trials[0].attempt, scores(t), [len(one.value) for one in losses])
+"""
+
+
+def test_a_resumed_trial_that_is_killed_after_its_best_epoch_has_the_weights_of_it(tmp_path):
+    run = partial(started, KILLED_LATE, tmp_path)
+    assert run().returncode == -9
+    done = run()
+    assert done.stdout.splitlines()[-1:] == ["3 {'0': 1.0} [1, 1, 1, 1]"], done.stdout + done.stderr
+
+
+def started(source, folder):
+    """Run a program in the folder; it may import this module."""
+    source = source.format(here=str(Path(__file__).parent))
+    paths = os.pathsep.join([str(Path(__file__).parents[1] / "support"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", source], cwd=folder, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+    )  # fmt: skip
 
 
 def test_what_fails_is_left_out_and_tried_again_as_often_as_keras_tuner_says(tmp_path):

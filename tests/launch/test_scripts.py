@@ -13,9 +13,9 @@ from trainings import PROBLEM, a_study
 
 import haltune
 from haltune import Budget, Maximize, Problem, Study
-from haltune.errors import InvalidInput, NotSupported, TrainingFailed
+from haltune.errors import InvalidInput, NotSupported, StoreError, TrainingFailed
 from haltune.launch import run_script
-from haltune.log.events import Status
+from haltune.log.events import Expired, Status
 from haltune.policies import EI, RandomSearch, SuccessiveHalving
 from haltune.study.loading import VARIABLE
 
@@ -116,6 +116,29 @@ def test_a_program_that_is_preempted_gives_its_trial_back_and_the_search_continu
     assert run_script(study, program(preempted), workers=1, **QUIET).over
     (t,) = study.trials
     assert (t.attempt, t.status, list(t.epochs)) == (2, Status.COMPLETED, [1, 2, 3, 4])
+
+
+def test_a_program_that_a_signal_ended_under_a_shell_is_offered_again(tmp_path):
+    study = a_study(tmp_path, 1)
+    assert run_script(study, ["sh", "-c", "exit 143"], workers=1, **QUIET).over
+    (t,) = study.trials
+    assert (t.attempt, t.status) == (3, Status.FAILED)
+    assert "was killed by SIGTERM" in t.error
+
+
+def test_a_full_disk_when_a_program_has_died_does_not_keep_its_slot_for_ever(tmp_path, monkeypatch):
+    study, full = a_study(tmp_path, 1, max_retries=0), []
+
+    def append(name, events, **options):
+        if isinstance(events[0], Expired) and not full:
+            full.append(True)
+            raise StoreError("database or disk is full")
+        return type(study.store).append(study.store, name, events, **options)
+
+    monkeypatch.setattr(study.store, "append", append)
+    assert run_script(study, ["sh", "-c", "kill -9 $$"], workers=1, **QUIET).over
+    assert full
+    assert [t.status for t in study.trials] == [Status.FAILED]
 
 
 @pytest.mark.slow

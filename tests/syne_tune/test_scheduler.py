@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -243,10 +242,9 @@ def test_a_scheduler_that_is_saved_while_a_resumed_trial_trains_accepts_its_next
     assert list(s.study.trials[0].epochs) == [1, 2, 3]
 
 
-@pytest.mark.filterwarnings("ignore:The checkpoint of trial 0")
 def test_a_trial_that_started_again_is_resumed_under_its_last_name():
     s = scheduler(policy=PausesAt(1, at=(2, 4)), pauses=True)
-    for id, epochs in ((0, (1, 2)), (1, (1, 2, 3, 4))):
+    for id, epochs in ((0, (1,)), (1, (1, 2, 3, 4))):
         suggested = s.suggest()
         assert suggested.spawn_new_trial_id
         trial = SimpleNamespace(trial_id=id, config=suggested.config)
@@ -255,11 +253,25 @@ def test_a_trial_that_started_again_is_resumed_under_its_last_name():
             decision = s.on_trial_result(trial, {"acc": 0.1 * epoch + 0.01 * id, "epoch": epoch})
             if decision == "PAUSE":
                 s.on_trial_remove(trial)
-                if id == 0:  # its state is lost
-                    Path(s.study.trials[0].checkpoint).unlink()
-                elif epoch == 2:
+                if epoch == 2:
                     assert s.suggest().checkpoint_trial_id == 1
+        if id == 0:  # another program takes it back
+            s.conductor.held["0"].interrupt()
+            s.on_trial_remove(trial)
     assert s.suggest().checkpoint_trial_id == 1
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_trial_that_was_paused_before_the_scheduler_was_saved_is_resumed_where_it_was(stored, tmp_path):
+    s = scheduler(policy=PausesAt(1, at=(2,)), pauses=True, store=tmp_path / "s.db" if stored else None)
+    trial = SimpleNamespace(trial_id=0, config=s.suggest().config)
+    s.on_trial_add(trial)
+    assert [s.on_trial_result(trial, {"acc": 0.1 * e, "epoch": e}) for e in (1, 2)] == ["CONTINUE", "PAUSE"]
+    s.on_trial_remove(trial)
+    s = pickle.loads(pickle.dumps(s))
+    assert s.suggest().checkpoint_trial_id == 0
+    assert s.on_trial_result(trial, {"acc": 0.3, "epoch": 3}) == "CONTINUE"
+    assert list(s.study.trials[0].epochs) == [1, 2, 3]
 
 
 def test_the_end_of_the_search_is_the_end_of_suggestions():

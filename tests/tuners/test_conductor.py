@@ -8,6 +8,7 @@ import sys
 import warnings
 
 import pytest
+from paused_studies import PausesAt
 
 from haltune import Action, Budget, Finish, Float, Maximize, Problem, Space, Study
 from haltune.errors import HaltuneWarning, installing
@@ -181,6 +182,37 @@ def test_trials_that_started_after_the_state_was_written_are_offered_again(tmp_p
     assert back.begin("d").config == lost
     trained(back, "e")
     assert [r.status for r in back.study.trials] == ["running", "running", "completed", "completed"]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_trial_that_was_stopped_after_the_state_was_written_stops_again(tmp_path, ends):
+    c = conductor(RandomSearch(), tmp_path / "s.db")
+    c.begin("a")
+    c.report("a", 0.5, 1)
+    state = state_of(c)
+    c.report("a", math.nan, 2)
+    assert c.report("a", math.nan, 3).stops
+    if ends:
+        c.end("a")
+    back = conductor_of(state)
+    assert back.report("a", math.nan, 2).stops
+    back.end("a")
+    (record,) = back.study.trials
+    assert (record.status, list(record.epochs)) == ("stopped", [1, 2, 3])
+    assert back.reasons == c.reasons
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_trial_that_kept_training_instead_of_pausing_does_so_when_it_is_read_back(later, tmp_path):
+    policy = PausesAt(1, at=(2,))
+    c = conductor(policy, tmp_path / "s.db")
+    c.begin("a")
+    c.report("a", 0.1, 1)
+    before = state_of(c)
+    assert not c.report("a", 0.2, 2).stops
+    back = conductor_of(state_of(c) if later else before, policy=policy)
+    assert [back.report("a", 0.1 * e, e).action for e in (1, 2, 3)] == [Action.CONTINUE] * 3
+    assert (back.declined, back.reasons) == (0, {})
 
 
 # Where the other library is not installed, its bridge says what to install
