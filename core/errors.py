@@ -109,13 +109,15 @@ def warn(text: str, aloud: bool = False) -> None:
 
 def installing(extra: str) -> str:
     """Return the pip command that installs an extra of haltune, from the same source as this installation."""
-    from importlib.metadata import PackageNotFoundError, distribution  # slow, and seldom needed
+    from importlib.metadata import distributions  # slow, and seldom needed
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
+    # PEP 610; what a build has left in the working directory is none
+    installed = (found.read_text("direct_url.json") for found in distributions(name="haltune"))
     try:
-        source = json.loads(distribution("haltune").read_text("direct_url.json") or "{}")  # PEP 610
-    except (PackageNotFoundError, ValueError):
+        source = json.loads(next(filter(None, installed), "{}"))
+    except ValueError:
         source = {}
     url, control = str(source.get("url", "")), source.get("vcs_info", {}).get("vcs")
     if (address := urlsplit(url)).scheme == "file":

@@ -127,8 +127,8 @@ def shown() -> Iterator[tuple[str, list[str]]]:
         for listed in re.findall(r"^__all__ = (\[.*?\])", path.read_text(encoding="utf-8"), re.M | re.S):
             if name not in INNER:
                 yield name, re.findall(r'"(\w+)"', listed)
-    inner = {"base", "behind", "boosting", "changes", "reporter", "resume_check", "schedules", "trainer_state"}
-    for path in (p for p in (package / "callbacks").glob("[!_]*.py") if p.stem not in inner):
+    inner = re.compile("base|behind|boosting|changes|functions|reporter|resume_check|schedules|trainer_state")
+    for path in (p for p in (package / "callbacks").glob("[!_]*.py") if not inner.fullmatch(p.stem)):
         told = re.findall(r"^class ([A-Z]\w*)", path.read_text(encoding="utf-8"), re.M)
         yield f"haltune.callbacks.{path.stem}", told
 

@@ -116,6 +116,7 @@ class Seen:
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
     numbers: Numbers = field(default_factory=Numbers)  # that plain loops keep in variables
+    keeps_first: bool | None = None  # the program saves the best state before it reports its value; None: not known
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
 
 

@@ -104,8 +104,12 @@ class States:
         # an epoch may make no step, also the first one, as GradScaler leaves out some
         trained = self.trained or not self._made
         early = own and not over and trained and bool(left is not None or self._saves_first or self._trains_first)
-        if early and keep is True:
-            keep = upcoming
+        if keep is True:
+            seen = self._session.seen
+            if seen.keeps_first is None and attempt.attempt == 1:  # the first epoch is the best so far
+                seen.keeps_first = self._trains_first is None
+            if early and (left is not None or self._made or seen.keeps_first is not False):
+                keep = upcoming
         # others than those to resume from do not wait
         return State(keep, resumes_only, early and keep is False, left)
 

@@ -92,7 +92,7 @@ def paused(real: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.fixture(autouse=True)
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    for what in ("make", "delete", "force", "listed"):
+    for what in ("delete", "force", "listed"):
         monkeypatch.setattr(disk, what, paused(getattr(disk, what)))
     monkeypatch.setattr(Path, "rename", paused(Path.rename))
     for what in ("append", "renew", "leases"):

@@ -185,7 +185,7 @@ def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_th
 
 @pytest.mark.slow
 def test_a_trial_that_ends_by_itself_while_the_search_ends_keeps_its_model(search, tmp_path):
-    hook = "import pathlib, time\nif state['epoch'] == 2:\n"
+    hook = "import pathlib, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nif state['epoch'] == 2:\n"
     hook += "    try: os.mkdir('here')\n    except FileExistsError: sys.exit('no luck')\n"
     hook += (
         "    while not any('luck' in p.read_text() for p in pathlib.Path().glob('search.logs/*/*')): time.sleep(0.01)\n"

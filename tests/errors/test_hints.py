@@ -146,7 +146,8 @@ class Installed:
     ],
 )
 def test_an_extra_comes_from_where_haltune_came_from(told: Any, command: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed(told))
+    left = Installed(None)  # in the working directory, by a build
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda name: [left, Installed(told)])
     assert installing("cli") == command
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from examples import many
@@ -226,6 +226,14 @@ programs = st.builds(
 
 
 @settings(max_examples=many(100), deadline=None)
+@example(
+    Program(
+        "halting", 2, "epochs", "before", 1, False, 99, True, False, True, 0, False, "epoch", "fails", {}, False, 37
+    )
+)
+@example(
+    Program("halving", 3, "range", "before", 1, False, 99, True, True, False, 0, False, "epoch", "fails", {}, False, 1)
+)
 @given(programs)
 @pytest.mark.filterwarnings("ignore::haltune.HaltuneWarning")
 def test_what_is_reported_was_trained_and_the_best_value_is_that_of_its_file(program: Program) -> None:

@@ -187,6 +187,7 @@ def never_twice(curves: list[list[float]]) -> bool:
     return not any(math.isnan(a) and math.isnan(b) for curve in curves for a, b in pairwise(curve))
 
 
+@pytest.mark.filterwarnings("ignore:acc (was|became) NaN or infinite in all:haltune.errors.HaltuneWarning")
 @given(TABLES, TOLD, TOLD, st.booleans(), st.booleans())
 def test_what_is_saved_and_trained_is_what_was_recorded(
     curves: list[list[float]], log: Told, told: Told, obeys: bool, saves: bool
