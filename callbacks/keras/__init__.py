@@ -69,7 +69,7 @@ class _Attempt:
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
 # call of fit that was repeated with the same state -> whether its callbacks were the same; None: with another state
 _REPEATED: dict[Any, bool | None] = {}
-_OF_MODEL = ("model/", "layer ", "loss ")  # starts of the paths of what a model has
+_OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MARKED = 1024  # numbers of each weight by which a model is recognized
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
 
@@ -187,7 +187,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._watch = attempt.watch = companions.Watch(
             self.trial.id, companions.owners_in(model, callbacks), _OF_MODEL, attempt.watch
         )
-        self._data = attempt.data = companions.Data(self.trial.id, attempt.data)
+        self._data = attempt.data = companions.Data(self.trial.id, attempt.data, self._validation)
         end, attempt.end = attempt.end, None
         if end is not None:
             same, now = callbacks.keys() <= self._watch.same, self._end_of_fit()
