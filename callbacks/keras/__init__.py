@@ -199,6 +199,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if self._more is not None and not self._more["within"]:
                 self._continue(self._resumed, self._more)
 
+    def _heed_backup(self, listed: list[Any]) -> None:
+        """Let the trial continue from its own checkpoint, if BackupAndRestore has loaded another state."""
+        if surroundings.has_backup(listed, self.model):
+            if self.trial.epoch == 0:
+                surroundings.refuse_backup(self.model, self.trial)
+                self._reporter.advise(
+                    "BackupAndRestore continues this trial without its random numbers and without the state of other "
+                    "callbacks, so it differs from an uninterrupted training. Remove it: trial.load_model() and "
+                    "initial_epoch=trial.epoch do its work.",
+                    "backup",
+                )
+            elif self._resumed is not None and self._loaded:
+                saving.load_again(self.model, self._resumed)
+                self.model._initial_epoch = None
+
     def _others(self, listed: list[Any]) -> dict[str, Any]:
         return companions.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
 
@@ -222,8 +237,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         epochs, steps = params.get("epochs"), params.get("steps")
         if self.trial.unit == "step":
             epochs = optimizers.planned_steps(model, epochs, steps)
-        if self.trial.epoch == 0 and self.trial.attempt == 1:
-            surroundings.refuse_backup(listed, model, self.trial)
+        self._heed_backup(listed)
         self._of = self.trial.signer(_mark(model))
         if reporter.silent and (how := surroundings.lacks_validation(self.monitor, self.trial, listed)):
             raise InvalidInput(

@@ -3,6 +3,7 @@
 Run by test_callback.py in a process for each backend. A paused training must equal one that never paused.
 """
 
+import contextlib
 import random
 import re
 import warnings
@@ -789,6 +790,55 @@ def test_a_setting_of_an_optimizer_that_a_compiled_step_does_not_read_again_has_
 
     with pytest.warns(HaltuneWarning, match=r"SGD\.momentum changes between epochs, but the compiled step"):
         assert_equal(train, at=(2,), epochs=4)
+
+
+@once
+def test_a_backup_of_keras_that_a_killed_attempt_has_left_does_not_skip_epochs(tmp_path):
+    """It is ahead of the checkpoint from which the trial resumes."""
+    trained_epochs, deaths = [], [4]
+
+    class Dies(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if deaths == [epoch]:
+                deaths.clear()
+                raise KeyboardInterrupt
+            trained_epochs.append(epoch)
+
+    def train(trial):
+        backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+        return fit(trial, trial.load_model() or net(momentum(0.01)), backup, Dies(), epochs=6)
+
+    straight, alone = trained(lambda t: fit(t, t.load_model() or net(momentum(0.01)), epochs=6), (), epochs=6)
+    study = pausing_study(at=(2,), epochs=6, verbose=0)
+    for _ in range(2):
+        with contextlib.suppress(KeyboardInterrupt):
+            for trial in study:
+                with trial:
+                    seed_everything(3 if trial.checkpoint is None else 77)
+                    left = state(train(trial))
+    assert trained_epochs == [0, 1, 2, 3, 2, 3, 4, 5]
+    assert study.trials[0].values.tolist() == alone.values.tolist()
+    for one, other in zip(straight, left, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@once
+def test_a_backup_of_keras_from_which_a_trial_starts_again_is_advised_against(tmp_path):
+    class Dies(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2 and not died:
+                died.append(epoch)
+                raise KeyboardInterrupt
+
+    died, study = [], pausing_study(at=(), epochs=3, verbose=0)
+    for _ in range(2):
+        said = pytest.warns(HaltuneWarning, match="BackupAndRestore continues this trial without its random numbers")
+        with contextlib.suppress(KeyboardInterrupt), said if died else contextlib.nullcontext():
+            for trial in study:
+                with trial:
+                    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+                    fit(trial, trial.load_model() or net(momentum(0.01)), backup, Dies(), epochs=3)
+    assert study.trials[0].status == "completed"
 
 
 class Shadow:
