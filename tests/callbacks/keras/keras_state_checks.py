@@ -847,7 +847,11 @@ class Shadow:
     def __init__(self, model, form):
         self.count, self.model = 0, model
         weights = model.trainable_weights
-        self.kept = {"teacher": clone(model), "power": 0.5} if form else [keras.Variable(w) for w in weights]
+        self.kept = (
+            {"teacher": clone(model), "power": 0.5}
+            if form
+            else [keras.Variable(keras.ops.convert_to_numpy(w)) for w in weights]
+        )
 
     def update(self):
         self.count += 1
