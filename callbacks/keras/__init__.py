@@ -69,7 +69,7 @@ class _Attempt:
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
 # call of fit that was repeated with the same state -> whether its callbacks were the same; None: with another state
 _REPEATED: dict[Any, bool | None] = {}
-_OF_MODEL = ("model/", "layer ", "loss ")  # starts of the paths of what a model has
+_OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MARKED = 1024  # numbers of each weight by which a model is recognized
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
 
@@ -187,7 +187,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._watch = attempt.watch = companions.Watch(
             self.trial.id, companions.owners_in(model, callbacks), _OF_MODEL, attempt.watch
         )
-        self._data = attempt.data = companions.Data(self.trial.id, attempt.data)
+        self._data = attempt.data = companions.Data(self.trial.id, attempt.data, self._validation)
         end, attempt.end = attempt.end, None
         if end is not None:
             same, now = callbacks.keys() <= self._watch.same, self._end_of_fit()
@@ -198,6 +198,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._loaded, self._more = _mark_all(model), saving.more_of(self._resumed)
             if self._more is not None and not self._more["within"]:
                 self._continue(self._resumed, self._more)
+
+    def _heed_backup(self, listed: list[Any]) -> None:
+        """Let the trial continue from its own checkpoint, if BackupAndRestore has loaded another state."""
+        if surroundings.has_backup(listed, self.model):
+            if self.trial.epoch == 0:
+                surroundings.refuse_backup(self.model, self.trial)
+                self._reporter.advise(
+                    "BackupAndRestore continues this trial without its random numbers and without the state of other "
+                    "callbacks, so it differs from an uninterrupted training. Remove it: trial.load_model() and "
+                    "initial_epoch=trial.epoch do its work.",
+                    "backup",
+                )
+            elif self._resumed is not None and self._loaded:
+                saving.load_again(self.model, self._resumed)
+                self.model._initial_epoch = None
 
     def _others(self, listed: list[Any]) -> dict[str, Any]:
         return companions.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
@@ -222,8 +237,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         epochs, steps = params.get("epochs"), params.get("steps")
         if self.trial.unit == "step":
             epochs = optimizers.planned_steps(model, epochs, steps)
-        if self.trial.epoch == 0 and self.trial.attempt == 1:
-            surroundings.refuse_backup(listed, model, self.trial)
+        self._heed_backup(listed)
         self._of = self.trial.signer(_mark(model))
         if reporter.silent and (how := surroundings.lacks_validation(self.monitor, self.trial, listed)):
             raise InvalidInput(

@@ -20,6 +20,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -142,7 +143,7 @@ class Watch:
             self._tensors |= {path} if isinstance(put, _SetTensors) else set()
             mark = objects.mark(value, _parts_of_keras())
             is_time = type(value) in (int, float) and any(start <= value <= end for start, end in clocks)
-            if isinstance(put, _SetWeights):
+            if isinstance(put, _SetWeights) or (isinstance(put, _SetPart) and path not in self._marks and not is_time):
                 self._marks.setdefault(path, _MADE + mark)
             elif is_time or not (objects.is_data(mark) or objects.is_large(mark)):
                 self._marks[path] = mark
@@ -163,12 +164,16 @@ class Watch:
         """
         owners = self._owners.items()
         places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(self._silent)})
+        # a metric that its first update builds starts each epoch again, unless its class says otherwise
+        new = {path for path, _, put in places if isinstance(put, _SetWeights) and put.of_metric} - self._marks.keys()
+        places = [place for place in places if place[0] not in new]
         values = {path: value for path, value, _ in places}
         states, lost, others = objects.changes(values, self._marks, constant=_parts_of_keras())
         unread = [*lost, *(path for path in others if not path.startswith(self._silent))]
-        # a model that was made or built since: a resumed fit has none whose weights could be set
+        # a model or a variable that was made since: a resumed fit has none that could be set
         known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
-        unread += [path for path, _, put in places if isinstance(put, _SetWeights) and path not in known]
+        unread += [path for path, _, put in places if isinstance(put, _SetPart) and path not in known]
+        unread += [path for path, _, put in places if isinstance(put, _SetOther) and path in states]
         # later tensors: a resumed fit has nothing there that shows that the arrays were tensors
         later = states.keys() - self._tensors
         unread += [path for path, _, put in places if isinstance(put, _SetTensors) and path in later]
@@ -177,7 +182,8 @@ class Watch:
     def other_model(self) -> str | None:
         """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""
         for path, value, put in _places(self._owners):
-            if isinstance(put, _SetWeights) and objects.mark(value) != self._marks.get(path, "").removeprefix(_MADE):
+            of_model = isinstance(put, _SetWeights) and put.of_model
+            if of_model and objects.mark(value) != self._marks.get(path, "").removeprefix(_MADE):
                 return self.called(path)
         return None
 
@@ -289,29 +295,41 @@ def settings_of(name: str, owner: Any) -> dict[str, str]:
 
 
 def _places(owners: Mapping[str, Any]) -> list[Place]:
-    from keras import Variable, backend, ops
+    from keras import backend, ops
 
-    # JAX's compiled step has a variable of Keras as a constant, from its first call in each process
-    constant: tuple[type, ...] = (Variable,) if backend.backend() == "jax" else ()
+    # JAX's compiled step has a variable of a loss as a constant, from its first call in each process
+    on_jax = backend.backend() == "jax"
+    compiled: set[int] = set()
+    for name, owner in owners.items() if on_jax else ():
+        of_model = name.startswith(("model", "layer ", "loss "))
+        slots = _slots(name, owner, {id(owner)}) if of_model else []
+        compiled |= {id(v) for _, value, _ in slots for _, v in _parts_in(value)}
     places: list[Place] = []
     saved: set[int] | None = None  # of the variables that the model's file has
     for name, owner in owners.items():
+        of_optimizer = _is_part(owner, "Optimizer")
         for path, value, put in _slots(name, owner, {id(owner)}):
             if type(value) in objects.PLAIN:
                 places.append((path, value, put))
                 continue
-            inner = [(at, v) for at, v in _variables_in(value) if not isinstance(v, constant)]
-            held = [] if _is_layer(owner) else _models_in(value)
+            if of_optimizer:
+                continue  # the model's file has its variables
+            found = _parts_in(value)
+            inner = [(at, v) for at, v in found if _is_variable(v) and id(v) not in compiled]
+            held = [] if _is_layer(owner) else [(at, one) for at, one in found if not _is_variable(one)]
             if not inner and not held:
                 arrays = _as_arrays(value)
                 places.append((path, arrays, put if arrays is value else _SetTensors(value, put)))
                 continue
             saved = _saved(owners.get("model")) if saved is None else saved
-            places += [(f"{path}{at}", ops.convert_to_numpy(v), v.assign) for at, v in inner if id(v) not in saved]
+            how = _SetOther if on_jax else _SetPart
+            places += [(f"{path}{at}", ops.convert_to_numpy(v), how(v.assign)) for at, v in inner if id(v) not in saved]
+            places += [(f"{path}{at}", one, _SetPart(put)) for at, one, put in _next_to({at for at, _ in found}, value)]
             for at, one in held:
-                variables = [v for v in one.variables if id(v) not in saved]
+                variables = [one.state] if _is_part(one, "random.SeedGenerator") else one.variables
+                variables = [v for v in variables if id(v) not in saved]
                 weights = [ops.convert_to_numpy(v) for v in variables]
-                places += [(f"{path}{at}", weights, _SetWeights(variables))] if variables else []
+                places += [(f"{path}{at}", weights, _SetWeights(variables, one))] if variables else []
     return places
 
 
@@ -360,33 +378,79 @@ def _as_tensors(new: Any, value: Any) -> Any:
     return ops.convert_to_tensor(new) if isinstance(new, np.ndarray) and _as_arrays(value) is not value else new
 
 
-class _SetWeights:
-    """What sets the weights of a model that a callback holds, such as the teacher of the fit's model."""
+class _SetPart:
+    """What sets a variable, or an element next to parts of Keras, that a resumed fit must have made, too."""
 
-    def __init__(self, variables: list[Any]) -> None:
+    def __init__(self, put: Callable[[Any], object]) -> None:
+        self._put = put
+
+    def __call__(self, value: Any) -> None:
+        self._put(value)
+
+
+class _SetOther(_SetPart):
+    """What would set a variable that the compiled step may have as a constant, with its first value."""
+
+
+class _SetWeights(_SetPart):
+    """What sets the variables of a part of Keras that a callback holds, such as the teacher of the fit's model."""
+
+    def __init__(self, variables: list[Any], of: Any) -> None:
         self._variables = variables
+        self.of_model, self.of_metric = _is_layer(of), _is_part(of, "Metric")
 
     def __call__(self, values: list[Any]) -> None:
         for variable, value in zip(self._variables, values, strict=True):
             variable.assign(value)
 
 
-def _models_in(value: Any) -> list[tuple[str, Any]]:
-    """Return the models or layers that an attribute is or contains, with their places in it."""
-    if _is_layer(value):
-        return [("", value)]
-    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [(f"/{key}", one) for key, one in items if _is_layer(one)]
+_WITH_VARIABLES = ("Layer", "Optimizer", "Metric", "random.SeedGenerator")  # classes of Keras
 
 
-def _variables_in(value: Any) -> list[tuple[str, Any]]:
-    """Return the variables that an attribute is or contains, with their places in it."""
-    if _is_variable(value):
+def _is_part(value: Any, *kinds: str) -> bool:
+    """Return whether it is an object of one of these classes of Keras."""
+    import keras
+
+    return isinstance(value, tuple(attrgetter(kind)(keras) for kind in kinds))
+
+
+_CODE = (type, types.FunctionType, types.MethodType, types.ModuleType)
+
+
+def _parts_in(value: Any, depth: int = 3, seen: set[int] | None = None) -> list[tuple[str, Any]]:
+    """Return the variables and the parts of Keras that an attribute is or contains, with their places in it."""
+    if _is_variable(value) or _is_part(value, *_WITH_VARIABLES):
         return [("", value)]
     if type(value).__module__.startswith("tensorflow.python.ops.") and _is_variable(getattr(value, "state", None)):
         return [("/state", value.state)]  # a random generator
-    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [(f"/{key}{at}", v) for key, one in items for at, v in _variables_in(one)]
+    seen = set() if seen is None else seen
+    if not depth or id(value) in seen:
+        return []
+    seen.add(id(value))
+    inner = [(key, one) for key, one in _items(value) if type(one) not in objects.PLAIN]
+    return [(f"/{key}{at}", part) for key, one in inner for at, part in _parts_in(one, depth - 1, seen)]
+
+
+def _next_to(places: set[str], value: Any, at: str = "") -> list[Place]:
+    """Return what is next to parts at these places of an attribute, in lists, dicts and objects of the program."""
+    found: list[Place] = []
+    for key, one in _items(value):
+        here = f"{at}/{key}"
+        if any(place.startswith(f"{here}/") for place in places):
+            found += _next_to(places, one, here)
+        elif here not in places and not isinstance(value, tuple):  # which is made again as a whole
+            by_key = isinstance(value, (dict, list))
+            found.append((here, one, partial(value.__setitem__, key) if by_key else partial(setattr, value, key)))
+    return found
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the elements of a list, a tuple or a dict, or the attributes of an object of the program: name, value."""
+    if isinstance(value, (dict, list, tuple)):
+        items: Any = value.items() if isinstance(value, dict) else enumerate(value)
+        yield from items
+    elif hasattr(value, "__dict__") and not isinstance(value, _CODE) and objects.of_program(type(value)):
+        yield from vars(value).items()
 
 
 def _is_variable(value: Any) -> bool:
@@ -480,10 +544,12 @@ def callbacks_in(listed: list[Any], is_listener: Callable[[Any], bool]) -> dict[
 
 
 def owners_in(model: Any, callbacks: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the objects of a fit to watch, except its data: the model, its layers, its own losses, and callbacks."""
+    """Return the objects of a fit to watch, except its data: model, layers, optimizers, own losses and callbacks."""
     from keras import tree
 
     owners = {"model": model} | {f"layer {i}": layer for i, layer in enumerate(layers_of(model))}
+    held = [o for one in optimizers_of(model).values() for o in (one, getattr(one, "inner_optimizer", None))]
+    owners |= {f"optimizer {i}": one for i, one in enumerate(held) if one is not None}
     losses = enumerate(tree.flatten(getattr(model, "loss", None)))
     own = {i: one for i, one in losses if hasattr(one, "__dict__") and not objects.of_library(type(one).__module__)}
     return owners | {f"loss {i}": one for i, one in own.items()} | {**callbacks}
@@ -501,14 +567,116 @@ def numbered(part: Any) -> tuple[str, int] | None:
 # the data
 
 
+class _Source:
+    """What a dataset, a loader or an adapter of the program's changes while it is read.
+
+    source: None if it has no state. earlier: the record of the fit before.
+    """
+
+    def __init__(self, trial: int, source: Any, earlier: _Source | None = None) -> None:
+        self.given: Callable[[], Any] = weak(source)
+        roots: list[Any] = []
+        owners: dict[str, Any] = {}
+        self.seeds: list[Any] = []  # variables of Keras' generators, in layers of the functions of a tf.data dataset
+        if source is not None:
+            roots = [source]
+            if _is_tf(source):
+                functions = _functions_of(source)
+                self.seeds = _seeds_of(functions)
+                roots = [
+                    {f"{i}.{name}": value for i, f in enumerate(functions) for name, value, _ in _slots("", f, set())}
+                ]
+                owners = {f"data {i}": f for i, f in enumerate(functions)}
+            else:
+                parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
+                owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
+        self.has_code = bool(owners)  # of the program's, or of a loader
+        self.generators = randomness.generators_in(*roots)
+        self._watch: Watch = Watch(trial, owners, tuple(owners), None if earlier is None else earlier._watch)
+
+    def state(self) -> dict[str, Any]:
+        """Return what has changed. Raises NotSupported if it cannot be saved."""
+        if _shuffles_from_a_seed(self.given()):
+            raise NotSupported(
+                "its tf.data dataset shuffles from a seed, in another order in each pass, and TensorFlow cannot return "
+                "to a pass. Use shuffle(..., reshuffle_each_iteration=False), arrays or a keras.utils.PyDataset"
+            )
+        changed, unread = self._watch.changes()
+        if unread:
+            raise NotSupported(unread[0])
+        seeds = [randomness.of_generator(v) for v in self.seeds]
+        return {"generators": randomness.states_of(self.generators), "changed": changed, "seeds": seeds}
+
+    def put_back(self, state: Mapping[str, Any]) -> None:
+        """Set what `state` returned."""
+        for variable, numbers in zip(self.seeds, state["seeds"], strict=False):
+            randomness.set_generator(variable, numbers)
+        self._watch.put_back(state["changed"], lambda owner: True)
+        randomness.set_states(self.generators, state["generators"])
+
+
+class _Validation(_Source):
+    """The data of a fit's validations: Keras starts each one with a new pass, and keeps what the data have changed.
+
+    cut: a validation may end before the end of the data.
+    """
+
+    def __init__(self, trial: int, given: Any, cut: bool, earlier: _Source | None = None) -> None:
+        from keras import backend
+
+        arrays = isinstance(given, (tuple, list, dict)) or hasattr(given, "shape")
+        self._is_generator = isinstance(given, types.GeneratorType)
+        super().__init__(trial, None if arrays or self._is_generator else given, earlier)
+        self._cut, self._by_tf = cut, backend.backend() == "tensorflow"
+        self._first = randomness.states_of(self.generators)
+        self._reads: bool | None = None
+
+    def state(self) -> dict[str, Any]:
+        source = self.given()
+        if self._is_generator:
+            raise NotSupported(
+                "its validation_data is a generator, of which each validation reads further batches. Use arrays, or a "
+                "keras.utils.PyDataset"
+            )
+        state = super().state()
+        ahead = self._cut and (self._by_tf or _is_tf(source))
+        if ahead and (state["changed"] or self.seeds or state["generators"] != self._first):
+            raise NotSupported(
+                "TensorFlow reads its validation data ahead by a function with a state, so its place cannot be "
+                "restored. Leave out validation_steps"
+            )
+        if self._by_tf and self._changes_when_read(source, state):
+            raise NotSupported(
+                "to read its validation data changes them or draws random numbers, and TensorFlow reads batches for "
+                "their shapes before the first validation of each fit. Validate on arrays, or on a tf.data dataset"
+            )
+        return state
+
+    def _changes_when_read(self, source: Any, state: dict[str, Any]) -> bool:
+        """Return whether to read a batch changes something, as TensorFlow reads it for its shapes."""
+        from keras.utils import PyDataset
+
+        if not isinstance(source, PyDataset):
+            return type(source).__module__.startswith("torch.")  # to iterate a loader draws its seed
+        if self._reads is None:
+            before = randomness.capture()
+            source[0]
+            self._reads = json.dumps([before, state]) != json.dumps([randomness.capture(), super().state()])
+            randomness.restore(before)
+            self.put_back(state)
+        return self._reads
+
+
 class Data:
     """The place of a fit in its data.
+
+    within: what HaltuneCallback evaluates within an epoch.
 
     Keras has no public access to a fit's data. They are the local `epoch_iterator` of Model.fit, with a `data_adapter`.
     Without it, shuffles by the data's own generators, and the place within a pass, start again in a resumed fit.
     """
 
-    def __init__(self, trial: int, earlier: Data | None = None) -> None:
+    def __init__(self, trial: int, earlier: Data | None = None, within: Any = None) -> None:
         import keras
 
         frame = caller("fit", "keras.")
@@ -522,28 +690,18 @@ class Data:
             and earlier is not None
             and (earlier.read_before or earlier._generator() is self._generator())
         )
-        roots: list[Any] = []
-        owners: dict[str, Any] = {}
         source = self._source
-        self._seeds: list[Any] = []  # variables of Keras' generators, in layers of the functions of a tf.data dataset
-        if source is not None:
-            roots = [source]
-            if _is_tf(source):
-                functions = _functions_of(source)
-                self._seeds = _seeds_of(functions)
-                roots = [
-                    {f"{i}.{name}": value for i, f in enumerate(functions) for name, value, _ in _slots("", f, set())}
-                ]
-                owners = {f"data {i}": f for i, f in enumerate(functions)}
-            else:
-                parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
-                owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
-        self._generators = randomness.generators_in(*roots)
-        self._watch: Watch = Watch(trial, owners, tuple(owners), None if earlier is None else earlier._watch)
+        self._of_training: _Source = _Source(trial, source, None if earlier is None else earlier._of_training)
+        given = {} if frame is None else frame.f_locals
+        evaluated = [(given.get("validation_data"), bool(given.get("validation_steps"))), (within, False)]
+        before: list[Any] = [None, None] if earlier is None else earlier._of_validation
+        self._of_validation: list[_Validation] = [
+            _Validation(trial, *one, past) for one, past in zip(evaluated, before, strict=True)
+        ]
         # random states before the first batch of the present pass, and whether its iterator was made before that
         self._drawn: tuple[Any, Any, bool] | None = None
         # whether TensorFlow may read ahead from the program's own code
-        by_own = self._generator() is not None if source is None else bool(owners)
+        by_own = self._generator() is not None if source is None else self._of_training.has_code
         self._ahead = by_own and (keras.backend.backend() == "tensorflow" or _is_tf(source))
 
     @property
@@ -568,7 +726,7 @@ class Data:
         """Record the random state if the next batch is the first of a pass."""
         if self.within and (self._iterator._current_iterator is None or self._iterator._steps_seen == 0):
             made = self._iterator._current_iterator is not None
-            self._drawn = capture(), randomness.states_of(self._generators), made
+            self._drawn = capture(), randomness.states_of(self._of_training.generators), made
 
     def state(self, within: bool) -> dict[str, Any]:
         """Return the place after an epoch. Raises NotSupported if a fit cannot return to it.
@@ -581,26 +739,19 @@ class Data:
         enqueuer = getattr(getattr(self._iterator, "data_adapter", None), "enqueuer", None)
         if enqueuer is not None and not enqueuer.ready_queue.empty():
             raise NotSupported("the workers of its PyDataset hold batches for its next epoch. Use workers=1")
-        if _shuffles_from_a_seed(source):
-            raise NotSupported(
-                "its tf.data dataset shuffles from a seed, in another order in each pass, and TensorFlow cannot return "
-                "to a pass. Use shuffle(..., reshuffle_each_iteration=False), arrays or a keras.utils.PyDataset"
-            )
         if getattr(source, "persistent_workers", False):
             raise NotSupported(
                 "the workers of its DataLoader persist, with random states of their own. Use persistent_workers=False"
             )
-        changed, unread = self._watch.changes()
-        if unread:
-            raise NotSupported(unread[0])
-        held = randomness.states_of(self._generators)
+        state = self._of_training.state()
+        held, changed = state["generators"], state["changed"]
         seen = drawn = None
         if self.within and within:
             seen = int(self._iterator._steps_seen)
             drawn = self._drawn if seen else None
             states = json.dumps([_of_python(drawn[0]), drawn[1]]) if drawn else ""
             others = drawn is not None and states != json.dumps([_of_python(randomness.capture()), held])
-            if self._ahead and (changed or self._seeds or others):
+            if self._ahead and (changed or state["seeds"] or others):
                 raise NotSupported(
                     "TensorFlow reads its data ahead by a function with a state or with global random numbers, so its "
                     "place in the data cannot be restored. Leave out steps_per_epoch, or let a Python generator draw "
@@ -608,8 +759,7 @@ class Data:
                 )
             if self._generator() is not None and seen < _PEEKED:
                 raise NotSupported("Keras reads two batches of its generator before the training, and one is left")
-        seeds = [randomness.of_generator(v) for v in self._seeds]
-        return {"generators": held, "changed": changed, "seen": seen, "drawn": drawn, "seeds": seeds}
+        return state | {"seen": seen, "drawn": drawn, "validation": [one.state() for one in self._of_validation]}
 
     def put_back(self, state: Mapping[str, Any], restore: Callable[[Any], object]) -> None:
         """Return to a place. restore: sets a random state; the caller sets the final one afterwards."""
@@ -621,16 +771,15 @@ class Data:
                 iterator._current_iterator = iter(iterator._get_iterator())
             if drawn is not None:
                 restore(drawn)
-                randomness.set_states(self._generators, held)
+                randomness.set_states(self._of_training.generators, held)
             if not made:
                 iterator._current_iterator = iter(iterator._get_iterator())
             for _ in range(state["seen"]):
                 next(iterator._current_iterator, None)
             iterator._steps_seen = state["seen"]
-        for variable, numbers in zip(self._seeds, state["seeds"], strict=False):
-            randomness.set_generator(variable, numbers)
-        self._watch.put_back(state["changed"], lambda owner: True)
-        randomness.set_states(self._generators, state["generators"])
+        self._of_training.put_back(state)
+        for one, held in zip(self._of_validation, state["validation"], strict=True):
+            one.put_back(held)
 
 
 def _of_python(state: Mapping[str, Any]) -> list[Any]:

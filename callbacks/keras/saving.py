@@ -429,8 +429,7 @@ def _unsaved(model: Any, twin: Any) -> dict[str, str]:
 def own_parts(model: Any) -> dict[str, Any]:
     """Return the parts of a model that have classes of the program, by their names."""
     parts = companions.owners_in(model, {})
-    others = [*model.metrics, *optimizers_of(model).values()]
-    parts |= {f"part {i}": one for i, one in enumerate(others)}
+    parts |= {f"part {i}": one for i, one in enumerate(model.metrics)}
     return {
         n: one
         for n, one in parts.items()

@@ -175,15 +175,20 @@ def lacks_validation(monitor: str, trial: Trial, listed: list[Any] | None = None
     return None
 
 
-def refuse_backup(listed: list[Any], model: Any, trial: Trial) -> None:
-    """Raise NotSupported if BackupAndRestore has restored another training into a trial that starts."""
-    for other in listed:
-        if type(other).__name__ == "BackupAndRestore" and getattr(model, "_initial_epoch", None):
-            raise NotSupported(
-                f"Trial {trial.id} starts, but BackupAndRestore has loaded the backup of another training "
-                f"({model._initial_epoch} epochs). Give each trial a folder of its own, "
-                "BackupAndRestore(f'backup/{trial.id}')."
-            )
+def has_backup(listed: list[Any], model: Any) -> bool:
+    """Return whether BackupAndRestore has restored a training when this fit started."""
+    loaded = bool(getattr(model, "_initial_epoch", None))
+    return loaded and any(type(other).__name__ == "BackupAndRestore" for other in listed)
+
+
+def refuse_backup(model: Any, trial: Trial) -> None:
+    """Raise NotSupported if a trial that starts for the first time has the backup of another one."""
+    if trial.attempt == 1:
+        raise NotSupported(
+            f"Trial {trial.id} starts, but BackupAndRestore has loaded the backup of another training "
+            f"({model._initial_epoch} epochs). Give each trial a folder of its own, BackupAndRestore("
+            f"f'backup/{trial.id}')."
+        )
 
 
 def tracked(reporter: Reporter, epoch: int, trackers: list[Any]) -> dict[str, float]:

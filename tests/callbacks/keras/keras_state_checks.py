@@ -3,6 +3,7 @@
 Run by test_callback.py in a process for each backend. A paused training must equal one that never paused.
 """
 
+import contextlib
 import random
 import re
 import warnings
@@ -11,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 from callback_fakes import FakeTrial
-from keras_resume_checks import BACKEND, X, Y, momentum, net, once, seed_everything, state
+from keras_resume_checks import BACKEND, X, Y, deep, momentum, net, once, seed_everything, state
 from paused_studies import pausing_study
 
 from haltune import Minimize
@@ -632,6 +633,61 @@ def test_workers_that_hold_batches_of_a_later_epoch_decline_the_pause():
         assert trained(train, (2,), epochs=4)[1].attempt == 1
 
 
+# the data of validations
+
+
+class Validated(keras.utils.PyDataset):
+    """Data of validations with a state: rows that are shuffled, or noise."""
+
+    def __init__(self, shuffle=None, noise=None):
+        super().__init__()
+        self.rows, self.shuffle, self.noise = np.arange(len(X)), shuffle, noise
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        rows = self.rows[4 * index : 4 * index + 4]
+        return X[rows] + (0 if self.noise is None else self.noise.normal(size=(1, 3))), Y[rows]
+
+    def on_epoch_end(self):
+        if self.shuffle is not None:
+            self.shuffle(self.rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda: Validated(np.random.shuffle), {}),
+        (lambda: Validated(np.random.default_rng(1).shuffle), {}),
+        pytest.param(lambda: Validated(noise=np.random.default_rng(1)), {}, marks=once),
+        pytest.param(lambda: Validated(np.random.default_rng(1).shuffle), {"validation_steps": 2}, marks=once),
+        pytest.param(loader, {}, marks=once),
+    ],
+    ids=["shuffled globally", "shuffled", "with noise", "in part", "of a loader"],
+)
+def test_what_the_data_of_validations_change_continues(make, options):
+    def train(trial):
+        return fit(trial, trial.load_model() or net(momentum(0.01)), epochs=4, validation_data=make(), **options)
+
+    assert_equal(train, at=(2,), epochs=4)
+
+
+def test_validations_that_read_on_in_a_generator_or_ahead_decline_the_pause():
+    def train(trial, data, steps=3):
+        model = trial.load_model() or net(momentum(0.01))
+        return fit(trial, model, epochs=3, validation_data=data, validation_steps=steps)
+
+    with pytest.warns(HaltuneWarning, match="its validation_data is a generator"):
+        assert trained(lambda trial: train(trial, batches()), (1,), epochs=3)[1].attempt == 1
+    if BACKEND == "tensorflow":
+        noise = {"noise": np.random.default_rng(1)}
+        with pytest.warns(HaltuneWarning, match="to read its validation data changes them"):
+            assert trained(lambda trial: train(trial, Validated(**noise), None), (1,), epochs=3)[1].attempt == 1
+        with pytest.warns(HaltuneWarning, match="TensorFlow reads its validation data ahead"):
+            assert trained(lambda trial: train(trial, Validated(**noise), 2), (1,), epochs=3)[1].attempt == 1
+
+
 # copies that a callback makes when the fit starts
 
 
@@ -689,6 +745,156 @@ def test_a_large_copy_of_the_model_declines_the_pause(copy):
 
     with pytest.warns(HaltuneWarning, match=r"Keeps\.start changes in training, or at its start, and is too large"):
         assert trained(train, (1,), epochs=3)[1].attempt == 1
+
+
+# what callbacks hold, and what they change in an optimizer
+
+
+class Draws(keras.callbacks.Callback):
+    """Draws a rate from a generator of Keras, and keeps a mean that nothing resets."""
+
+    def __init__(self):
+        super().__init__()
+        self.seeds, self.mean = keras.random.SeedGenerator(5), keras.metrics.Mean()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.mean.update_state(logs["loss"])
+        drawn = float(keras.random.uniform((), seed=self.seeds))
+        self.model.optimizer.learning_rate = 0.01 * (1 + drawn) / (1 + float(self.mean.result()))
+
+
+def test_generators_and_metrics_of_keras_in_a_callback_continue():
+    assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Draws()))
+
+
+class Steers(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            self.model.optimizer.momentum = 0.3
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="it is compiled")
+@pytest.mark.parametrize("by_function", [True, False])
+def test_a_setting_that_a_callback_changes_in_an_optimizer_continues(by_function):
+    def train(trial):
+        model = trial.load_model(lambda lr: net(momentum(0.01))) if by_function else trial.load_model()
+        return fit(trial, model or net(momentum(0.01)), Steers())
+
+    assert_equal(train)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="it compiles no step")
+def test_a_setting_of_an_optimizer_that_a_compiled_step_does_not_read_again_has_no_effect_in_a_resumed_fit_either():
+    def train(trial):
+        return fit(trial, trial.load_model() or deep(0.01), Steers(), epochs=4)
+
+    with pytest.warns(HaltuneWarning, match=r"SGD\.momentum changes between epochs, but the compiled step"):
+        assert_equal(train, at=(2,), epochs=4)
+
+
+@once
+def test_a_backup_of_keras_that_a_killed_attempt_has_left_does_not_skip_epochs(tmp_path):
+    """It is ahead of the checkpoint from which the trial resumes."""
+    trained_epochs, deaths = [], [4]
+
+    class Dies(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if deaths == [epoch]:
+                deaths.clear()
+                raise KeyboardInterrupt
+            trained_epochs.append(epoch)
+
+    def train(trial):
+        backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+        return fit(trial, trial.load_model() or net(momentum(0.01)), backup, Dies(), epochs=6)
+
+    straight, alone = trained(lambda t: fit(t, t.load_model() or net(momentum(0.01)), epochs=6), (), epochs=6)
+    study = pausing_study(at=(2,), epochs=6, verbose=0)
+    for _ in range(2):
+        with contextlib.suppress(KeyboardInterrupt):
+            for trial in study:
+                with trial:
+                    seed_everything(3 if trial.checkpoint is None else 77)
+                    left = state(train(trial))
+    assert trained_epochs == [0, 1, 2, 3, 2, 3, 4, 5]
+    assert study.trials[0].values.tolist() == alone.values.tolist()
+    for one, other in zip(straight, left, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@once
+def test_a_backup_of_keras_from_which_a_trial_starts_again_is_advised_against(tmp_path):
+    class Dies(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2 and not died:
+                died.append(epoch)
+                raise KeyboardInterrupt
+
+    died, study = [], pausing_study(at=(), epochs=3, verbose=0)
+    for _ in range(2):
+        said = pytest.warns(HaltuneWarning, match="BackupAndRestore continues this trial without its random numbers")
+        with contextlib.suppress(KeyboardInterrupt), said if died else contextlib.nullcontext():
+            for trial in study:
+                with trial:
+                    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+                    fit(trial, trial.load_model() or net(momentum(0.01)), backup, Dies(), epochs=3)
+    assert study.trials[0].status == "completed"
+
+
+class Shadow:
+    """Averages of the weights, in variables and in a model, with their number."""
+
+    def __init__(self, model, form):
+        self.count, self.model = 0, model
+        weights = model.trainable_weights
+        self.kept = (
+            {"teacher": clone(model), "power": 0.5}
+            if form
+            else [keras.Variable(keras.ops.convert_to_numpy(w)) for w in weights]
+        )
+
+    def update(self):
+        self.count += 1
+        kept = self.kept["teacher"].trainable_weights if isinstance(self.kept, dict) else self.kept
+        power = 0.5
+        if isinstance(self.kept, dict):
+            power = self.kept["power"] = 0.9 * self.kept["power"]
+        for one, w in zip(kept, self.model.trainable_weights, strict=True):
+            one.assign(one + power * (w - one) / self.count)
+            w.assign(0.9 * keras.ops.convert_to_tensor(w) + 0.1 * keras.ops.convert_to_tensor(one))
+
+
+class Averages(keras.callbacks.Callback):
+    def __init__(self, form, late=False):
+        super().__init__()
+        self.form, self.late, self.shadow = form, late, None
+
+    def on_train_begin(self, logs=None):
+        self.shadow = None if self.late else Shadow(self.model, self.form)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.shadow = self.shadow or Shadow(self.model, self.form)
+        self.shadow.update()
+
+
+@pytest.mark.parametrize("form", [True, False])
+def test_averages_in_an_object_of_the_programs_continue(form):
+    def train(trial):
+        return fit(trial, trial.load_model() or net(momentum(0.01)), Averages(form))
+
+    if BACKEND == "jax" and not form:  # a compiled step might have a variable as a constant
+        with pytest.warns(HaltuneWarning, match=r"Averages\.shadow\.kept\.0 changes in training"):
+            assert trained(train, (2,))[1].attempt == 1
+    else:
+        assert_equal(train)
+
+
+@once
+@pytest.mark.parametrize("form", [True, False])
+def test_averages_that_are_made_later_decline_the_pause(form):
+    with pytest.warns(HaltuneWarning, match=r"Averages\.shadow.* changes in training and is not plain data"):
+        made = trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Averages(form, True)), (2,))
+    assert made[1].attempt == 1
 
 
 # several fits
