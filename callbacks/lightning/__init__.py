@@ -459,6 +459,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self.trial, self._hint))
             resuming.complete(trainer, self.trial, checkpoint)
             self._changed = checkpoint.get("haltune", [])
+            if trainer.global_rank < len(self._changed):  # Lightning saves those of rank 0, and loads them after this
+                checkpoint["callbacks"].update(self._changed[trainer.global_rank].get("states", {}))
             shards.put_back(trainer, checkpoint)
             self._found_before = checkpoint["callbacks"].get(self.state_key, {}).get("found", {})
             attributes.set_numbers(trainer, self._found_before)  # before loaders and optimizers are made
@@ -502,7 +504,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         def remember() -> None:
             self._to_save = ranks.gather(self._randomness(trainer))
             assert self._snapshot is not None
-            self._changed_to_save = ranks.gather(self._snapshot.changes(trainer))
+            own = attributes.own_states(trainer, ranks)
+            self._changed_to_save = ranks.gather(self._snapshot.changes(trainer) | ({"states": own} if own else {}))
 
         checkpoint.save(trainer, self._reporter, ranks, self._evaluated, remember, lambda: self._check(trainer))
         self._to_save, self._changed_to_save = [], []

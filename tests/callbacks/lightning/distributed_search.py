@@ -104,6 +104,31 @@ class Averages(pl.Callback):
                 mean.data.lerp_(weight.data, 0.1)
 
 
+class Remembers(pl.Callback):
+    """Lowers the weights by a sum of its rank, which is in its state."""
+
+    sum = 0.0
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.sum += 1.0 + trainer.global_rank
+        module.trace = self.sum
+
+    def state_dict(self):
+        return {"sum": self.sum}
+
+    def load_state_dict(self, state):
+        self.sum = state["sum"]
+
+
+class Traced(Told):
+    """Its loss has the sum of a callback."""
+
+    trace = 0.0
+
+    def training_step(self, batch, index):
+        return super().training_step(batch, index) / (1 + self.trace)
+
+
 class Broken(TorchCheckpointIO):
     def save_checkpoint(self, *args, **kwargs):
         raise OSError("the disk broke")
@@ -172,6 +197,13 @@ def steps_on_rank_0(strategy, folder):
 def noting(strategy, folder):
     study = pausing_study(folder / "noting.db", at=(1.5,))
     return search(study, strategy, folder, "noting", data=Noting, val_check_interval=1)
+
+
+def remembering(strategy, folder):
+    for scene, at in (("remembering_straight", ()), ("remembering", (2,))):
+        study = pausing_study(folder / f"{scene}.db", at=at)
+        told = search(study, strategy, folder, scene, kind=Traced, others=lambda: [Remembers()])
+    return told
 
 
 def averaging(strategy, folder):

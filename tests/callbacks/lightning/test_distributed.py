@@ -76,7 +76,7 @@ def run(folder, command, strategy, *scenes, timeout=400):
 def ddp(tmp_path_factory):
     return run(tmp_path_factory.mktemp("ddp"), [SCRIPT], "ddp", "three_trials", "three_in_memory", "misspelt",
                "straight", "paused", "straight_steps", "paused_steps", "only_there", "failing", "on_rank_0",
-               "steps_on_rank_0", "noting", "averaging")  # fmt: skip
+               "steps_on_rank_0", "noting", "averaging", "remembering")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +188,10 @@ def test_data_that_change_on_rank_1_alone_within_an_epoch_pause_at_its_end_on_al
     assert ddp.trained("noting-0-2") == ddp.trained("straight-0-1")
     for told in ddp.told("noting"):
         assert [line[1:2] + line[3:5] for line in told[:2]] == [[1, 2, "paused"], [2, 4, "completed"]]
+
+
+def test_the_state_of_a_callback_continues_on_each_rank(ddp):
+    assert ddp.trained("remembering-0-2") == ddp.trained("remembering_straight-0-1")
 
 
 def test_weights_that_a_callback_holds_on_rank_1_alone_decline_a_pause_on_all_ranks(ddp):
