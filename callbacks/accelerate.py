@@ -2,8 +2,8 @@
 
 Under `accelerate launch` every process runs the same program. The first process reports, and all stop, pause and
 resume together, on as many processes as before. Report the same value in every process
-(accelerator.gather_for_metrics); if values differ, that of the first process counts. Prepare models, optimizers and
-loaders before the loop starts.
+(accelerator.gather_for_metrics), or in the first one alone; if values differ, that of the first one counts. Prepare
+models, optimizers and loaders before the loop starts.
 
 A checkpoint is the folder of accelerator.save_state with the random state of each process. haltune adds what Accelerate
 does not save: the number of passes over each loader, the position in the present pass, the generators of its data,
@@ -110,6 +110,7 @@ class AcceleratedLoop(TrainingLoop):
         self._of_modules = of_modules(trial.id)
         self._around: dict[str, tuple[Any, Print]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
+        self._lone: bool | None = None  # rank 0 alone reports; None: not known yet
         self._waits: set[int] = set()  # numbers of the optimizers whose weights got gradients since their last step
         if accelerator.project_configuration.automatic_checkpoint_naming:
             raise NotSupported(
@@ -172,11 +173,25 @@ class AcceleratedLoop(TrainingLoop):
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
         super().report(value, metrics, tokens=tokens)
         self.trial.sign(fingerprint(*self._accelerator._models))
-        if self._reporter.pausing:  # before the program breaks; all ranks decide the same
-            lost = [why for why in torch_ranks().gather(self._lost(resumes=True)) if why is not None]
-            if lost:
-                self._reporter.decline(lost[0], always=True)
+        if not self._lone:  # before the program breaks; all ranks decide the same
+            self._check_pause()
         return self.stopping
+
+    def _epoch_ends(self, followed: bool) -> None:
+        """Find out, at the first report, whether rank 0 reports alone, and then check pauses where all ranks are."""
+        if self._position is None:
+            return
+        if self._lone or followed:
+            self._check_pause()
+        if self._lone is None:
+            self._lone = any(torch_ranks().gather(followed))
+
+    def _check_pause(self) -> None:
+        if self._reporter.pausing:
+            try:
+                self._need_all(resumes=True)
+            except NotSupported as error:
+                self._reporter.decline(str(error), always=True)
 
     @property
     def _sharding(self) -> str:
@@ -201,9 +216,16 @@ class AcceleratedLoop(TrainingLoop):
 
     def _save_together(self, keep: bool = False) -> None:
         waits = self._interruption is not None and self._interruption.waits
-        if (why := self._lost(not keep and (self._reporter.pausing or waits))) is not None:
-            raise NotSupported(why)
+        self._need_all(not keep and (self._reporter.pausing or waits))
         super()._save_together(keep)
+
+    def _need_all(self, resumes: bool) -> None:
+        """Raise NotSupported on every rank if accelerator.save_state does not save all that counts on one of them.
+
+        A program may average weights or keep other state on rank 0 alone.
+        """
+        if lost := [why for why in torch_ranks().gather(self._lost(resumes)) if why is not None]:
+            raise NotSupported(lost[0])
 
     def _prepared(self) -> list[Any]:
         held = self._accelerator

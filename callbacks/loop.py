@@ -154,6 +154,9 @@ class TrainingLoop:
                 self._keep()
             self._reporter.end_of_fit()
 
+    def _epoch_ends(self, followed: bool) -> None:
+        """Act at the end of an epoch, before its state is saved. followed: rank 0 alone has reported it."""
+
     def _trained_model(self) -> Any:
         """Return the model that it trains, or None: not known."""
         return None
@@ -179,9 +182,10 @@ class TrainingLoop:
                     self._leave(epoch)
                 raise
             self.trial.begins_epoch(None)
-            if follows() and self._position is None and self.trial.epoch == epoch:
+            if followed := follows() and self._position is None and self.trial.epoch == epoch:
                 self._position = epoch
                 self._reporter.follow_rank_0()
+            self._epoch_ends(followed)
             self._commit(wait=False)
             if not self._reported:
                 self._reporter.trained = float(epoch)

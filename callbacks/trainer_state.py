@@ -1,4 +1,4 @@
-"""What a resumed Trainer of Hugging Face needs beyond its own checkpoint, in a file of haltune's next to it.
+"""What a resumed Trainer of Hugging Face needs beyond its own checkpoint, in a file of each rank next to it.
 
 `Unsaved` is a callback behind all others. It finds what changes in a training and is not in the Trainer's checkpoint:
 the model's trainable flags, numbers that its modules count, attributes of the user's callbacks, and the random states
@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 
 from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
+from haltune.errors import NotSupported
+from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
 from . import carried, objects
@@ -42,7 +44,7 @@ from .changes import (
 )  # fmt: skip
 from .functions import OwnFunctions
 
-FILE = "haltune.json"  # in a checkpoint of the Trainer
+FILE, OF_RANK = "haltune.json", "haltune_{}.json"  # in a checkpoint of the Trainer, of rank 0 and of another one
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
 _MOVING = {  # callbacks of TRL that change weights, which the Trainer does not save
     "SyncRefModelCallback": "TRL moves the reference model, which the Trainer does not save",
@@ -97,7 +99,7 @@ class Unsaved(Portable):
             self._drawn = _Watched(inner).drawn
         if self._resumes:
             self._set_back()
-            self._functions.put_back(str(Path(self._restored["path"], FILE)))
+            self._functions.put_back(str(Path(self._restored["path"], self._restored["file"])))
             # the first attempt made the evaluation at the start, and callbacks such as EarlyStoppingCallback count it
             self._evaluates, args.eval_on_start = args.eval_on_start, False
             if loss := self._restored.get("loss"):
@@ -163,11 +165,12 @@ class Unsaved(Portable):
     # saving
 
     def write(self, folder: Path, within: bool, of_callback: Mapping[str, Any]) -> None:
-        """Write the file into a checkpoint of the Trainer.
+        """Write this rank's file into a checkpoint of the Trainer.
 
         within: the pass over the data has not ended. of_callback: what the trial's callback reads there.
         """
-        found: dict[str, Any] = {"trial": dict(self._of), **of_callback}
+        name = _own_file()
+        found: dict[str, Any] = {"trial": dict(self._of), "ranks": torch_ranks().size, **of_callback}
         if self._before:
             earlier = self._restored.get("model", {})
             found["model"] = differences(self.trainer.model, self._before["model"], earlier)
@@ -181,10 +184,11 @@ class Unsaved(Portable):
             found["generators"] = states_of(self._generators)
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
-            self._functions.write(folder / FILE, {})
-        temporary = folder / f"{FILE}.part"  # written whole, or not
+            with suppress(NotSupported):  # in a checkpoint of the program's; `why_not` declines a pause
+                self._functions.write(folder / name, {})
+        temporary = folder / f"{name}.part"  # written whole, or not
         temporary.write_text(json.dumps(found), encoding="utf-8")
-        temporary.replace(folder / FILE)
+        temporary.replace(folder / name)
 
     def why_not(self, args: Any, within: bool, passes: int, sized: bool) -> str | None:
         """Return why a training that paused now would not continue as if it had not; None if it would.
@@ -340,11 +344,27 @@ def _scalars(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(checkpoint: str) -> dict[str, Any] | None:
-    """Return haltune's file of a checkpoint, or None if it has none. Raises InvalidInput if it is damaged."""
+    """Return haltune's file of a checkpoint, or None if it has none. Raises InvalidInput if it is damaged.
+
+    It is this rank's own, because what modules and callbacks remember may differ between ranks; that of rank 0 if as
+    many ranks did not write the checkpoint.
+    """
+    found = _read(checkpoint, FILE)
+    if found is not None and found.get("ranks") == torch_ranks().size and (own := _own_file()) != FILE:
+        return _read(checkpoint, own) or found
+    return found
+
+
+def _own_file() -> str:
+    rank = torch_ranks().rank
+    return OF_RANK.format(rank) if rank else FILE
+
+
+def _read(checkpoint: str, name: str) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(Path(checkpoint, FILE).read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(Path(checkpoint, name).read_text(encoding="utf-8"))
         found["trial"]["id"]
-        found["path"] = checkpoint
+        found |= {"path": checkpoint, "file": name}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError) as error:

@@ -273,6 +273,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if not self._training or state.global_step <= self._first_step:
             return  # evaluate() outside train(), or eval_on_start
         self._reporter.clock.validated()
+        names = torch_ranks().once(lambda: list(metrics))  # a program may compute some on rank 0 alone
+        metrics = {name: metrics.get(name, math.nan) for name in names}
         self._seen |= metrics.keys()
         self._evaluated = state.global_step
         if self._weights_at == state.global_step and not self._first_step:
@@ -299,7 +301,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._swaps = (self._takes or args.load_best_model_at_end) and self._other_weights(state, others.get("model"))
         self._averages |= self._swaps
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
-        if self._unsaved is not None and args.should_save and source.is_dir():
+        if self._unsaved is not None and source.is_dir():
             with suppress(OSError):  # then a pause finds out
                 place = {"passes": self._passes, "pass_began": self._pass_began, "logged": self._logged}
                 self._unsaved.write(source, self._within(state), place)
@@ -312,9 +314,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._takes and self._reported == state.global_step:
             self._takes = False
             fsdp.write_buffers(source, [others["model"]], self.trial)
-            torch_ranks().gather(None)  # each has written its part
+            # each has written its part; what callbacks and data remember may differ between ranks
+            lost = next((why for why in torch_ranks().gather(self._lost(args, state)) if why is not None), None)
             ends = self._ends(state, control)  # by a later callback
-            self._end(control, torch_ranks().once(lambda: self._take(args, state, ends)))
+            self._end(control, torch_ranks().once(lambda: self._take(args, state, ends, lost)))
 
     def _end(self, control: Any, whether: bool) -> None:
         self._cut |= whether
@@ -438,15 +441,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         elif lost is not None:
             self._reporter.decline(lost, always=True)
 
-    def _take(self, args: Any, state: Any, ends: bool) -> bool:
-        """Move the checkpoint that the Trainer has just written to the trial; return whether the training ends now."""
+    def _take(self, args: Any, state: Any, ends: bool, lost: str | None) -> bool:
+        """Move the checkpoint that the Trainer has just written to the trial; return whether the training ends now.
+
+        lost: why it does not resume exactly, on any rank.
+        """
         if ends:
             self._reporter.ends_by_itself()
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         best = state.best_model_checkpoint and Path(state.best_model_checkpoint)
         moves = self._asked and args.save_total_limit is None and best != source
         keeps, self._keeps_epoch = self._keeps_epoch, False
-        if self._saves and self._reporter.saves and (lost := self._lost(args, state)) is not None:
+        if self._saves and self._reporter.saves and lost is not None:
             self._saves = False  # callbacks have changed since
             self._reporter.decline(lost, always=True)
 

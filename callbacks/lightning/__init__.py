@@ -214,6 +214,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._steps_before = 0  # optimizer steps before this fit
         self._validations = 0
         self._by_step = False  # a training metric was reported within an epoch
+        self._due = False  # the present step is to be reported, on all ranks
         self._ends = False  # this callback stopped the Trainer
         self._saved = False  # the state within an epoch was saved for a pause
         self._snapshot: attributes.Snapshot | None = None  # set when the first epoch starts
@@ -277,7 +278,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
             checks.same_trial(ranks, self.trial)
-            trainer.should_stop |= ranks.once(lambda: self._begin(trainer))
+            # a metric may be logged on rank 0 alone, and all ranks must report at the same points
+            stops, self._validates = ranks.once(lambda: (self._begin(trainer), self._validates))
+            trainer.should_stop |= stops
             self._beginning = self._beginning or resuming.Start(trainer)  # a subclass may replace on_fit_start
             if self._finders(trainer) and self._numbers:
                 now = attributes.numbers(trainer)
@@ -313,13 +316,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _step_ends(self, trainer: Any, rest: Callable[[], None]) -> None:
         """Handle the end of a step, after all of its hooks. rest: Lightning's own end of the step."""
-        logs = self._logs(trainer)
+        logs, ranks = self._logs(trainer), _ranks(trainer)
         if logs is not None:
             self._find(trainer, TRAINING)
-            self._by_step |= self._found is not None
+            self._by_step = self._by_step or ranks.once(lambda: self._found is not None)
             self._found = self._found if logs else None
+        # a metric may be logged on rank 0 alone
+        self._due = self._by_step and (self._found is not None if ranks.alone else bool(logs))
         rest()  # validates, and then reports
-        if self._by_step and self._found is not None and not at_boundary(trainer):
+        if self._due and not at_boundary(trainer):
             self._report(trainer, TRAINING, within=True)
         self._read = checkpoint.drawn() if self._streams else None
 
@@ -454,6 +459,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             checks.check_loaded(trainer, self.trial, checkpoint, checks.how_to_resume(trainer, self.trial, self._hint))
             resuming.complete(trainer, self.trial, checkpoint)
             self._changed = checkpoint.get("haltune", [])
+            if trainer.global_rank < len(self._changed):  # Lightning saves those of rank 0, and loads them after this
+                checkpoint["callbacks"].update(self._changed[trainer.global_rank].get("states", {}))
             shards.put_back(trainer, checkpoint)
             self._found_before = checkpoint["callbacks"].get(self.state_key, {}).get("found", {})
             attributes.set_numbers(trainer, self._found_before)  # before loaders and optimizers are made
@@ -497,7 +504,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         def remember() -> None:
             self._to_save = ranks.gather(self._randomness(trainer))
             assert self._snapshot is not None
-            self._changed_to_save = ranks.gather(self._snapshot.changes(trainer))
+            own = attributes.own_states(trainer, ranks)
+            self._changed_to_save = ranks.gather(self._snapshot.changes(trainer) | ({"states": own} if own else {}))
 
         checkpoint.save(trainer, self._reporter, ranks, self._evaluated, remember, lambda: self._check(trainer))
         self._to_save, self._changed_to_save = [], []
@@ -619,7 +627,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
         over: see `Reporter.heed`. within: the epoch continues, and a pause is saved now.
         """
-        found, self._found = self._found, None
+        found, self._found, self._due = self._found, None, False
         logged = dict(trainer.callback_metrics)  # reading may be a collective, so all ranks read
         ranks, reporter = _ranks(trainer), self._reporter
 
@@ -633,8 +641,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
         self._evaluated = self._weights if self._fresh.source == VALIDATION else {}
 
-        def question() -> tuple[bool, bool]:
-            """Return whether the fit should end, and whether to save its state first."""
+        def question() -> tuple[bool, bool, bool, str | None]:
+            """Return whether the fit should end, whether to save its state first, and what rank 0 found, and where."""
             if found is not None and found.epoch is None:
                 reporter.warn_once("length", f"A value of {self.monitor!r} is not reported: {_NO_LENGTH}")
             elif found is not None and found.epoch is not None:
@@ -660,32 +668,47 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if not within and (self._validations or not trainer.enable_validation):
                 epochs = "the first epoch" if self._epochs == 1 else f"the first {self._epochs} epochs"
                 self._need_a_value(trainer, logged, f"in {epochs}", _EPOCHS_WITHOUT_VALUE)
-            if reporter.pausing and not self._saved:  # afterwards, hooks of the epoch's end may change what was saved
-                if why_not() is None:
-                    reporter.attempt(partial(self._check, trainer))  # much may have changed since a PAUSE within
-                else:
-                    reporter.advise(
-                        f"This fit cannot resume exactly from here: {why_not()}. Trials pause at the next possible "
-                        "point, at the latest at the end of the epoch.",
-                        "within",
-                    )
+            return reporter.over, reporter.saves, found is not None, self._fresh.source
+
+        def pause(why: str | None, lost: Exception | None) -> tuple[bool, bool]:
+            """Check a pause that is not saved yet. why, lost: the reason and the error of the first rank with one."""
+
+            def check() -> None:
+                if lost is not None:
+                    raise lost
+
+            if not reporter.pausing or self._saved:
+                pass  # after a save within the epoch, hooks of its end may have changed what was saved
+            elif why is None:
+                reporter.attempt(check)  # much may have changed since a PAUSE within
+            else:
+                reporter.advise(
+                    f"This fit cannot resume exactly from here: {why}. Trials pause at the next possible point, at the "
+                    "latest at the end of the epoch.",
+                    "within",
+                )
             return reporter.over, reporter.saves
 
-        stops, saves = question() if ranks.alone else ranks.once(question)
+        stops, saves, has, self._fresh.source = ranks.once(question)
+        why = None
+        if stops and saves:  # ranks may differ in their data and in the memory of their callbacks
+            why = next((one for one in ranks.gather(why_not()) if one is not None), None)
+            lost = checks.first_error(ranks, partial(self._check, trainer) if why is None and not self._saved else None)
+            stops, saves = ranks.once(lambda: pause(why, lost))
         self._behind.commit(wait=stops)
         if self._by_step:
             self._fresh.before(TRAINING, logged)
-        if stops and saves and within and why_not() is None:
+        if stops and saves and within and why is None:
             self._save(trainer, ranks)
             stops, self._saved = ranks.once(lambda: (reporter.over, reporter.saves))  # saving may have failed
             saves = False
-        if stops and (not saves or why_not() is None):
+        if stops and (not saves or why is None):
             self._ends = trainer.should_stop = True
             if within and not self._quiet:  # EarlyStopping needs a validation metric at the end of the epoch
                 stopping = trainer.early_stopping_callbacks
                 self._quiet = [(c, internals.check_early_stopping(c, False)) for c in stopping]
         rare = (trainer.check_val_every_n_epoch or 1) > 1  # perhaps not in the last epoch
-        if found is not None and (rare or self.trial.goal.of == "best"):
+        if has and (rare or self.trial.goal.of == "best"):
             self._behind.commit()
             behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
             checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)

@@ -8,6 +8,8 @@ loaders, and callbacks without a state_dict; buffers that are not persistent; an
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
@@ -15,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from haltune.errors import NotSupported
+from haltune.ranks import Group
 
 from .. import objects
 from ..changes import Print, has_copy, is_time, unsaved_buffers
@@ -147,6 +150,17 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int) -> None:
     for name, gradient in found["gradients"].items():
         if name in parameters:
             parameters[name].grad = gradient.to(parameters[name].device, copy=True)
+
+
+def own_states(trainer: Any, ranks: Group) -> dict[str, Any]:
+    """Return this rank's states of the program's callbacks that differ from those of rank 0. Every rank calls this."""
+    if ranks.alone:
+        return {}
+    own = [c for c in _others(trainer) if not (of_lightning(type(c)) or of_lightning(c.state_dict))]
+    states = {callback.state_key: callback.state_dict() for callback in own}
+    marks = {key: hashlib.blake2b(pickle.dumps(state)).hexdigest() for key, state in states.items()}
+    first = ranks.gather(marks)[0]
+    return {key: state for key, state in states.items() if marks[key] != first.get(key)}
 
 
 def numbers(trainer: Any) -> dict[str, Any]:

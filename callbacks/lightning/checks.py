@@ -180,6 +180,26 @@ def same_trial(ranks: Group, trial: Trial) -> None:
         )
 
 
+def first_error(ranks: Group, check: Callable[[], None] | None) -> Exception | None:
+    """Return the error of a check on the first rank where it fails; None if it fails on none. Every rank calls this.
+
+    check: None if there is nothing to check.
+    """
+    error: Exception | None = None
+    try:
+        if check is not None:
+            check()
+    except Exception as raised:
+        error = raised
+    found = ranks.gather(None if error is None else (str(error), isinstance(error, NotSupported)))
+    for rank, one in enumerate(found):
+        if one is not None and rank != ranks.rank:
+            return NotSupported(one[0]) if one[1] else RuntimeError(one[0])
+        if one is not None:
+            return error
+    return None
+
+
 def check_start(trainer: Any, trial: Trial) -> None:
     """Raise NotSupported for limits below the trial's max_epochs, and for states that must be saved and cannot."""
     horizon = trial.horizon

@@ -202,6 +202,11 @@ class ThisProcess:
         """True if it is the only process of its training."""
         return self.place.rank == 0 and self.place.world in (None, 1)
 
+    @property
+    def single(self) -> bool:
+        """True if it is alone, and no fit of it has started other ranks."""
+        return self.alone and "LOCAL_RANK" not in self._environment
+
     def own(self, name: str) -> str:
         """Return the name of this rank's own file, next to rank 0's file `name`."""
         return f"{name}{self.place.rank or ''}"

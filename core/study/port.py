@@ -698,6 +698,12 @@ class Port(Attempt):
             ('weights', True)
         """
         check_write(write)
+        return self._save(write, suffix, keep, resumes_only, "is saved")
+
+    def _save(
+        self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool, about: str
+    ) -> str:
+        """Save, as `save` does. about: the topic under which all ranks do it."""
         session, states, state = self._session, self._states, self._begins_save(keep, resumes_only)
         began = session.monotonic()
 
@@ -714,7 +720,7 @@ class Port(Attempt):
             return states.commit(self, state, temporary, session.monotonic() - began)
 
         with self._signals.whole():
-            path: str = session.once(self, "is saved", written)
+            path: str = session.once(self, about, written)
             self._saved(state, session.monotonic() - began, path)
         return path
 

@@ -373,7 +373,7 @@ class Trial(Port, KnowsAttributes):
                 self._weights.sign()
                 self._weights.ends_fold()
                 fold._close()
-                fold._mark_end()
+                fold._mark_end(f"ends fold {fold.index}")  # on all ranks, of which rank 0 may have reported alone
                 if fold.ended is not None and (fold.index + 1 == fold.count or self._stops):
                     self.finish()  # a loop that ends its trial ends it with the last fold
                 fold = fold._following()
@@ -855,19 +855,22 @@ class Fold(Trial):
         """Return the fold after this one, or None."""
         return None if self.index + 1 >= self.count else Fold(self._trial, self.index + 1, self.count, self.counts_best)
 
-    def _mark_end(self) -> None:
-        """Save where the trial continues after this fold: no state of a model, but the process's random state."""
+    def _mark_end(self, about: str = "is saved") -> None:
+        """Save where the trial continues after this fold: no state of a model, but the process's random state.
+
+        about: the topic under which ranks do it, those that have reported the end, or all after the loop.
+        """
         trial = self._trial
         if self._cut or (trial.verdict is not None and trial.verdict.action is Action.STOP):
             return
-        if this().alone and capture() == self._place and trial.resumes_from is None:  # ranks have different states
+        if this().single and capture() == self._place and trial.resumes_from is None:  # ranks have different states
             return
-        self._save_place()
+        self._save_place(about)
 
-    def _save_place(self) -> None:
+    def _save_place(self, about: str = "is saved") -> None:
         trial, place = self._trial, capture()
         try:
-            path = trial.save(put, _BETWEEN)
+            path = trial._save(put, _BETWEEN, False, False, about)
             if follows():
                 with suppress(OSError):  # rank 0 may have removed the folder already
                     put(_of_this_rank(path))

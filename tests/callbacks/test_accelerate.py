@@ -191,6 +191,8 @@ def test_two_processes_stop_pause_and_resume_together_digit_for_digit(tmp_path):
     (once, *straight), (attempts, *paused) = first["straight"], first["paused"]
     assert (once, attempts, first["processes"]) == (1, 3, 2)
     assert straight == paused
+    assert first["alone"] == first["paused"]  # the first process alone reports, and the others wait for it
+    assert first["average"] == first["straight"]  # of weights, in the first process alone: it does not pause
     assert first["checkpoint"] == [
         "haltune_0.json", "haltune_1.json", "model.safetensors", "optimizer.bin", "random_states_0.pkl",
         "random_states_1.pkl", "scheduler.bin",

@@ -218,6 +218,11 @@ def test_reports_of_folds_come_once_on_all_ranks(scenes: Scenes) -> None:
     assert [found["folds_of_three_epochs"] for found in scenes[:2]] == [expected] * 2
 
 
+def test_each_rank_draws_on_after_a_fold_that_rank_0_alone_reported(scenes: Scenes) -> None:
+    starts = [[1, 0, 0, True], ["paused", 0.5], [2, 0, 1, False], ["paused", 1], [3, 1, 0, True], ["completed", 2]]
+    assert [found["folds_that_rank_0_reports"] for found in scenes[:2]] == [[[4, True], *starts]] * 2
+
+
 def test_folds_pause_within_and_between_on_all_ranks(scenes: Scenes) -> None:
     same, *seen, (_, values) = scenes[1]["folds"]
     assert same == [4, True]

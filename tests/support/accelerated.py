@@ -16,6 +16,7 @@ from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration, set_seed
 from paused_studies import pausing_study
 
+from haltune import Minimize
 from haltune.callbacks.accelerate import AcceleratedLoop
 
 G = torch.Generator().manual_seed(0)
@@ -46,9 +47,11 @@ class Counting(torch.nn.Dropout):
 
 def train(
     trial, seed=0, epochs_of=AcceleratedLoop, seedable=False, accelerator=None, during=None, before=None, noisy=False,
-    sampler=None,
+    sampler=None, alone=False,
 ):  # fmt: skip
     """The weights after the last epoch; during: called within each. before: with the accelerator, before the loop.
+
+    alone: the first process alone reports, and the others wait for it.
 
     What `before` returns, an average or a schedule that is not prepared, follows the updates.
     """
@@ -82,14 +85,26 @@ def train(
         with torch.no_grad(), loop.validation():
             net.eval()
             x, y = (torch.stack(column) for column in zip(*ROWS, strict=True))
-            loop.report((net(x) - y).pow(2).mean().item())
+            value = (net(x) - y).pow(2).mean().item()
+            if accelerator.is_main_process or not alone:
+                loop.report(value)
+            if alone:
+                accelerator.wait_for_everyone()
             net.train()
     return torch.cat([value.flatten() for value in net.state_dict().values()]).tolist()
 
 
-def searched(store, at=(), length=5, unit="epoch", **options):
+class OnMain(torch.optim.swa_utils.AveragedModel):
+    """Averages the weights in the first process alone."""
+
+    def update_parameters(self, model):
+        if Accelerator().is_main_process:
+            super().update_parameters(model)
+
+
+def searched(store, at=(), length=5, unit="epoch", metric="val_loss", **options):
     """Return the trial's record and weights; each attempt starts from its own seed, as another process would."""
-    study = pausing_study(store, at=at, epochs=length, unit=unit, verbose=0, keep=1)
+    study = pausing_study(store, at=at, epochs=length, unit=unit, metric=metric, verbose=0, keep=1)
     for trial in study:
         with trial:
             weights = train(trial, seed=trial.attempt - 1, **options)
@@ -99,8 +114,12 @@ def searched(store, at=(), length=5, unit="epoch", **options):
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     told = {}
-    for name, at in (("straight", ()), ("paused", (2, 3))):
-        study, weights = searched(folder / f"{name}.db", at)
+    best = Minimize("val_loss", of="best")
+    average = {"metric": best, "before": lambda accelerator: OnMain(accelerator._models[0])}
+    for name, at, options in (
+        ("average", (2,), average), ("straight", (), {}), ("alone", (2, 3), {"alone": True}), ("paused", (2, 3), {}),
+    ):  # fmt: skip
+        study, weights = searched(folder / f"{name}.db", at, **options)
         (record,) = study.trials
         told[name] = [record.attempt, record.epochs.tolist(), record.values.tolist(), weights]
     told["checkpoint"] = sorted(path.name for path in Path(study.best.checkpoint).iterdir())

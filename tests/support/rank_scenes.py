@@ -282,8 +282,11 @@ def rank_0_alone_reports_and_saves() -> Seen:
         yield kind, len(straight), drawn == straight, ends
 
 
-def over_folds(pauses: bool) -> tuple[list[float], list[Any]]:
-    """The random numbers of a trial over two folds of two epochs, and where each began; perhaps with two pauses."""
+def over_folds(pauses: bool, everywhere: bool = True) -> tuple[list[float], list[Any]]:
+    """The random numbers of a trial over two folds of two epochs, and where each began; perhaps with two pauses.
+
+    everywhere: all ranks report, and not rank 0 alone.
+    """
     values = iter([PAUSE, PAUSE, 0.4, 0.5] if pauses else [0.5] * 4)
     drawn, seen = [], list[Any]()
     study = Study(Problem(PROBLEM.space, PROBLEM.goal, 2), Whims(), seed=1, budget=Budget(trials=1))
@@ -293,9 +296,10 @@ def over_folds(pauses: bool) -> tuple[list[float], list[Any]]:
             for fold in trial.folds(2):
                 seen.append((fold.attempt, fold.index, fold.epoch, fold.checkpoint is None))
                 for _ in (loop := TrainingLoop(fold, save=lambda path: path.write_text("state"))):
-                    in_step(f"folds-{pauses}-{len(drawn)}")
+                    in_step(f"folds-{pauses}-{everywhere}-{len(drawn)}")
                     drawn.append(random.random())
-                    loop.report(next(values) if RANK == 0 else 0.5)
+                    if everywhere or RANK == 0:
+                        loop.report(next(values) if RANK == 0 else 0.5)
         seen.append((trial.ended, trial.epoch))
     return drawn, [*seen, study.best]
 
@@ -305,6 +309,12 @@ def folds() -> Seen:
     yield len(straight), drawn == straight
     yield from seen[:-1]
     yield repr(seen[-1]), seen[-1].folds
+
+
+def folds_that_rank_0_reports() -> Seen:
+    (straight, _), (drawn, seen) = over_folds(False, False), over_folds(True, False)
+    yield len(straight), drawn == straight
+    yield from seen[:-1]
 
 
 def folds_of_three_epochs() -> Seen:
@@ -372,8 +382,8 @@ SCENES = [
     search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
     failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
     several_studies_and_a_wait, a_training_loop, a_training_that_starts_again, a_loop_left_by_break,
-    a_resumed_loop_draws_on, rank_0_alone_reports_and_saves, folds, folds_of_three_epochs, the_users_own_first,
-    a_wider_space,
+    a_resumed_loop_draws_on, rank_0_alone_reports_and_saves, folds, folds_that_rank_0_reports,
+    folds_of_three_epochs, the_users_own_first, a_wider_space,
 ]  # fmt: skip
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Every rank writes its trainings to FOLDER, and every process of this script the 
 """
 
 import atexit
+import copy
 import json
 import logging
 import os
@@ -18,8 +19,9 @@ import lightning.pytorch as pl
 import torch
 from callback_studies import study as stopping_study
 from lightning.fabric.plugins import TorchCheckpointIO
-from lightning_nets import Net, make_trainer, seed, shuffled
+from lightning_nets import BATCH, Net, make_trainer, rows, seed, shuffled
 from paused_studies import pausing_study
+from torch.utils.data import DataLoader, TensorDataset
 
 from haltune import Minimize
 from haltune.callbacks.lightning import HaltuneCallback
@@ -62,17 +64,82 @@ class OnlyThere(Told):
             self.log("val_loss", 1.0)
 
 
+class OnRank0(Told):
+    """Logs all metrics on rank 0 alone."""
+
+    def training_step(self, batch, index):
+        loss = self.loss(batch[0])
+        if self.trainer.is_global_zero:
+            self.log("train_loss", loss, rank_zero_only=True)
+        return loss
+
+    def validation_step(self, batch, index):
+        loss = self.loss(batch[0])
+        if self.trainer.is_global_zero:
+            self.log("val_loss", loss, rank_zero_only=True)
+
+
+class Noting(TensorDataset):
+    """Rows that are noted on rank 1 alone, as rare ones may be."""
+
+    def __init__(self):
+        super().__init__(*rows().tensors)
+        self.rare = []
+
+    def __getitem__(self, index):
+        if torch.distributed.is_initialized() and torch.distributed.get_rank():
+            self.rare.append(index)
+        return super().__getitem__(index)
+
+
+class Averages(pl.Callback):
+    """Averages the weights in a copy, on rank 1 alone."""
+
+    average = None
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        if trainer.global_rank:
+            self.average = self.average or copy.deepcopy(module.layers)
+            for mean, weight in zip(self.average.parameters(), module.layers.parameters(), strict=True):
+                mean.data.lerp_(weight.data, 0.1)
+
+
+class Remembers(pl.Callback):
+    """Lowers the weights by a sum of its rank, which is in its state."""
+
+    sum = 0.0
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.sum += 1.0 + trainer.global_rank
+        module.trace = self.sum
+
+    def state_dict(self):
+        return {"sum": self.sum}
+
+    def load_state_dict(self, state):
+        self.sum = state["sum"]
+
+
+class Traced(Told):
+    """Its loss has the sum of a callback."""
+
+    trace = 0.0
+
+    def training_step(self, batch, index):
+        return super().training_step(batch, index) / (1 + self.trace)
+
+
 class Broken(TorchCheckpointIO):
     def save_checkpoint(self, *args, **kwargs):
         raise OSError("the disk broke")
 
 
-def train(strategy, folder, scene, trial, monitor=None, kind=Told, **options):
+def train(strategy, folder, scene, trial, monitor=None, kind=Told, data=rows, others=tuple, **options):
     seed(0)
     net = kind(trial, folder, scene)
     options |= {"strategy": strategy, "devices": 2}
-    trainer = make_trainer(HaltuneCallback(trial, monitor), epochs=trial.max_epochs, **options)
-    trainer.fit(net, shuffled(), shuffled(), ckpt_path=trial.checkpoint)
+    trainer = make_trainer(*others(), HaltuneCallback(trial, monitor), epochs=trial.max_epochs, **options)
+    trainer.fit(net, DataLoader(data(), BATCH, shuffle=True), shuffled(), ckpt_path=trial.checkpoint)
 
 
 def search(study, strategy, folder, scene, **options):
@@ -115,6 +182,33 @@ def straight_steps(strategy, folder):
 
 def paused_steps(strategy, folder):
     return steps(strategy, folder, "paused_steps", (1, 4, 5))
+
+
+def on_rank_0(strategy, folder):
+    study = pausing_study(folder / "on_rank_0.db", at=(2,), metric=Minimize("val_loss", of="best"), keep=1)
+    return search(study, strategy, folder, "on_rank_0", kind=OnRank0)
+
+
+def steps_on_rank_0(strategy, folder):
+    study = pausing_study(folder / "steps_on_rank_0.db", at=(3,), epochs=6, unit="step", metric="train_loss")
+    return search(study, strategy, folder, "steps_on_rank_0", kind=OnRank0, log_every_n_steps=1, max_steps=6)
+
+
+def noting(strategy, folder):
+    study = pausing_study(folder / "noting.db", at=(1.5,))
+    return search(study, strategy, folder, "noting", data=Noting, val_check_interval=1)
+
+
+def remembering(strategy, folder):
+    for scene, at in (("remembering_straight", ()), ("remembering", (2,))):
+        study = pausing_study(folder / f"{scene}.db", at=at)
+        told = search(study, strategy, folder, scene, kind=Traced, others=lambda: [Remembers()])
+    return told
+
+
+def averaging(strategy, folder):
+    study = pausing_study(folder / "averaging.db", at=(2,))
+    return search(study, strategy, folder, "averaging", others=lambda: [Averages()])
 
 
 def refused(strategy, folder, scene, store, monitor=None, kind=Told):

@@ -75,7 +75,8 @@ def run(folder, command, strategy, *scenes, timeout=400):
 @pytest.fixture(scope="module")
 def ddp(tmp_path_factory):
     return run(tmp_path_factory.mktemp("ddp"), [SCRIPT], "ddp", "three_trials", "three_in_memory", "misspelt",
-               "straight", "paused", "straight_steps", "paused_steps", "only_there", "failing")  # fmt: skip
+               "straight", "paused", "straight_steps", "paused_steps", "only_there", "failing", "on_rank_0",
+               "steps_on_rank_0", "noting", "averaging", "remembering")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +175,28 @@ def test_a_training_paused_at_steps_equals_an_uninterrupted_one_digit_for_digit(
     assert ddp.trained("paused_steps-0-4") == ddp.trained("straight_steps-0-1")
     assert ddp.values("paused_steps.db") == ddp.values("straight_steps.db")
     assert [epoch for epoch, _ in ddp.values("paused_steps.db")] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(("scene", "pauses", "length"), [("on_rank_0", 2, 4), ("steps_on_rank_0", 3, 6)])
+def test_a_metric_that_is_logged_on_rank_0_alone_leaves_no_rank_waiting(ddp, scene, pauses, length):
+    for told in ddp.told(scene):
+        assert [line[1:2] + line[3:5] for line in told[:2]] == [[1, pauses, "paused"], [2, length, "completed"]]
+    assert [epoch for epoch, _ in ddp.values(f"{scene}.db")] == [*range(1, length + 1)]
+
+
+def test_data_that_change_on_rank_1_alone_within_an_epoch_pause_at_its_end_on_all_ranks(ddp):
+    assert ddp.trained("noting-0-2") == ddp.trained("straight-0-1")
+    for told in ddp.told("noting"):
+        assert [line[1:2] + line[3:5] for line in told[:2]] == [[1, 2, "paused"], [2, 4, "completed"]]
+
+
+def test_the_state_of_a_callback_continues_on_each_rank(ddp):
+    assert ddp.trained("remembering-0-2") == ddp.trained("remembering_straight-0-1")
+
+
+def test_weights_that_a_callback_holds_on_rank_1_alone_decline_a_pause_on_all_ranks(ddp):
+    for told in ddp.told("averaging"):
+        assert told[0][1:2] + told[0][3:5] == [1, 4, "completed"]
 
 
 @pytest.mark.parametrize(

@@ -462,6 +462,20 @@ def test_ranks_of_adalora_that_are_chosen_by_averages_are_not_paused(tmp_path):
     assert s.trials[0].attempt == 1
 
 
+class Keeps(Eases):
+    """It keeps the outputs of the last batch, which cannot be saved."""
+
+    def __call__(self, outputs, labels, num_items_in_batch=None):
+        self.outputs = iter(outputs)
+        return super().__call__(outputs, labels)
+
+
+def test_a_loss_that_keeps_what_cannot_be_saved_does_not_fail_the_checkpoints_of_the_program(tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=2)
+    make(tmp_path, HaltuneCallback(trial), **LABELLED, loss=Keeps, epochs=2, save_strategy="epoch").train()
+    assert trial.epochs == [1, 2]
+
+
 def test_data_without_a_length_that_started_again_are_not_paused_within_a_pass(tmp_path):
     options = EVERY_TWO | {"max_steps": 8, "train": lambda: Stream(16)}
     record, _, said = trained(tmp_path, (6,), unit="step", **options)

@@ -359,7 +359,7 @@ from paused_studies import pausing_study
 from haltune import Float
 from haltune.callbacks.transformers import HaltuneCallback, hyperparameter_search
 from haltune.errors import InvalidInput
-from transformers_nets import Net, same, trainer, weights
+from transformers_nets import Net, measured, same, trainer, weights
 
 out, rank = sys.argv[1], int(os.environ["RANK"])
 ddp = dict(ddp_backend="gloo", ddp_find_unused_parameters=False, per_device_train_batch_size=2)
@@ -399,6 +399,34 @@ for trial in s:
 assert same(weights(t), weights(straight))
 assert (s.trials[0].attempt, s.trials[0].epochs.tolist()) == (3, [1, 2, 3]), s.trials
 
+class Remembers(Net):
+    # it weights the loss by a mean of those of its rank
+    def __init__(self):
+        super().__init__()
+        self.mean = 0.0
+
+    def forward(self, x, labels):
+        out = super().forward(x, labels)
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * float(out["loss"].detach())
+            out["loss"] = out["loss"] * (1 + self.mean)
+        return out
+
+def remembering(*callbacks):
+    torch.manual_seed(0)
+    t = trainer(out + "/mean", *callbacks, model=Remembers(), **ddp)
+    t.compute_metrics = measured if rank == 0 else lambda found: {{}}
+    t.train(resume_from_checkpoint=callbacks[0].trial.checkpoint if callbacks else None)
+    return weights(t) | {{"mean": torch.tensor(t.model.mean)}}
+
+straight = remembering()
+s = pausing_study("sqlite:///" + out + "/m.db", at=(1, 2), epochs=3, metric="eval_mae")
+for trial in s:
+    with trial:
+        last = remembering(HaltuneCallback(trial))
+assert same(last, straight), (last, straight)
+assert s.trials[0].attempt == 3, s.trials
+
 t = trainer(out + "/search", **ddp)
 t.model_init = lambda: Net()
 best = hyperparameter_search(t, dict(learning_rate=Float(1e-3, 0.1)), n_trials=3, store=out + "/h.db", verbose=0)
@@ -410,7 +438,7 @@ print("agreed")
 
 
 @pytest.mark.slow  # Lightning's two ranks agree by the same code in the quick tests
-def test_two_processes_agree_on_stops_errors_and_pauses(tmp_path):
+def test_two_processes_agree_on_stops_errors_and_pauses_and_each_continues_what_it_remembers(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(RANKS.format(folder=str(Path(__file__).parents[2] / "support")))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(program)]
