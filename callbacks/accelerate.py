@@ -173,15 +173,15 @@ class AcceleratedLoop(TrainingLoop):
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
         super().report(value, metrics, tokens=tokens)
         self.trial.sign(fingerprint(*self._accelerator._models))
-        if not self._lone:  # before the program breaks; all ranks decide the same
+        if self._lone is False:  # before the program breaks; all ranks decide the same
             self._check_pause()
         return self.stopping
 
     def _epoch_ends(self, followed: bool) -> None:
-        """Find out, at the first report, whether rank 0 reports alone, and then check pauses where all ranks are."""
+        """Check a pause where all ranks are, unless it is known that all report; the first report shows it."""
         if self._position is None:
             return
-        if self._lone or followed:
+        if self._lone is not False:
             self._check_pause()
         if self._lone is None:
             self._lone = any(torch_ranks().gather(followed))

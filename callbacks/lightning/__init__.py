@@ -535,7 +535,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.trial.restores_randomness()
             if "start" in state:
                 self._epoch_start = state["start"]
-                checkpoint.reach(trainer, self._epoch_start)
+                checkpoint.reach(trainer, self._epoch_start, state["seeds"])
             checkpoint.restore(trainer, state)
 
     def _begin(self, trainer: Any) -> bool:

@@ -8,6 +8,7 @@ Those in persistent worker processes cannot be saved.
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import re
 import time
@@ -32,6 +33,7 @@ _TO_CONTINUE = (  # parts of a file that only a resumed fit needs
     "callbacks", "optimizer_states", "lr_schedulers", "current_model_state", "averaging_state", "haltune",
 )  # fmt: skip
 _MARGIN = 2**16  # bytes for the random state and for the names of tensors in the file
+_SEED = "PL_GLOBAL_SEED"  # variable of the environment: the seed with which Lightning makes samplers
 
 
 def save(
@@ -260,7 +262,9 @@ def capture(trainer: Any) -> dict[str, Any]:
     """Return this process's random state, as primitives."""
     loaders = {name: randomness.of_generator(g) for name, g in _generators(trainer)}
     seeds = {name: owner.seed for name, owner in _seeded(trainer)}
-    return randomness.capture() | {"loaders": loaders, "seeds": seeds, "reloaded": loader_epoch(trainer)}
+    return randomness.capture() | {
+        "loaders": loaders, "seeds": seeds, "seed": os.environ.get(_SEED), "reloaded": loader_epoch(trainer),
+    }  # fmt: skip
 
 
 def drawn() -> Any:
@@ -275,21 +279,28 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
     for name, generator in _generators(trainer):
         if name in state["loaders"]:
             randomness.set_generator(generator, state["loaders"][name])
-    for name, owner in _seeded(trainer):
-        owner.seed = state["seeds"].get(name, owner.seed)
+    _set_seeds(trainer, state["seeds"])
+    if state["seed"] is not None:  # loaders that are made again later get it
+        os.environ[_SEED] = state["seed"]
     if at_boundary(trainer):
         start_new_epoch(trainer, state["reloaded"])
 
 
-def reach(trainer: Any, starts: list[dict[str, Any]]) -> None:
+def _set_seeds(trainer: Any, seeds: dict[str, Any]) -> None:
+    for name, owner in _seeded(trainer):
+        owner.seed = seeds.get(name, owner.seed)
+
+
+def reach(trainer: Any, starts: list[dict[str, Any]], seeds: dict[str, Any]) -> None:
     """Advance the loader to the batch after the checkpoint, within an epoch, by reading the earlier batches again.
 
-    starts: the random states at the start of the loader and, if later, at its first batch. Lightning itself restores
-    loaders with a state.
+    starts: the random states at the start of the loader and, if later, at its first batch. seeds: of the samplers, of
+    which Lightning makes some after the first one. Lightning itself restores loaders with a state.
     """
     loaders = list(leaves(trainer.train_dataloader))
     if not loaders or any(map(stateful, loaders)):
         return
+    _set_seeds(trainer, seeds)
 
     def start(i: int) -> None:
         randomness.restore(starts[i])

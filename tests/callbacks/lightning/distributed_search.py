@@ -135,6 +135,7 @@ class Broken(TorchCheckpointIO):
 
 
 def train(strategy, folder, scene, trial, monitor=None, kind=Told, data=rows, others=tuple, **options):
+    pl.seed_everything(trial.attempt, verbose=False)  # also the order in which ranks share out the data
     seed(0)
     net = kind(trial, folder, scene)
     options |= {"strategy": strategy, "devices": 2}
@@ -202,7 +203,8 @@ def noting(strategy, folder):
 def remembering(strategy, folder):
     for scene, at in (("remembering_straight", ()), ("remembering", (2,))):
         study = pausing_study(folder / f"{scene}.db", at=at)
-        told = search(study, strategy, folder, scene, kind=Traced, others=lambda: [Remembers()])
+        others = {"others": lambda: [Remembers()], "reload_dataloaders_every_n_epochs": 1}
+        told = search(study, strategy, folder, scene, kind=Traced, **others)
     return told
 
 
@@ -245,7 +247,6 @@ def memory(strategy, folder):
 
 def main(strategy, folder, *scenes):
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK", "0")
-    pl.seed_everything(1, verbose=False)  # also the order in which ranks share out the data
     told = {scene: globals()[scene](strategy, Path(folder)) for scene in scenes}
     Path(folder, f"told-{rank}.json").write_text(json.dumps(told))
 
