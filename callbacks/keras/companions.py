@@ -778,7 +778,7 @@ class Data:
                 next(iterator._current_iterator, None)
             iterator._steps_seen = state["seen"]
         self._of_training.put_back(state)
-        for one, held in zip(self._of_validation, state["validation"], strict=True):
+        for one, held in zip(self._of_validation, state["validation"], strict=False):  # the program may have changed
             one.put_back(held)
 
 

@@ -120,7 +120,7 @@ def data_of_a_fit():
         def on_train_begin(self, logs=None):
             seen.data = companions.Data(0)
             iterator = seen.data._iterator
-            seen.data.put_back({"drawn": None, "seen": 1, "changed": {}, "generators": {}, "seeds": []}, None)
+            seen.data.put_back({**seen.data.state(within=False), "seen": 1}, None)
             seen.there = hasattr(iterator, "_get_iterator") and iterator._steps_seen == 1
 
         def on_epoch_end(self, epoch, logs=None):

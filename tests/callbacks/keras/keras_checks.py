@@ -66,7 +66,8 @@ def test_a_trial_that_backup_and_restore_continues_keeps_what_it_reported_before
     before = search.trials[0].values.tolist()
     trial.interrupt()
     again = search.ask()
-    _, _, history = fit(again, before=[backup()], epochs=4)
+    with pytest.warns(HaltuneWarning, match="BackupAndRestore continues this trial without its random numbers"):
+        _, _, history = fit(again, before=[backup()], epochs=4)
     assert again.attempt == 2
     assert search.trials[0].epochs.tolist() == [1, 2, 3, 4]
     assert search.trials[0].values.tolist() == [*before, *history.history["val_loss"]]
