@@ -41,9 +41,13 @@ def optimizers_of(model: Any) -> dict[str, Any]:
 
 
 def layers_of(model: Any) -> list[Any]:
-    """Return all layers of a model, and of the models in it."""
+    """Return all layers of a model, and of the models in it.
+
+    The first batch that a Sequential model sees adds an InputLayer to it, which has no state.
+    """
     layers = getattr(model, "_flatten_layers", None)
-    return [] if layers is None else list(layers(include_self=False))
+    found = [] if layers is None else layers(include_self=False)
+    return [layer for layer in found if type(layer).__name__ != "InputLayer"]
 
 
 def sync(model: Any) -> None:

@@ -244,6 +244,15 @@ def test_the_layers_of_a_map_of_tensorflow_continue():
     assert_equal(train, at=(2,))
 
 
+def test_a_model_that_its_first_batch_builds_continues_and_is_warned_of_nothing():
+    def make(lr):
+        model = keras.Sequential([keras.layers.Dense(5, "relu"), keras.layers.Dense(1)])
+        model.compile(momentum(lr), "mse")
+        return model
+
+    assert_equal(lambda trial: fit(trial, trial.load_model(make)), at=(2,))
+
+
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras cannot train stateful layers there")
 def test_what_a_stateful_layer_carries_continues():
     steps = np.random.default_rng(0).normal(size=(16, 3, 2)).astype("float32")
