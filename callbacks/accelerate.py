@@ -2,8 +2,8 @@
 
 Under `accelerate launch` every process runs the same program. The first process reports, and all stop, pause and
 resume together, on as many processes as before. Report the same value in every process
-(accelerator.gather_for_metrics), or in the first one alone; if values differ, that of the first one counts. Prepare
-models, optimizers and loaders before the loop starts.
+(accelerator.gather_for_metrics), or, in a study of epochs, in the first one alone; if values differ, that of the first
+one counts. Prepare models, optimizers and loaders before the loop starts.
 
 A checkpoint is the folder of accelerator.save_state with the random state of each process. haltune adds what Accelerate
 does not save: the number of passes over each loader, the position in the present pass, the generators of its data,
@@ -110,7 +110,8 @@ class AcceleratedLoop(TrainingLoop):
         self._of_modules = of_modules(trial.id)
         self._around: dict[str, tuple[Any, Print]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
-        self._lone: bool | None = None  # rank 0 alone reports; None: not known yet
+        # rank 0 alone reports; None: not known yet. In a study of steps the others do not follow it
+        self._lone: bool | None = None if trial.unit == "epoch" and not torch_ranks().alone else False
         self._waits: set[int] = set()  # numbers of the optimizers whose weights got gradients since their last step
         if accelerator.project_configuration.automatic_checkpoint_naming:
             raise NotSupported(

@@ -294,6 +294,7 @@ class Unedited(Child):
         self._study, self._program, self._slot, self._metrics = study, program, slot, program.metrics
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None  # of its folder, until the program has it
+        self._writes: IO[bytes] | None = None  # the lock of its output, if metrics are read from that
         self._leaves = study.session.replica.leaving = leave_when(marker, study.session.holder)
 
     def begin(self, trial: Trial, log: Path) -> None:
@@ -346,7 +347,7 @@ class Unedited(Child):
         supervisor = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(self._lock.fileno())]
         with log.open("ab") as output, self._lock:
             if self._metrics.path is None:
-                _lock_output(output, log)
+                self._writes = _locked(log)
             self._printed = output.tell()
             self._process = subprocess.Popen(
                 [*supervisor, *start.words], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
@@ -719,6 +720,8 @@ class Unedited(Child):
         except subprocess.TimeoutExpired:
             limits.kill(self.session)
             process.wait()
+        if self._writes is not None:
+            self._writes.close()
 
 
 # Checkpoints of the program
@@ -841,19 +844,25 @@ def _signature(path: Path) -> Any:
     return found
 
 
-def _lock_output(output: IO[bytes], log: Path) -> None:
-    """Lock a log for as long as a program has it open. Raises InvalidInput if another program writes there."""
+def _locked(log: Path) -> IO[bytes]:
+    """Open and lock a log, until its program has ended. Raises InvalidInput if another search writes there.
+
+    What a program leaves behind may hold its output open, but not this.
+    """
     import fcntl  # POSIX only
 
+    lock = log.open("ab")
     try:
-        fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        lock.close()
         raise InvalidInput(
             f"Another program writes its output to {log}, where haltune would read its metrics as those of this trial. "
             "If it is of another search, give each search its own folder: --logs FOLDER. Otherwise end it."
         ) from None
     except OSError:  # some network disks have no locks
-        return
+        pass
+    return lock
 
 
 def _copied(path: Path, to: Path, before: Any) -> None:

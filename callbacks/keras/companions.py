@@ -660,8 +660,11 @@ class _Validation(_Source):
             return type(source).__module__.startswith("torch.")  # to iterate a loader draws its seed
         if self._reads is None:
             before = randomness.capture()
-            source[0]
-            self._reads = json.dumps([before, state]) != json.dumps([randomness.capture(), super().state()])
+            try:
+                source[0]
+                self._reads = json.dumps([before, state]) != json.dumps([randomness.capture(), super().state()])
+            except Exception:  # of the program's own code: Keras would meet it, too
+                self._reads = True
             randomness.restore(before)
             self.put_back(state)
         return self._reads
@@ -778,7 +781,8 @@ class Data:
                 next(iterator._current_iterator, None)
             iterator._steps_seen = state["seen"]
         self._of_training.put_back(state)
-        for one, held in zip(self._of_validation, state["validation"], strict=False):  # the program may have changed
+        validation = state.get("validation", ())  # another one if the program has changed
+        for one, held in zip(self._of_validation, validation, strict=False):
             one.put_back(held)
 
 

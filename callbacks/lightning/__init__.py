@@ -532,7 +532,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             warn_of_ranks(self.trial, len(states), trainer.world_size)
         if trainer.global_rank < len(states):
             state = states[trainer.global_rank]
-            self.trial.restores_randomness()
+            self.trial.restores_randomness(checkpoint.seed_put_back())
             if "start" in state:
                 self._epoch_start = state["start"]
                 checkpoint.reach(trainer, self._epoch_start, state["seeds"])
@@ -692,7 +692,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         stops, saves, has, self._fresh.source = ranks.once(question)
         why = None
         if stops and saves:  # ranks may differ in their data and in the memory of their callbacks
-            why = next((one for one in ranks.gather(why_not()) if one is not None), None)
+            why = checks.first_reason(ranks, why_not)
             lost = checks.first_error(ranks, partial(self._check, trainer) if why is None and not self._saved else None)
             stops, saves = ranks.once(lambda: pause(why, lost))
         self._behind.commit(wait=stops)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from haltune.display import one_line
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
@@ -157,10 +158,17 @@ def own_states(trainer: Any, ranks: Group) -> dict[str, Any]:
     if ranks.alone:
         return {}
     own = [c for c in _others(trainer) if not (of_lightning(type(c)) or of_lightning(c.state_dict))]
-    states = {callback.state_key: callback.state_dict() for callback in own}
-    marks = {key: hashlib.blake2b(pickle.dumps(state)).hexdigest() for key, state in states.items()}
-    first = ranks.gather(marks)[0]
-    return {key: state for key, state in states.items() if marks[key] != first.get(key)}
+    states, marks, error = dict[str, Any](), dict[str, str](), None
+    try:
+        states = {callback.state_key: callback.state_dict() for callback in own}
+        marks = {key: hashlib.blake2b(pickle.dumps(state)).hexdigest() for key, state in states.items()}
+    except Exception as raised:  # the other ranks would wait for this one
+        error = one_line(raised)
+    found = ranks.gather((marks, error))
+    for _, failed in found:
+        if failed is not None:
+            raise NotSupported(f"the state_dict of a callback cannot be saved on each rank: {failed}")
+    return {key: state for key, state in states.items() if marks[key] != found[0][0].get(key)}
 
 
 def numbers(trainer: Any) -> dict[str, Any]:

@@ -280,10 +280,21 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
         if name in state["loaders"]:
             randomness.set_generator(generator, state["loaders"][name])
     _set_seeds(trainer, state["seeds"])
-    if state["seed"] is not None:  # loaders that are made again later get it
-        os.environ[_SEED] = state["seed"]
+    set_seed(state.get("seed"))  # loaders that are made again later get it
     if at_boundary(trainer):
         start_new_epoch(trainer, state["reloaded"])
+
+
+def seed_put_back() -> Callable[[], object]:
+    """Return what sets the seed with which Lightning makes samplers to that of now."""
+    return partial(set_seed, os.environ.get(_SEED))
+
+
+def set_seed(seed: str | None) -> None:
+    if seed is None:
+        os.environ.pop(_SEED, None)
+    else:
+        os.environ[_SEED] = seed
 
 
 def _set_seeds(trainer: Any, seeds: dict[str, Any]) -> None:

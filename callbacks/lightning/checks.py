@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from haltune.display import amount, plural
+from haltune.display import amount, one_line, plural
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 from haltune.study import Trial
@@ -180,6 +180,17 @@ def same_trial(ranks: Group, trial: Trial) -> None:
         )
 
 
+def first_reason(ranks: Group, why_not: Callable[[], str | None]) -> str | None:
+    """Return the reason of the first rank that has one; an error is a reason, too. Every rank calls this."""
+    try:
+        why = why_not()
+    except Exception as error:
+        if ranks.alone:
+            raise
+        why = one_line(error)
+    return next((one for one in ranks.gather(why) if one is not None), None)
+
+
 def first_error(ranks: Group, check: Callable[[], None] | None) -> Exception | None:
     """Return the error of a check on the first rank where it fails; None if it fails on none. Every rank calls this.
 
@@ -191,7 +202,8 @@ def first_error(ranks: Group, check: Callable[[], None] | None) -> Exception | N
             check()
     except Exception as raised:
         error = raised
-    found = ranks.gather(None if error is None else (str(error), isinstance(error, NotSupported)))
+    refuses = isinstance(error, NotSupported)
+    found = ranks.gather(None if error is None else (str(error) if refuses else one_line(error), refuses))
     for rank, one in enumerate(found):
         if one is not None and rank != ranks.rank:
             return NotSupported(one[0]) if one[1] else RuntimeError(one[0])

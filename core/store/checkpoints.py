@@ -238,7 +238,7 @@ class Checkpoints:
 
     def rewritten(self, path: str | None, content: str) -> bool:
         """Return whether a file of the user's has been written after it was recorded. content: as recorded."""
-        if path is None or not content or self._is_ours(path):
+        if path is None or not content or self.is_written(self.folder / path):
             return False
         return self.content(path) not in ("", content)
 
@@ -257,7 +257,7 @@ class Checkpoints:
                 return f"has lost its file {name}"
             if (found := disk.length(whole / name)) is not None and found < size:
                 return f"has only {plural(found, 'byte')} of {size} in its file {name}"
-        if (now := self.content(path)) in ("", content) or not content:
+        if not content or not self.is_written(whole) or (now := self.content(path)) in ("", content):
             return None
         found, size = (int(it.partition("-")[0]) for it in (now, content))
         return f"has only {plural(found, 'byte')} of {size}" if found < size else "is not as it was saved"

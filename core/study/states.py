@@ -108,7 +108,8 @@ class States:
             seen = self._session.seen
             if seen.keeps_first is None and attempt.attempt == 1:  # the first epoch is the best so far
                 seen.keeps_first = self._trains_first is None
-            if early and (left is not None or self._made or seen.keeps_first is not False):
+            before = left is not None or self.waiting is not None or self._made or seen.keeps_first is not False
+            if early and before:
                 keep = upcoming
         # others than those to resume from do not wait
         return State(keep, resumes_only, early and keep is False, left)

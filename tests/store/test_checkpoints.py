@@ -288,23 +288,33 @@ def test_a_power_failure_never_leaves_a_log_without_the_checkpoint_that_it_names
     assert len(deleted) == 5
 
 
+@pytest.mark.parametrize("in_folder", [False, True])  # of the trial, which haltune offers
 @pytest.mark.parametrize("written", ["state 3", "sta", None])
 def test_a_file_of_the_users_own_that_was_written_after_it_was_recorded_is_named(
-    tmp_path: Path, written: str | None
+    tmp_path: Path, written: str | None, in_folder: bool
 ) -> None:
     support = str(Path(__file__).parents[1] / "support")
-    command = [sys.executable, "-c", OVERWRITES, str(tmp_path / "s.db"), support, str(tmp_path / "own"), written or ""]
+    command = [
+        sys.executable,
+        "-c",
+        OVERWRITES,
+        str(tmp_path / "s.db"),
+        support,
+        "own" if in_folder else str(tmp_path / "own"),
+    ]
+    command.append(written or "")
     done = subprocess.run(command, timeout=60)
     assert done.returncode == -9
     study = Study(PROBLEM, Whims(), tmp_path / "s.db", budget=Budget(trials=3))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         again = asked(study)
-    assert (again.id, again.epoch, again.checkpoint) == (0, 2, str(tmp_path / "own"))
+    own = str(again.folder / "own" if in_folder else tmp_path / "own")
+    assert (again.id, again.epoch, again.checkpoint) == (0, 2, own)
     named = [str(w.message) for w in said if "was written after" in str(w.message)]
     assert len(named) == (written is not None)
     for text in named:
-        assert f"{tmp_path / 'own'}, the checkpoint of trial 0, was written after it was recorded at epoch 2" in text
+        assert "own, the checkpoint of trial 0, was written after it was recorded at epoch 2" in text
         assert "own name" in text
 
 
@@ -315,7 +325,8 @@ from pathlib import Path
 from whims import PROBLEM, Whims
 from haltune import Budget, Study
 study = Study(PROBLEM, Whims(), sys.argv[1], seed=1, budget=Budget(trials=3))
-trial, own = study.ask(), Path(sys.argv[3])
+trial = study.ask()
+own = trial.folder / sys.argv[3]  # or the path itself, if it is absolute
 for epoch in (1, 2):
     trial.report(0.5)
     own.write_text(f"state {epoch}")
