@@ -225,8 +225,8 @@ class AcceleratedLoop(TrainingLoop):
 
         A program may average weights or keep other state on rank 0 alone.
         """
-        if lost := [why for why in torch_ranks().gather(self._lost(resumes)) if why is not None]:
-            raise NotSupported(lost[0])
+        if (why := torch_ranks().first_reason(lambda: self._lost(resumes))) is not None:
+            raise NotSupported(why)
 
     def _prepared(self) -> list[Any]:
         held = self._accelerator

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption, caller
-from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
 from haltune.log.metric_names import direction
@@ -317,8 +316,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             fsdp.write_buffers(source, [others["model"]], self.trial)
             saves = torch_ranks().once(lambda: self._saves and self._reporter.saves)
             # each has written its part; what callbacks and data remember may differ between ranks
-            reasons = torch_ranks().gather(self._lost_here(args, state) if saves else None)
-            lost = next((why for why in reasons if why is not None), None)
+            lost = torch_ranks().first_reason(lambda: self._lost(args, state) if saves else None)
             ends = self._ends(state, control)  # by a later callback
             self._end(control, torch_ranks().once(lambda: self._take(args, state, ends, lost)))
 
@@ -528,15 +526,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _within(self, state: Any) -> bool:
         """Return whether the present pass over the data has not ended."""
         return bool(state.global_step % self._steps if self._steps else state.global_step > self._pass_began)
-
-    def _lost_here(self, args: Any, state: Any) -> str | None:
-        """As `_lost`; an error on one rank alone is a reason for all, which would wait for it."""
-        try:
-            return self._lost(args, state)
-        except Exception as error:
-            if torch_ranks().alone:
-                raise
-            return one_line(error)
 
     def _lost(self, args: Any, state: Any) -> str | None:
         """Return why a training that paused now would not continue as if it had not; None if it would."""

@@ -692,7 +692,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         stops, saves, has, self._fresh.source = ranks.once(question)
         why = None
         if stops and saves:  # ranks may differ in their data and in the memory of their callbacks
-            why = checks.first_reason(ranks, why_not)
+            why = ranks.first_reason(why_not)
             lost = checks.first_error(ranks, partial(self._check, trainer) if why is None and not self._saved else None)
             stops, saves = ranks.once(lambda: pause(why, lost))
         self._behind.commit(wait=stops)

@@ -280,17 +280,17 @@ def restore(trainer: Any, state: dict[str, Any]) -> None:
         if name in state["loaders"]:
             randomness.set_generator(generator, state["loaders"][name])
     _set_seeds(trainer, state["seeds"])
-    set_seed(state.get("seed"))  # loaders that are made again later get it
+    _set_global_seed(state.get("seed"))  # loaders that are made again later get it
     if at_boundary(trainer):
         start_new_epoch(trainer, state["reloaded"])
 
 
 def seed_put_back() -> Callable[[], object]:
     """Return what sets the seed with which Lightning makes samplers to that of now."""
-    return partial(set_seed, os.environ.get(_SEED))
+    return partial(_set_global_seed, os.environ.get(_SEED))
 
 
-def set_seed(seed: str | None) -> None:
+def _set_global_seed(seed: str | None) -> None:
     if seed is None:
         os.environ.pop(_SEED, None)
     else:

@@ -180,17 +180,6 @@ def same_trial(ranks: Group, trial: Trial) -> None:
         )
 
 
-def first_reason(ranks: Group, why_not: Callable[[], str | None]) -> str | None:
-    """Return the reason of the first rank that has one; an error is a reason, too. Every rank calls this."""
-    try:
-        why = why_not()
-    except Exception as error:
-        if ranks.alone:
-            raise
-        why = one_line(error)
-    return next((one for one in ranks.gather(why) if one is not None), None)
-
-
 def first_error(ranks: Group, check: Callable[[], None] | None) -> Exception | None:
     """Return the error of a check on the first rank where it fails; None if it fails on none. Every rank calls this.
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
+from haltune.display import one_line
+
 T = TypeVar("T")
 
 
@@ -61,6 +63,16 @@ class Group:
         if self.size == 1 or self.broadcast is None:
             return [value]
         return [self.broadcast(value, rank) for rank in range(self.size)]
+
+    def first_reason(self, why_not: Callable[[], str | None]) -> str | None:
+        """Return the answer of the first rank that has one. Every rank asks, so an error is an answer, too."""
+        try:
+            why = why_not()
+        except Exception as error:
+            if self.alone:
+                raise
+            why = one_line(error)
+        return next((one for one in self.gather(why) if one is not None), None)
 
 
 def torch_ranks() -> Group:
