@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from haltune.study.view import RecordedStudy
 
 from .tracker import Bookmark, Point, Search, step_of
 
+_log = logging.getLogger("haltune")
 _OVER = {Status.COMPLETED: "STATUS_SUCCESS", Status.STOPPED: "STATUS_SUCCESS", Status.FAILED: "STATUS_FAILURE"}
 
 
@@ -51,7 +53,8 @@ class TensorBoard:
     Verdict, reason and P(beats) are text of the run.
 
     Args:
-        folder: Folder of the runs: `tensorboard --logdir folder`.
+        folder: Folder of the runs: `tensorboard --logdir folder`. If it has the runs of another search, a new folder in
+            it.
 
     Raises:
         ImportError: If TensorBoard is not installed.
@@ -80,9 +83,13 @@ class TensorBoard:
         self._runs: dict[int, Any] = {}
 
     def open(self, search: Search) -> int:
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._bookmark = Bookmark(self._folder, search)
-        return self._bookmark.read()
+        if self._bookmark.another:  # its runs have the same names, and TensorBoard would join their curves
+            self._folder /= search.id
+            self._bookmark = Bookmark(self._folder, search)
+            _log.info("The TensorBoard runs of %r are in %s.", search.name, self._folder)
+        self.save_position(position := self._bookmark.read())
+        return position
 
     def start(self, trial: TrialRecord) -> None:
         from tensorboard.plugins.hparams import metadata, plugin_data_pb2

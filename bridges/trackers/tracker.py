@@ -89,6 +89,7 @@ class Bookmark:
 
     def __init__(self, folder: Path, search: Search) -> None:
         self._path = folder / f"haltune-{search.id}.json"
+        self.another = not self._path.exists() and any(folder.glob("haltune-*.json"))  # search has its files here
 
     def read(self) -> int:
         try:

@@ -120,6 +120,21 @@ def test_tensorboard_has_curves_hparams_and_reasons(study, tmp_path):
             assert words.tensor_proto.string_val[0].decode() == t.verdict.reason
 
 
+def test_two_searches_in_one_tensorboard_folder_have_folders_of_their_own(study, tmp_path):
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    other = Study(
+        {"lr": Float(0.1, 4.0)}, Maximize("acc"), max_epochs=2, policy=RandomSearch(), budget="1 trial", verbose=0
+    )
+    for trial in other:
+        for epoch in trial.epochs():
+            trial.report(float(epoch))
+    for one in (study, other, study, other):  # the programs start again
+        told(one, lambda: TensorBoard(tmp_path))
+    own = tmp_path / next(iter(other.events())).id
+    assert [len(list(run.glob("events.*"))) for run in (tmp_path / "trial-0", own / "trial-0")] == [1, 1]
+    assert len(list(own.glob("trial-*"))) == 1
+
+
 @pytest.mark.parametrize(("library", "tracker", "install"), [
     ("mlflow.tracking", lambda: MLflow("sqlite://"), installing("mlflow")), ("wandb", WandB, installing("wandb")),
     ("tensorboard.summary.writer.event_file_writer", lambda: TensorBoard("runs"), "pip install tensorboard"),
