@@ -67,6 +67,73 @@ def test_a_compiled_model_resumes_digit_for_digit(device, backend):
     assert check_resume(lambda trial: train(trial, device, backend=backend))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "backend"), [("cpu", "aot_eager"), pytest.param("cuda", "inductor", marks=GPU)])
+def test_a_compiled_module_of_lightning_resumes_digit_for_digit(device, backend):
+    lightning = pytest.importorskip("lightning", reason="Lightning is not installed")
+    from haltune.callbacks.lightning import HaltuneCallback
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
+
+        def training_step(self, batch, _):
+            return torch.nn.functional.mse_loss(self.net(batch[0]), batch[1])
+
+        def validation_step(self, batch, _):
+            self.log("val_loss", torch.nn.functional.mse_loss(self.net(batch[0]), batch[1]))
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), 1e-2)
+
+    def fit(trial):
+        torch.manual_seed(trial.attempt)
+        x = torch.arange(48.0).reshape(16, 3) / 48
+        data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+        shuffled, held_out = (torch.utils.data.DataLoader(data, 4, shuffle=shuffle) for shuffle in (True, False))
+        trainer = lightning.Trainer(
+            max_epochs=trial.max_epochs, accelerator="gpu" if device == "cuda" else "cpu", devices=1, logger=False,
+            callbacks=[HaltuneCallback(trial)], enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(torch.compile(Net(), backend=backend), shuffled, held_out, ckpt_path=trial.checkpoint)
+        return trainer
+
+    assert check_resume(fit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "backend"), [("cpu", "aot_eager"), pytest.param("cuda", "inductor", marks=GPU)])
+def test_a_compiled_model_of_the_trainer_resumes_digit_for_digit(device, backend, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    from haltune.callbacks.transformers import HaltuneCallback
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
+
+        def forward(self, x, labels=None):
+            found = self.net(x).squeeze(-1)
+            return {"loss": torch.nn.functional.mse_loss(found, labels), "logits": found}
+
+    def fit(trial):
+        torch.manual_seed(trial.attempt)
+        x = torch.arange(48.0).reshape(16, 3) / 48
+        rows = [{"x": row, "labels": row.sum()} for row in x]
+        arguments = transformers.TrainingArguments(
+            str(tmp_path), num_train_epochs=trial.max_epochs, eval_strategy="epoch", save_strategy="no", report_to=[],
+            use_cpu=device == "cpu", torch_compile=True, torch_compile_backend=backend, disable_tqdm=True,
+        )  # fmt: skip
+        callback = HaltuneCallback(trial, monitor="eval_loss")
+        trainer = transformers.Trainer(Net(), arguments, train_dataset=rows, eval_dataset=rows, callbacks=[callback])
+        trainer.train(resume_from_checkpoint=trial.checkpoint)
+        return trainer
+
+    assert check_resume(fit, goal=Minimize("eval_loss"))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_kept_model_of_a_device_is_a_copy_from_before_the_next_epoch(device):
     study = pausing_study(at=(), keep=1, verbose=0, metric=Minimize("loss", of="best"))
