@@ -322,8 +322,10 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
                 places.append((path, arrays, put if arrays is value else _SetTensors(value, put)))
                 continue
             saved = _saved(owners.get("model")) if saved is None else saved
-            how = _SetOther if on_jax else _SetPart
-            places += [(f"{path}{at}", ops.convert_to_numpy(v), how(v.assign)) for at, v in inner if id(v) not in saved]
+            for at, v in inner:
+                if id(v) not in saved:  # JAX's step has no variable of TensorFlow, such as a generator's in tf.data
+                    how = _SetOther if on_jax and _is_part(v, "Variable") else _SetPart
+                    places.append((f"{path}{at}", ops.convert_to_numpy(v), how(v.assign)))
             places += [(f"{path}{at}", one, _SetPart(put)) for at, one, put in _next_to({at for at, _ in found}, value)]
             for at, one in held:
                 variables = [one.state] if _is_part(one, "random.SeedGenerator") else one.variables

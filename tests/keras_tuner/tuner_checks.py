@@ -45,7 +45,7 @@ def search(t, **options):
 
 
 def scores(t):
-    return {name: trial.score for name, trial in t.oracle.trials.items()}
+    return {name: float(trial.score) for name, trial in t.oracle.trials.items()}
 
 
 def same_weights(one, other):
