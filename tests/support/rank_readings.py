@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -41,6 +42,7 @@ def _but_for_files(best: Best | None) -> Best | None:
     return best and replace(best, checkpoint=None)
 
 
+_KEPT = re.compile("[^>]* kept in [^<]*")  # see `recorded`
 Readings = dict[str, Callable[[Study], Any]]
 QUICK: Readings = {  # in every state of every search
     "history": lambda s: (s.history.position, s.history.rng("propose", 0).integers(10**9), s.history.paused),
@@ -65,7 +67,7 @@ SLOW: Readings = {
     "maximisers": lambda s: s.maximisers(),
     "frame": lambda s: s.frame().to_csv(),
     "outlook": lambda s: s.outlook(),
-    "page": lambda s: write(s, f"page-{RANK}.html").read_text(),
+    "page": lambda s: _KEPT.sub("", write(s, f"page-{RANK}.html").read_text()),
     "curves": lambda s: learning_curves(s).to_json(),
     "region": lambda s: region(s.level_set(0.5)).to_json(),
 }
