@@ -10,7 +10,7 @@
 #   checkpoints = "/shared/me/digits"                  # a folder that every node can read and write
 #
 # If a worker is killed or its node fails, its trial is given back. At its time limit, a worker first saves its trial.
-# `haltune stop` ends the search after the current epochs, scancel at once. Submit the job again to continue the search.
+# scancel ends tasks at once, `haltune stop` after their current epochs: before you submit the job again, call `haltune resume`.
 
 #SBATCH --job-name=haltune
 #SBATCH --array=0-15

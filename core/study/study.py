@@ -61,9 +61,9 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             list, [Maximize("val_acc"), Minimize("latency_ms")]; see `study.pareto_front()`. After a Problem: the
             policy. Default: None, for a Problem.
         store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). If the
-            store holds a study of this name, the study is reopened and continues; the space may be wider than the
-            recorded one. Storage("postgresql://...", lease=120) also sets what happens when a worker or the server does
-            not answer. Default: None, in memory.
+            store holds a study of this name, the study is reopened and continues; the space may be wider or narrower
+            than the recorded one. Storage("postgresql://...", lease=120) also sets what happens when a worker or the
+            server does not answer. Default: None, in memory.
         name: The study's name in the store, which may hold several. Default: "study".
         seed: Seed of all random numbers. Default: None, drawn when the study is created, and recorded.
         budget: Limits of the search: a Budget, or a text such as "30min", "20 trials", "500 epochs" or "2h or 10 trials
@@ -97,7 +97,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     Raises:
         InvalidInput: If arguments do not fit together, or haltune does not know the direction of the metric.
-        StudyMismatch: If the log belongs to another problem, policy or seed. A space may be wider than the recorded.
+        StudyMismatch: If the log belongs to another problem, policy or seed. A space may be wider or narrower.
         StoreError: If the store cannot be opened.
 
     Example:
