@@ -32,7 +32,7 @@ from haltune.display import numeral, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
-from haltune.log.folds import FOLD
+from haltune.log.folds import over_folds
 from haltune.log.history import History
 from haltune.log.problem import length_argument, rounded
 from haltune.ranks import this
@@ -507,7 +507,7 @@ class Port(Attempt):
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
         self._need_held()
-        if FOLD not in report.metrics and (self._over_folds or (self._first is None and FOLD in self.metrics)):
+        if not over_folds(report.metrics) and (self._over_folds or (self._first is None and over_folds(self.metrics))):
             raise trains_over_folds(self.id)
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())

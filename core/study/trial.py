@@ -27,7 +27,7 @@ from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, Stor
 from haltune.hints import KnowsAttributes, explain_misreading, with_hints
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
-from haltune.log.folds import EPOCH, FOLD, SETTLED, FoldCurve, curves, estimate, of_fold, trained
+from haltune.log.folds import EPOCH, FOLD, SETTLED, FoldCurve, curves, estimate, of_fold, over_folds, trained
 from haltune.log.problem import ENDLESS, length_argument, position_argument, rounded
 from haltune.ranks import follows, this
 
@@ -1010,7 +1010,7 @@ def _check_folds(trial: Trial, count: Any, of: Any) -> None:
     _warn_of_other_folds(trial, count)
     if not trial.epoch:
         return
-    if FOLD not in trial.metrics:
+    if not over_folds(trial.metrics):
         raise InvalidInput(
             f"Trial {id} has reported {trial._at(trial.epoch)} itself, so its value is not a mean over "
             "folds. Call trial.folds() before any report, and report with fold.report(value)."
@@ -1035,7 +1035,7 @@ def _of_this_rank(checkpoint: str) -> Path:
 def _warn_of_other_folds(trial: Trial, count: int) -> None:
     """Warn once in a study if an earlier trial was trained otherwise: the values of its trials are compared."""
     other = next((t for t in trial.history.trials if t.id < trial.id and len(t.epochs)), None)
-    known = 1 if other is None or FOLD not in other.metrics else round(trained(other.metrics) / other.epoch)
+    known = 1 if other is None or not over_folds(other.metrics) else round(trained(other.metrics) / other.epoch)
     if other is not None and known != count:
         trial.warn(
             f"Trial {trial.id} trains over {plural(count, 'fold')}, and trial {other.id} trained over {known}. A study "

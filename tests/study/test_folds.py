@@ -715,6 +715,32 @@ def test_another_number_of_folds_in_a_study_is_said_once() -> None:
     assert ["Trial 2 trains over 3 folds, and trial 0 trained over 2" in str(w.message) for w in said] == [True]
 
 
+def test_a_metric_of_the_program_may_be_named_as_that_of_a_fold(tmp_path: Path) -> None:
+    s = study(epochs=2, trials=2)
+    for trial in s:  # its second question needs the best trial
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(1.0 / epoch, metrics={"fold": 3.0})
+                trial.save(lambda path: path.write_text("weights"))
+    assert s.best is not None
+    assert (s.best.value, s.best.folds) == (0.5, ())
+    assert s.best.checkpoint is not None
+    assert s.trials[0].metrics["fold"].tolist() == [3.0, 3.0]
+    assert "of fold" not in s.explain(0)
+    assert "Metrics named fold_" not in s.report(tmp_path / "page.html").read_text()
+
+
+def test_a_resumed_trial_need_not_repeat_a_metric_named_as_that_of_a_fold() -> None:
+    s = pausing_study(at=(1,), epochs=2, verbose=0)
+    for trial in s:
+        with trial:
+            assert (trial.checkpoint is None) == (trial.attempt == 1)
+            for _ in trial.epochs():
+                if trial.report(0.5, metrics={"fold": 3.0} if trial.attempt == 1 else {}).stops:
+                    trial.save(lambda path: path.write_text("weights"))
+    assert s.trials[0].values.tolist() == [0.5, 0.5]
+
+
 def test_the_epoch_of_the_best_is_where_the_last_fold_ended_by_itself() -> None:
     s = study(epochs=4)
     for trial in s:
