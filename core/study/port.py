@@ -369,6 +369,10 @@ class Port(Attempt):
         """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
         return epoch < self.epoch and (self._first is None or epoch <= self._first)
 
+    def _begins_again(self, epoch: float) -> bool:
+        """Return whether a report at `epoch` is of a training that starts again, perhaps where it was to resume."""
+        return self.goes_back(epoch) or (epoch == self.epoch and self._resumes and not self._loads)
+
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         """State that the training starts again: the curve continues from `position` as a new attempt, with a warning.
 
@@ -516,8 +520,7 @@ class Port(Attempt):
             scalars[str(name)] = number(f"metric {name!r}", report.metrics[name])
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
         self._states.date(self, report.epoch, self._left, fitted=self._model is not None)
-        again = report.epoch == self.epoch and self._resumes and not self._loads
-        if again or self.goes_back(report.epoch):
+        if self._begins_again(report.epoch):
             self._need_its_count(report.epoch)
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
         self._unheard = report.epoch, report.value, False

@@ -463,6 +463,9 @@ class Trial(Port, KnowsAttributes):
             self._fold._loads |= self._loads
             self._fold._need_loaded()
 
+    def _begins_again(self, epoch: float) -> bool:
+        return not self._over_folds and super()._begins_again(epoch)  # a fold sees to it itself
+
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         super().restart(position, advice)
         self._starts_updates()
@@ -759,7 +762,7 @@ class Fold(Trial):
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
         trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
-        if self.goes_back(report.epoch):
+        if self._begins_again(report.epoch):
             self._need_its_count(report.epoch)
             self.restart(advice="A training that resumes continues its count after fold.epoch.")
         verdict = trial.record(self._of_trial(report), judge)

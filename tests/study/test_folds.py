@@ -741,6 +741,23 @@ def test_a_resumed_trial_need_not_repeat_a_metric_named_as_that_of_a_fold() -> N
     assert s.trials[0].values.tolist() == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_resumed_fold_that_repeats_its_last_epoch_loses_no_other_fold(loads: bool) -> None:
+    s = pausing_study(at=(2.5,), epochs=3, verbose=0)
+    with s.ask() as trial:
+        for fold in trial.folds(2):
+            for _ in fold.epochs():
+                if fold.report(1.0 + fold.index).stops:
+                    fold.save(lambda path: path.write_text("state"))
+    again = s.ask()
+    for fold in again.folds(2):
+        assert (fold.index, fold.epoch, loads and fold.checkpoint is None) == (1, 2, False)
+        with pytest.warns(HaltuneWarning, match="ignored" if loads else "Fold 1 of trial 0 .* again from its start"):
+            fold.report(5.0, 2)
+        break
+    assert [c.values.tolist() for c in curves(again.metrics, "val_loss")] == [[1.0] * 3, [2.0] * 2 if loads else [5.0]]
+
+
 def test_the_epoch_of_the_best_is_where_the_last_fold_ended_by_itself() -> None:
     s = study(epochs=4)
     for trial in s:
