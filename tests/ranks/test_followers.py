@@ -212,6 +212,21 @@ def test_a_report_repeated_after_an_answer_was_lost_is_recalled_on_all_ranks(tmp
     assert list(pair.studies[1].trials[0].epochs) == [1, 2, 3, 4]
 
 
+def test_a_report_of_a_fold_repeated_after_an_answer_was_lost_is_recalled_on_all_ranks(tmp_path: Path) -> None:
+    pair = Pair(Storage(store := Unanswering(), patience=0.0), tmp_path)
+    pair.ask()
+    folds = [trial.folds(2) for trial in pair.trials if trial]
+    fold = pair.both(lambda rank: next(folds[rank]))
+    for silent in (0, 1, 0, 1):
+        store.silent = silent
+        said = pair.both(lambda rank: fold[rank].report(0.5, seconds=1.0))
+        if silent:
+            assert said == [(StoreAway, "the server did not answer")] * 2
+            said = pair.both(lambda rank: fold[rank].report(0.5, seconds=2.0))
+        assert said[0] == said[1]
+    assert list(pair.studies[1].trials[0].metrics["fold_epoch"]) == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), PermissionError(13, "denied", "a.ckpt")])
 def test_an_error_of_the_disk_has_its_number_on_all_ranks(tmp_path: Path, error: OSError) -> None:
     pair = Pair(None, tmp_path)
