@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,6 +227,19 @@ def test_a_report_of_a_fold_repeated_after_an_answer_was_lost_is_recalled_on_all
             said = pair.both(lambda rank: fold[rank].report(0.5, seconds=2.0))
         assert said[0] == said[1]
     assert list(pair.studies[1].trials[0].metrics["fold_epoch"]) == [1, 2, 3, 4]
+
+
+def test_a_follower_keeps_nothing_of_a_report_that_it_has_followed(tmp_path: Path) -> None:
+    def queues() -> int:
+        gc.collect()
+        return sum(type(one) is deque for one in gc.get_objects())
+
+    pair, counts = Pair(None, tmp_path), []
+    pair.ask()
+    for _ in range(8):
+        CALLS["report"](pair, 0.5)
+        counts.append(queues())
+    assert counts == counts[:1] * 8
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), PermissionError(13, "denied", "a.ckpt")])
