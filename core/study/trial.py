@@ -424,12 +424,12 @@ class Trial(Port, KnowsAttributes):
     def __enter__(self) -> Self:
         if not self._held_here:
             self.adopt()
+        self._states.starts(self.resumes_from)  # raises an error if its random state is damaged
         if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
         self._weights.learners.looks(self._weights.trains)
-        self._states.starts(self.resumes_from)
         self._states.training = Training(self._weights.begins)
         self._weights.enters(sys._getframe(1))
         return self
