@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ from .states import State, States
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
+MARKS = 200_000  # of weights that a process knows: each state that a plain loop saves has up to 65
 
 
 class Port(Attempt):
@@ -420,15 +421,18 @@ class Port(Attempt):
         trained = signed.get(mark) != {}
         if trained:
             signed.setdefault(mark, {})[self.id, self._index] = self.attempt
+            if len(signed) > MARKS:
+                for oldest in [*islice(signed, MARKS // 10)]:
+                    signed.pop(oldest, None)  # another thread may do the same
         if isinstance(mark, str):
             self._mark = mark if trained else ""
 
     def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed the mark of the model with which a fit starts, or None: none did.
 
-        It signed it in this process, or its checkpoint has it. This trial if it signed it too: two equal
-        configurations can train equal models. None if it resumes with weights that no checkpoint has. In a fold, the
-        name of another fold of the trial, "fold 0".
+        It signed it in this process, among the last MARKS, or its checkpoint has it. This trial if it signed it too:
+        two equal configurations can train equal models. None if it resumes with weights that no checkpoint has. In a
+        fold, the name of another fold of the trial, "fold 0".
         """
         signed = self._session.seen.signed.get(mark, {})
         saved = {(t.id, self._index) for t in self.history.trials if t.weights == mark}
