@@ -414,8 +414,8 @@ class Trial(Port, KnowsAttributes):
             )
         if self.horizon is not None and position >= self.horizon:
             return True
-        if self.pause_at is not None and self.pause_at != self.horizon:
-            return self.epoch < self.pause_at <= position
+        if self.pause_at is not None and self.pause_at != self.horizon and self.epoch < self.pause_at:
+            return position >= self.pause_at  # it has come further only where its pause was declined
         every, validation = problem.every or 1.0, self._validation
         if math.floor(position / every + 1e-9) <= math.floor(self.epoch / every + 1e-9):
             return False
