@@ -682,7 +682,7 @@ class Fold(Trial):
         self.checkpoint = trial.resumes_from if e else None  # without a report it is a state of the fold before
         self.pause_at = None if trial.pause_at is None else self._own(trial.pause_at)
         self.verdict, self.ended = trial.verdict, self._status or trial.ended
-        if self._at_end and self.verdict is not None and self.verdict.action is Action.PAUSE:
+        if self._at_end and self.verdict is not None and self.verdict.resumable:
             self.verdict = continue_("the fold is trained in full; the trial pauses before the next one")
         self._lap, self._validation = trial._lap, trial._validation
 
@@ -860,7 +860,7 @@ class Fold(Trial):
         about: the topic under which ranks do it, those that have reported the end, or all after the loop.
         """
         trial = self._trial
-        if self._cut or (trial.verdict is not None and trial.verdict.action is Action.STOP):
+        if self._cut or (trial._stops and trial.verdict is not None and not trial.verdict.resumable):
             return
         if this().single and capture() == self._place and trial.resumes_from is None:  # ranks have different states
             return

@@ -350,6 +350,23 @@ def test_a_pause_between_folds_needs_nothing_of_the_loop() -> None:
     assert starts == [(1, 0), (2, 1)]
 
 
+def test_a_budget_that_ends_between_folds_needs_nothing_of_the_loop() -> None:
+    s, starts, drawn = study(epochs=4), [], []
+    for budget in (Budget(trials=1, epochs=2), Budget(trials=1)):
+        s.budget = budget
+        for trial in s:
+            with trial:
+                for fold in trial.folds(2):
+                    starts.append((trial.attempt, fold.index))
+                    drawn.append(random.random())
+                    for _ in fold.epochs():
+                        assert not fold.report(1.0).stops
+            random.seed(7)
+    assert starts == [(1, 0), (2, 1)]
+    assert s.trials[0].status is Status.COMPLETED
+    assert random.Random(7).random() not in drawn
+
+
 def test_ctrl_c_at_the_end_of_a_fold_does_not_train_it_again() -> None:
     s, starts = study(epochs=2), []
     with pytest.raises(KeyboardInterrupt), s.ask() as trial:
