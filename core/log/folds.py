@@ -12,13 +12,14 @@ whole lead, no lead, or the mean of the last values. At e = E, f is the fold's l
 value is the mean of all. The first fold reports its own curve.
 
 A report's position counts the epochs of all folds, divided by k, so that a full trial ends at max_epochs. Its metrics
-FOLD, EPOCH and one per measure, `of_fold`, hold the fold's own curve: the log alone restores the folds.
+FOLD, EPOCH and one per measure, `of_fold`, hold the fold's own curve: the log alone restores the folds. A program may
+report a metric of its own with the name of FOLD; only both names show a trial over folds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,11 @@ SETTLED = 2e-8  # share of a position that a last report of the mean may lie beh
 def of_fold(metric: str) -> str:
     """Return the name of the metric that holds a fold's own value of `metric`."""
     return f"fold_{metric}"
+
+
+def over_folds(metrics: Container[str]) -> bool:
+    """Return whether a trial with these metrics, or a report of it, is one over folds."""
+    return FOLD in metrics and EPOCH in metrics
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +66,7 @@ def curves(metrics: Mapping[str, Any], metric: str, sparse: bool = False) -> lis
 
     metrics: its columns. metric: whose values. sparse: leave out reports without the metric, and folds that have none.
     """
-    if FOLD not in metrics:
+    if not over_folds(metrics):
         return []
     folds, epochs = np.asarray(metrics[FOLD]), np.asarray(metrics[EPOCH])
     values = np.asarray(metrics.get(of_fold(metric), np.full(len(folds), math.nan)))
@@ -103,6 +109,6 @@ def ends(known: Sequence[FoldCurve], horizon: float | None, completed: bool) -> 
     return tuple(curve.value for curve in (known[:-1] if cut else known))
 
 
-def places(names: Iterable[str]) -> list[str]:
+def places(names: Collection[str]) -> list[str]:
     """Return the names of metrics without those of the fold and its epoch, which are no measurements."""
-    return [name for name in names if name not in (FOLD, EPOCH)]
+    return [name for name in names if not over_folds(names) or name not in (FOLD, EPOCH)]

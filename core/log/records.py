@@ -35,7 +35,7 @@ from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, FULL, Action, Config, Verdict
 from .events import OVER, AttemptEvent, Checkpointed, Ended, Expired, Kept, Reported, Resumed, Started, Status
-from .folds import FOLD, SETTLED, curves, ends, plus_minus, spread
+from .folds import SETTLED, curves, ends, over_folds, plus_minus, spread
 from .problem import MOST_EPOCHS, Goal, Problem, latest, smoothed, violation
 from .scores import Scale, measured
 
@@ -333,7 +333,7 @@ class TrialBuilder:
         if goal.rank_by is not None and run.complete and (ranked := run._rank_value()) > -math.inf:
             i, value, metric = -1, goal.sign * ranked, goal.rank_by
         found = Best(self.id, dict(self.config), value, run.epochs[i], unit=self.problem.unit, metric=metric)
-        if FOLD in run.metrics:  # no file has the mean over folds
+        if over_folds(run.metrics):  # no file has the mean over folds
             known = curves(run.metrics, metric, sparse=metric != goal.metric)
             completed = run.status is Status.COMPLETED
             if i == -1 and len(run.epochs) > 1 and run.epochs[-1] <= run.epochs[-2] * (1.0 + SETTLED):

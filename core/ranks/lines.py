@@ -239,7 +239,10 @@ class Reader:
                 self._need_rank_0(topic)
             time.sleep(pause)
             pause = min(2 * pause, _POLLS[1])
-        return found.popleft()
+        line = found.popleft()
+        if not found:  # each report has a topic of its own
+            del self._topics[topic]
+        return line
 
     def arrives(self, where: str) -> None:
         """State that this rank is somewhere in its program; see `Writer.meets`."""

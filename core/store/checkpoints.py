@@ -288,8 +288,8 @@ class Checkpoints:
         counted: the path of a state with which the trial still counts; see History.kept.
         """
         trial, found = _FOLDER.fullmatch(latest.parent.name), _FILE.fullmatch(latest.name)
-        folder = self._folders().get(int(trial[1])) if trial else None
-        if folder is None or found is None:
+        folder = self.of(int(trial[1])) if trial else None
+        if folder is None or found is None or not disk.is_folder(folder):
             return
         kept = {latest.name, os.path.basename(counted or latest), *self._undecided}
         for path, kind, attempt in _files(folder):

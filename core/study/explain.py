@@ -23,7 +23,7 @@ from haltune.errors import InvalidInput
 from haltune.log import events as ev
 from haltune.log.decisions import AUDIT
 from haltune.log.events import Status, trial_of
-from haltune.log.folds import EPOCH, FOLD, of_fold, spread
+from haltune.log.folds import EPOCH, FOLD, of_fold, over_folds, spread
 from haltune.log.history import History
 from haltune.log.metric_names import limit
 from haltune.log.outcomes import Comparisons, outcome_of, saved_epochs
@@ -58,7 +58,7 @@ def explanation(history: History, trial: int, log: Iterable[ev.Event], over: boo
             others = [f"{n} {e.metrics[n]:.6g}" for n in problem.measured if n in e.metrics]
             seen = smooth.get(e.epoch, math.nan) if e.attempt == record.attempt else math.nan
             first = f"{e.value:.6g}" + (f" (smoothed {seen:.6g})" if math.isfinite(seen) else "")
-            if FOLD in e.metrics:
+            if over_folds(e.metrics):
                 at = f"{problem.unit} {numeral(e.metrics[EPOCH])} of fold {e.metrics[FOLD]:.0f}"
                 first += f" ({at}: {e.metrics[of_fold(problem.goal.metric)]:.6g})"
             values, v = ", ".join([first, *others]), e.verdict

@@ -159,6 +159,9 @@ class _Shown(Study):
     def ask(self) -> NoReturn:
         raise NotSupported(self._why)
 
+    def _without_best(self) -> None:
+        """Say nothing: its program has said it."""
+
 
 VARIABLE = "HALTUNE_TRIAL"
 _trials: dict[str, Trial] = {}  # of this process, by the launcher's text

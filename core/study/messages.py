@@ -354,7 +354,7 @@ class Logger:
                 self._say(f"The search continues with {plural(before, 'trial')} so far", "cyan")
             if what_ends_it := unlimited():
                 self._say(what_ends_it, "cyan")
-        self._open = {found for found in self._open if found[0] != attempt.id}  # a warning reported their end
+        self.forget(attempt)
         self._open.add((attempt.id, attempt.attempt))
         if first or self.verbose > 1:
             self._named.add(attempt.id)
@@ -373,8 +373,8 @@ class Logger:
             self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
 
     def forget(self, attempt: Attempt) -> None:
-        """Do not log the end of an attempt, because a warning reported it."""
-        self._open.discard((attempt.id, attempt.attempt))
+        """Do not log the end of an attempt, or of those before it, because a warning reported it."""
+        self._open = {found for found in self._open if found[0] != attempt.id}
 
     @_quietly
     def ended(self, history: History, budget: Budget, *, failed: bool = False) -> None:

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from haltune.display import numeral, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
-from haltune.log.folds import FOLD
+from haltune.log.folds import over_folds
 from haltune.log.history import History
 from haltune.log.problem import length_argument, rounded
 from haltune.ranks import this
@@ -45,6 +45,7 @@ from .states import State, States
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
+MARKS = 200_000  # of weights that a process knows: each state that a plain loop saves has up to 65
 
 
 class Port(Attempt):
@@ -369,6 +370,10 @@ class Port(Attempt):
         """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
         return epoch < self.epoch and (self._first is None or epoch <= self._first)
 
+    def _begins_again(self, epoch: float) -> bool:
+        """Return whether a report at `epoch` is of a training that starts again, perhaps where it was to resume."""
+        return self.goes_back(epoch) or (epoch == self.epoch and self._resumes and not self._loads)
+
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         """State that the training starts again: the curve continues from `position` as a new attempt, with a warning.
 
@@ -416,15 +421,18 @@ class Port(Attempt):
         trained = signed.get(mark) != {}
         if trained:
             signed.setdefault(mark, {})[self.id, self._index] = self.attempt
+            if len(signed) > MARKS:
+                for oldest in [*islice(signed, MARKS // 10)]:
+                    signed.pop(oldest, None)  # another thread may do the same
         if isinstance(mark, str):
             self._mark = mark if trained else ""
 
     def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed the mark of the model with which a fit starts, or None: none did.
 
-        It signed it in this process, or its checkpoint has it. This trial if it signed it too: two equal
-        configurations can train equal models. None if it resumes with weights that no checkpoint has. In a fold, the
-        name of another fold of the trial, "fold 0".
+        It signed it in this process, among the last MARKS, or its checkpoint has it. This trial if it signed it too:
+        two equal configurations can train equal models. None if it resumes with weights that no checkpoint has. In a
+        fold, the name of another fold of the trial, "fold 0".
         """
         signed = self._session.seen.signed.get(mark, {})
         saved = {(t.id, self._index) for t in self.history.trials if t.weights == mark}
@@ -507,7 +515,7 @@ class Port(Attempt):
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
         self._need_held()
-        if FOLD not in report.metrics and (self._over_folds or (self._first is None and FOLD in self.metrics)):
+        if not over_folds(report.metrics) and (self._over_folds or (self._first is None and over_folds(self.metrics))):
             raise trains_over_folds(self.id)
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
@@ -516,8 +524,7 @@ class Port(Attempt):
             scalars[str(name)] = number(f"metric {name!r}", report.metrics[name])
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
         self._states.date(self, report.epoch, self._left, fitted=self._model is not None)
-        again = report.epoch == self.epoch and self._resumes and not self._loads
-        if again or self.goes_back(report.epoch):
+        if self._begins_again(report.epoch):
             self._need_its_count(report.epoch)
             self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
         self._unheard = report.epoch, report.value, False

@@ -28,7 +28,6 @@ from haltune._utils.randomness import OwnGenerators, capture, put, put_back, res
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.errors import LeaseLost, StoreError
-from haltune.log.decisions import Action
 from haltune.log.events import Status
 from haltune.ranks import follows, this
 from haltune.store.checkpoints import keepers
@@ -195,8 +194,8 @@ class States:
         def question(_: object) -> bool:
             keep, history = session.checkpoints.keep, session.log.history
             cut = attempt._stops
-            if best_epoch:  # a paused trial may continue
-                cut = attempt.verdict is not None and attempt.verdict.action is Action.STOP
+            if best_epoch and attempt.verdict is not None and attempt.verdict.resumable:
+                cut = False  # it may continue
             if keep == 0 or not len(history.curve(attempt.id)):
                 return False
             best = history.present_best(attempt.id)

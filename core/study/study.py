@@ -203,9 +203,12 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             self.session.enter(answer, loop=True)
             if this().alone:  # ranks would leave at different epochs
                 answer._signals.note()
-            answer._states.starts(answer.resumes_from)
             try:
+                answer._states.starts(answer.resumes_from)
                 yield answer
+            except InvalidInput as error:  # its random state is damaged
+                answer.fail(error)
+                raise
             except GeneratorExit:  # the loop was left, by break or by an exception
                 try:
                     answer.interrupt()

@@ -27,7 +27,7 @@ from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, Stor
 from haltune.hints import KnowsAttributes, explain_misreading, with_hints
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
-from haltune.log.folds import EPOCH, FOLD, SETTLED, FoldCurve, curves, estimate, of_fold, trained
+from haltune.log.folds import EPOCH, FOLD, SETTLED, FoldCurve, curves, estimate, of_fold, over_folds, trained
 from haltune.log.problem import ENDLESS, length_argument, position_argument, rounded
 from haltune.ranks import follows, this
 
@@ -414,8 +414,8 @@ class Trial(Port, KnowsAttributes):
             )
         if self.horizon is not None and position >= self.horizon:
             return True
-        if self.pause_at is not None and self.pause_at != self.horizon:
-            return self.epoch < self.pause_at <= position
+        if self.pause_at is not None and self.pause_at != self.horizon and self.epoch < self.pause_at:
+            return position >= self.pause_at  # it has come further only where its pause was declined
         every, validation = problem.every or 1.0, self._validation
         if math.floor(position / every + 1e-9) <= math.floor(self.epoch / every + 1e-9):
             return False
@@ -424,12 +424,12 @@ class Trial(Port, KnowsAttributes):
     def __enter__(self) -> Self:
         if not self._held_here:
             self.adopt()
+        self._states.starts(self.resumes_from)  # raises an error if its random state is damaged
         if this().alone:  # ranks would leave at different epochs
             self._signals.__enter__()
         self._session.enter(self)
         self._block = os.getpid()
         self._weights.learners.looks(self._weights.trains)
-        self._states.starts(self.resumes_from)
         self._states.training = Training(self._weights.begins)
         self._weights.enters(sys._getframe(1))
         return self
@@ -462,6 +462,9 @@ class Trial(Port, KnowsAttributes):
         else:
             self._fold._loads |= self._loads
             self._fold._need_loaded()
+
+    def _begins_again(self, epoch: float) -> bool:
+        return not self._over_folds and super()._begins_again(epoch)  # a fold sees to it itself
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         super().restart(position, advice)
@@ -679,7 +682,7 @@ class Fold(Trial):
         self.checkpoint = trial.resumes_from if e else None  # without a report it is a state of the fold before
         self.pause_at = None if trial.pause_at is None else self._own(trial.pause_at)
         self.verdict, self.ended = trial.verdict, self._status or trial.ended
-        if self._at_end and self.verdict is not None and self.verdict.action is Action.PAUSE:
+        if self._at_end and self.verdict is not None and self.verdict.resumable:
             self.verdict = continue_("the fold is trained in full; the trial pauses before the next one")
         self._lap, self._validation = trial._lap, trial._validation
 
@@ -759,7 +762,7 @@ class Fold(Trial):
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
         trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
-        if self.goes_back(report.epoch):
+        if self._begins_again(report.epoch):
             self._need_its_count(report.epoch)
             self.restart(advice="A training that resumes continues its count after fold.epoch.")
         verdict = trial.record(self._of_trial(report), judge)
@@ -800,14 +803,10 @@ class Fold(Trial):
         trial = self._trial
         if (unheard := trial._unheard) is None:
             return None
-        self.recall()
-        mine = self._curve()
-        there = epoch is None or rounded(epoch) == self.epoch
-        same = mine is not None and there and np.array_equal(value, mine.value, equal_nan=True)
-        if not same or trial.epoch < unheard[0]:
-            return None
-        trial._unheard = None
-        return self.verdict or continue_("recorded already, before the call was interrupted")
+        position = self._own(unheard[0]) if epoch is None else rounded(epoch)
+        report = self._of_trial(Report(value, position, 0.0))
+        known = self._by_trial(lambda: trial._recalled(report.value, report.epoch))
+        return None if known is None else self.verdict or known  # a pause is the trial's, between two folds
 
     # its end
 
@@ -861,7 +860,7 @@ class Fold(Trial):
         about: the topic under which ranks do it, those that have reported the end, or all after the loop.
         """
         trial = self._trial
-        if self._cut or (trial.verdict is not None and trial.verdict.action is Action.STOP):
+        if self._cut or (trial._stops and trial.verdict is not None and not trial.verdict.resumable):
             return
         if this().single and capture() == self._place and trial.resumes_from is None:  # ranks have different states
             return
@@ -1010,7 +1009,7 @@ def _check_folds(trial: Trial, count: Any, of: Any) -> None:
     _warn_of_other_folds(trial, count)
     if not trial.epoch:
         return
-    if FOLD not in trial.metrics:
+    if not over_folds(trial.metrics):
         raise InvalidInput(
             f"Trial {id} has reported {trial._at(trial.epoch)} itself, so its value is not a mean over "
             "folds. Call trial.folds() before any report, and report with fold.report(value)."
@@ -1035,7 +1034,7 @@ def _of_this_rank(checkpoint: str) -> Path:
 def _warn_of_other_folds(trial: Trial, count: int) -> None:
     """Warn once in a study if an earlier trial was trained otherwise: the values of its trials are compared."""
     other = next((t for t in trial.history.trials if t.id < trial.id and len(t.epochs)), None)
-    known = 1 if other is None or FOLD not in other.metrics else round(trained(other.metrics) / other.epoch)
+    known = 1 if other is None or not over_folds(other.metrics) else round(trained(other.metrics) / other.epoch)
     if other is not None and known != count:
         trial.warn(
             f"Trial {trial.id} trains over {plural(count, 'fold')}, and trial {other.id} trained over {known}. A study "

@@ -522,7 +522,8 @@ class RecordedStudy(StudyView):
             return None
         if history.recorded is None and self.policy.endless:
             return "the log has no budget, so only the search's own program can decide whether it continues"
-        if history.spent.starts_no_more(self.budget) is not None and isinstance(self.policy, _Unknown):
+        budget = history.wishes.extended(self.budget)
+        if history.spent.starts_no_more(budget) is not None and isinstance(self.policy, _Unknown):
             return (
                 "the log lacks the policy, so only the search's own program can decide whether paused trials continue"
             )

@@ -15,7 +15,7 @@ from haltune._utils.process import named
 from haltune.display import amount, counted, duration, plural, settings, several_of, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
-from haltune.log.folds import FOLD, places
+from haltune.log.folds import over_folds, places
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Spent
 from haltune.study.view import StudyView
@@ -366,8 +366,8 @@ def metrics_spec(facts: Digest) -> Spec:
     of = f"of the best {_TRIALS} trials and of running ones" if some else "of all trials"
     more = len(names) - _PANELS
     left = f"; `haltune export` has {plural(more, 'more metric')}" if more > 0 else ""
-    over_folds = any(FOLD in row.record.metrics for row in rows)
-    folds = " Metrics named fold_ have the values of each single fold, one fold after the other." if over_folds else ""
+    some_over_folds = any(over_folds(row.record.metrics) for row in rows)
+    folds = " Metrics named fold_ have the values of each single fold, one fold after the other." * some_over_folds
     shown = f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}"
     sentence = f"{shown if names else _NO_METRIC}."
     return {

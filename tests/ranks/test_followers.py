@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -210,6 +212,34 @@ def test_a_report_repeated_after_an_answer_was_lost_is_recalled_on_all_ranks(tmp
             said = pair.both(lambda rank: pair.trials[rank].report(0.5, seconds=2.0))
         assert said[0] == said[1]
     assert list(pair.studies[1].trials[0].epochs) == [1, 2, 3, 4]
+
+
+def test_a_report_of_a_fold_repeated_after_an_answer_was_lost_is_recalled_on_all_ranks(tmp_path: Path) -> None:
+    pair = Pair(Storage(store := Unanswering(), patience=0.0), tmp_path)
+    pair.ask()
+    folds = [trial.folds(2) for trial in pair.trials if trial]
+    fold = pair.both(lambda rank: next(folds[rank]))
+    for silent in (0, 1, 0, 1):
+        store.silent = silent
+        said = pair.both(lambda rank: fold[rank].report(0.5, seconds=1.0))
+        if silent:
+            assert said == [(StoreAway, "the server did not answer")] * 2
+            said = pair.both(lambda rank: fold[rank].report(0.5, seconds=2.0))
+        assert said[0] == said[1]
+    assert list(pair.studies[1].trials[0].metrics["fold_epoch"]) == [1, 2, 3, 4]
+
+
+def test_a_follower_keeps_nothing_of_a_report_that_it_has_followed(tmp_path: Path) -> None:
+    def queues() -> int:
+        gc.collect()
+        return sum(type(one) is deque for one in gc.get_objects())
+
+    pair, counts = Pair(None, tmp_path), []
+    pair.ask()
+    for _ in range(8):
+        CALLS["report"](pair, 0.5)
+        counts.append(queues())
+    assert counts == counts[:1] * 8
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), PermissionError(13, "denied", "a.ckpt")])

@@ -255,6 +255,16 @@ def test_a_trial_whose_checkpoint_was_cut_or_written_over_starts_again(world: Wo
     assert (again.id, again.epoch, again.checkpoint) == (0, 0, None)
 
 
+def test_a_save_looks_at_no_folder_of_other_trials(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial, looked, isdir = world.ask(), list[str](), os.path.isdir
+    monkeypatch.setattr(os.path, "isdir", lambda path: looked.append(str(path)) or isdir(path))
+    for value in (0.6, 0.5):
+        trial.report(value)
+        trial.save(write())
+        (world.study.checkpoints.folder / "trial-9").mkdir(exist_ok=True)
+    assert not any("trial-9" in path for path in looked)
+
+
 def test_a_power_failure_never_leaves_a_log_without_the_checkpoint_that_it_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from paused_studies import pausing_study
 from scripted import CURVES, ENDS, scripted_study
 
-from haltune import Checkpointing, Minimize, Study, Trial
+from haltune import Budget, Checkpointing, Minimize, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.log.events import Checkpointed, Kept
@@ -131,6 +131,21 @@ def test_a_loop_that_saves_each_epoch_keeps_the_state_of_its_best_one() -> None:
     assert (study.best.trial, study.best.epoch, study.best.checkpoint_epoch) == (1, 2, 2)
     assert Path(str(study.best.checkpoint)).read_text() == "1 2"
     assert left(study) == ["1 2", "1 3"]  # its best epoch's, and its last
+
+
+def test_the_best_epoch_of_a_trial_that_a_budget_ends_is_kept_when_the_search_continues() -> None:
+    study = scripted_study("best")
+    for budget in (Budget(epochs=5), None):
+        study.budget = budget
+        for trial in study:
+            with trial:
+                assert (trial.checkpoint is None) == (trial.attempt == 1)
+                for epoch in trial.epochs():
+                    trial.report(ENDS[trial.id][epoch - 1])
+                    trial.save(lambda path, state=f"{trial.id} {epoch}": path.write_text(state))
+    assert study.best is not None
+    assert (study.best.trial, study.best.epoch, study.best.checkpoint_epoch) == (1, 2, 2)
+    assert Path(str(study.best.checkpoint)).read_text() == "1 2"
 
 
 @pytest.mark.parametrize("of", ["last", "best"])

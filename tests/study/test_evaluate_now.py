@@ -7,7 +7,8 @@ from worlds import problem
 
 from haltune import Minimize, Problem, Study, Trial
 from haltune.errors import InvalidInput
-from haltune.policies import Ladder, RandomSearch
+from haltune.log.decisions import Action
+from haltune.policies import Hyperband, Ladder, RandomSearch
 from haltune.study.session import clocked
 
 SPACE = problem().space
@@ -53,6 +54,16 @@ def test_where_any_report_may_decide_evaluations_keep_to_their_share(seconds: fl
     assert found[-1] == 1000
     assert len(found) <= most + 2
     assert seconds * len(found[1:-1]) <= 0.25 * 1000
+
+
+def test_a_trial_whose_pause_was_declined_is_judged_again_before_its_end() -> None:
+    study = Study(Problem(SPACE, Minimize("loss"), 27), Hyperband(), seed=0, verbose=0)
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    assert [trial.evaluate_now(epoch) for epoch in (0.5, 1)] == [False, True]
+    assert trial.report(0.5, 1).action is Action.PAUSE
+    trial.decline_pause()
+    assert [trial.evaluate_now(epoch) for epoch in (1.5, 2)] == [False, True]
 
 
 def test_without_judge_every_a_study_in_steps_cannot_say() -> None:

@@ -350,6 +350,23 @@ def test_a_pause_between_folds_needs_nothing_of_the_loop() -> None:
     assert starts == [(1, 0), (2, 1)]
 
 
+def test_a_budget_that_ends_between_folds_needs_nothing_of_the_loop() -> None:
+    s, starts, drawn = study(epochs=4), [], []
+    for budget in (Budget(trials=1, epochs=2), Budget(trials=1)):
+        s.budget = budget
+        for trial in s:
+            with trial:
+                for fold in trial.folds(2):
+                    starts.append((trial.attempt, fold.index))
+                    drawn.append(random.random())
+                    for _ in fold.epochs():
+                        assert not fold.report(1.0).stops
+            random.seed(7)
+    assert starts == [(1, 0), (2, 1)]
+    assert s.trials[0].status is Status.COMPLETED
+    assert random.Random(7).random() not in drawn
+
+
 def test_ctrl_c_at_the_end_of_a_fold_does_not_train_it_again() -> None:
     s, starts = study(epochs=2), []
     with pytest.raises(KeyboardInterrupt), s.ask() as trial:
@@ -713,6 +730,49 @@ def test_another_number_of_folds_in_a_study_is_said_once() -> None:
                 for fold in trial.folds(2 + (trial.id > 1)):
                     fold.report(1.0)
     assert ["Trial 2 trains over 3 folds, and trial 0 trained over 2" in str(w.message) for w in said] == [True]
+
+
+def test_a_metric_of_the_program_may_be_named_as_that_of_a_fold(tmp_path: Path) -> None:
+    s = study(epochs=2, trials=2)
+    for trial in s:  # its second question needs the best trial
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(1.0 / epoch, metrics={"fold": 3.0})
+                trial.save(lambda path: path.write_text("weights"))
+    assert s.best is not None
+    assert (s.best.value, s.best.folds) == (0.5, ())
+    assert s.best.checkpoint is not None
+    assert s.trials[0].metrics["fold"].tolist() == [3.0, 3.0]
+    assert "of fold" not in s.explain(0)
+    assert "Metrics named fold_" not in s.report(tmp_path / "page.html").read_text()
+
+
+def test_a_resumed_trial_need_not_repeat_a_metric_named_as_that_of_a_fold() -> None:
+    s = pausing_study(at=(1,), epochs=2, verbose=0)
+    for trial in s:
+        with trial:
+            assert (trial.checkpoint is None) == (trial.attempt == 1)
+            for _ in trial.epochs():
+                if trial.report(0.5, metrics={"fold": 3.0} if trial.attempt == 1 else {}).stops:
+                    trial.save(lambda path: path.write_text("weights"))
+    assert s.trials[0].values.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_resumed_fold_that_repeats_its_last_epoch_loses_no_other_fold(loads: bool) -> None:
+    s = pausing_study(at=(2.5,), epochs=3, verbose=0)
+    with s.ask() as trial:
+        for fold in trial.folds(2):
+            for _ in fold.epochs():
+                if fold.report(1.0 + fold.index).stops:
+                    fold.save(lambda path: path.write_text("state"))
+    again = s.ask()
+    for fold in again.folds(2):
+        assert (fold.index, fold.epoch, loads and fold.checkpoint is None) == (1, 2, False)
+        with pytest.warns(HaltuneWarning, match="ignored" if loads else "Fold 1 of trial 0 .* again from its start"):
+            fold.report(5.0, 2)
+        break
+    assert [c.values.tolist() for c in curves(again.metrics, "val_loss")] == [[1.0] * 3, [2.0] * 2 if loads else [5.0]]
 
 
 def test_the_epoch_of_the_best_is_where_the_last_fold_ended_by_itself() -> None:

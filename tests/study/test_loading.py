@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from haltune import Budget, Float, Int, Maximize, Problem, Space, Study, load_study
-from haltune.errors import InvalidSpace, NotSupported, StoreError, StudyMismatch
+from haltune.errors import InvalidInput, InvalidSpace, NotSupported, StoreError, StudyMismatch
 from haltune.policies import BOBOS, EI, MultiFidelity, RandomSearch
 from haltune.report import live
 
@@ -77,6 +77,15 @@ def test_constraints_are_functions_and_without_them_a_search_is_looked_at(tmp_pa
     for wrong in (["small"], {"other": small}):
         with pytest.raises(InvalidSpace):
             load_study(path, constraints=wrong)  # type: ignore[arg-type]
+
+
+def test_a_search_that_is_only_looked_at_may_have_no_best_trial_yet(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    Study(Space(X, constraints=[small]), "acc", path, max_epochs=4, policy=RandomSearch())
+    shown = load_study(path)
+    assert shown.best is None
+    with pytest.raises(InvalidInput, match="no best trial: no trial has reported a finite acc yet"):
+        _ = shown.best_value
 
 
 def test_a_policy_with_a_function_is_given_again(tmp_path: Path) -> None:

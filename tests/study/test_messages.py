@@ -75,6 +75,20 @@ def test_a_program_that_starts_after_its_budget_is_spent_logs_how_to_continue(sa
     assert len(search(3)) == 1  # no line more
 
 
+def test_a_failure_that_a_warning_reported_is_not_logged_again_at_the_end_of_the_search(said):
+    study = Study(PROBLEM, RandomSearch(trials=2), seed=0)
+    for trial in study:
+        with trial:
+            trial.report(0.5)
+            if trial.id == 1:
+                with pytest.warns(HaltuneWarning, match="trains again from its start"):
+                    trial.restart()
+                raise ValueError("a bug")
+    assert [line for line in said() if "Trial 1" in line and "failed" in line] == [
+        "Trial 1 failed and the search continues: ValueError: a bug"
+    ]
+
+
 def test_a_line_of_a_trial_is_short_and_its_reasons_are_in_the_explanation(said):
     study = Study(PROBLEM.space, Maximize("acc"), max_epochs=27, budget="12 trials", seed=0)
     for trial in study:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from paused_studies import pausing_study
 from haltune import Float, Study, Trial
 from haltune._utils.randomness import capture
 from haltune.callbacks.loop import TrainingLoop
+from haltune.errors import InvalidInput
+from haltune.log.events import Status
 
 SEEDS = itertools.count()
 
@@ -460,6 +463,33 @@ def test_a_training_that_begins_again_draws_the_same_after_a_pause(tmp_path: Pat
                 drawn[trial.id] = begins_again(trial)
         found.append(drawn[0])
     assert found[0] == found[1]
+
+
+def with_a_damaged_first_state(folder: Path) -> Study:
+    study = study_of(folder, (1,))
+    with study.ask() as trial:
+        saves_after(trial)
+    Path(f"{study.trials[0].checkpoint}.start").write_text("{")
+    return study
+
+
+def test_a_block_whose_first_random_state_is_damaged_is_not_entered(tmp_path: Path) -> None:
+    study = with_a_damaged_first_state(tmp_path)
+    trial, handler = study.ask(), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(InvalidInput, match="random state of the checkpoint is damaged"), trial:
+        pass
+    assert signal.getsignal(signal.SIGTERM) == handler
+    trial.fail(ValueError("its files are lost"))
+    assert study.trials[0].status is Status.FAILED
+
+
+def test_a_trial_whose_first_random_state_is_damaged_is_given_back(tmp_path: Path) -> None:
+    study = with_a_damaged_first_state(tmp_path)
+    for status in (Status.INTERRUPTED, Status.FAILED):  # its file may be restored in between
+        with pytest.raises(InvalidInput, match="random state of the checkpoint is damaged"):
+            next(iter(study))
+        assert study.trials[0].status is status
+    assert next(iter(study)).id == 1
 
 
 OF_A_FRAMEWORK = """

@@ -18,6 +18,7 @@ from haltune import HaltuneWarning, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import NotSupported
 from haltune.log.events import Ended, Resumed
+from haltune.study import port
 from haltune.study.attempt import Report
 
 
@@ -197,6 +198,18 @@ def test_another_process_knows_the_weights_of_a_checkpoint(world: World) -> None
     other = study.ask()
     with pytest.raises(NotSupported, match="a state of trial 0, so it would continue the training"):
         other.starts(object(), 0, other.signer(f"after {PAUSE}"))
+
+
+def test_a_long_search_knows_the_marks_of_its_newest_weights_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "MARKS", 30)
+    first, second = world.ask(), world.ask()
+    for step in range(100):
+        first.sign(step)
+        assert second.signer(step) == first.id
+    assert len(world.study.session.seen.signed) <= 30
+    assert second.signer(0) is None
 
 
 @pytest.mark.parametrize("over_folds", [False, True])

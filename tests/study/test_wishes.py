@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paused_studies import pausing_study
 from worlds import small_study
 
 from haltune import Budget, Study
@@ -138,6 +139,16 @@ def test_who_reads_the_log_alone_knows_the_raised_budget(tmp_path):
     assert not read_study(tmp_path / "a.db").outcome.over
     trained(study)
     assert len(study.trials) == 3
+
+
+def test_who_reads_a_log_without_its_policy_knows_the_raised_budget_too(tmp_path):
+    study = pausing_study(f"sqlite:///{tmp_path}/a.db", at=(1,), trials=9, budget="1 trial", verbose=0)
+    with study.ask() as trial:
+        assert trial.report(0.5, seconds=1.0).stops
+    assert "the log lacks the policy" in read_study(tmp_path / "a.db").outcome.reason
+    raises(study, trials=2)
+    view = read_study(tmp_path / "a.db")
+    assert (view.outcome.over, view.outcome.reason, view.idle) == (False, "the search can continue", True)
 
 
 @pytest.mark.parametrize(
