@@ -362,7 +362,7 @@ class HaltuneCallback(Reporting):
             kind = type(callback).__qualname__.rpartition(".")[2]
             seen[kind] = seen.get(kind, 0) + 1
             of_library = f"{type(callback).__module__}.".startswith(("fastai.", "haltune."))
-            if not of_library or kind == "GradientAccumulation":
+            if callback is not self and (not of_library or kind == "GradientAccumulation"):
                 yield f"{seen[kind]}.{kind}", callback
 
     def _loads_best(self) -> bool:

@@ -115,7 +115,8 @@ class HaltuneCallback(Reporting):
             begun = self.trial.has_reported and at is None
             self._resumes = self.trial.epoch > 0 and given.get("init_model") is not None and not begun
             path = self.trial.checkpoint if self._resumes else None
-            self._own = OwnFunctions(given["callbacks"], functions, self.trial, path is None)
+            others = [other for other in given["callbacks"] if other is not self]  # it may be of a subclass
+            self._own = OwnFunctions(others, functions, self.trial, path is None)
             parameters, library = (None, None) if path is None else self._own.put_back(path)
             given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters, library or {}))
         return _ORDER
@@ -149,7 +150,7 @@ class HaltuneCallback(Reporting):
                     if log:
                         one.eval_result.clear()
                         one.eval_result.update(deepcopy(log))
-                ours = isinstance(getattr(getattr(one, "func", None), "__self__", None), HaltuneCallback)
+                ours = isinstance(getattr(getattr(one, "func", None), "__self__", one), HaltuneCallback)
                 own = not (ours or from_library(one))
                 if own or (records and log) or isinstance(one, _ResetParameterCallback):
                     callbacks[at] = _Other(one, self)

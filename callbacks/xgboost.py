@@ -141,7 +141,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             _number_on(self._before)
         carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
         functions = [given.get(name) for name in ("obj", "custom_metric")]
-        self._own = OwnFunctions(callbacks, functions, self.trial, self._before == 0)
+        others = [other for other in callbacks if other is not self]  # it may be of a subclass
+        self._own = OwnFunctions(others, functions, self.trial, self._before == 0)
         self._puts_back, self._own.parameters = resumes, {} if is_cv(model) else _parameters(model)
         if not resumes and not is_cv(model):
             model.set_param({name: value for name, value in _given().items() if name in _OF_TWO_NAMES})

@@ -324,7 +324,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "has been trained, but counts from epoch 0. Call model.fit(..., initial_epoch=trial.epoch)."
             )
         due, self._due = self._due, None
-        if due not in (None, epoch) and (of := surroundings.reads_epochs(surroundings.calling_list(self))):
+        others = [other for other in surroundings.calling_list(self) if other is not self]
+        if due not in (None, epoch) and (of := surroundings.reads_epochs(others)):
             steps = (self.params or {}).get("steps")
             by_steps = self.trial.unit == "step" and steps and self.trial.epoch == due * steps
             raise NotSupported(
