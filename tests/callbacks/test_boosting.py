@@ -251,6 +251,21 @@ def test_what_a_metric_of_the_program_sets_first_in_training_continues_after_a_p
     assert s.trials[0].values.tolist() == log["validation"]["count"]
 
 
+@lightgbm_alone
+def test_numbers_and_arrays_of_numpy_in_metrics_and_parameters_do_not_prevent_a_pause(lib):
+    def wrong(predictions, data):
+        return "wrong", ((predictions > 0.5) != data.get_label()).sum(), False
+
+    options = {"options": {"feval": wrong}, "monotone_constraints": np.zeros(X.shape[1], int)}
+    s = pausing_study(at=(2,), epochs=5, metric="validation-wrong", verbose=0)
+    for trial in s:
+        with trial:
+            lib.attempt(trial, lib.callback(trial), **options)
+    _, log = lib.train(rounds=5, **options)
+    assert s.trials[0].attempt == 2
+    assert s.trials[0].values.tolist() == log["validation"]["wrong"]
+
+
 @catboost_alone
 def test_catboost_does_not_pause_where_a_later_callback_changes_and_says_to_put_haltunes_last(lib):
     class Record:
