@@ -1,9 +1,11 @@
 """Boosting with XGBoost, LightGBM and CatBoost, beyond what test_every_loop.py asks of each loop."""
 
+import gc
 import os
 import signal
 import types
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -1007,6 +1009,21 @@ def test_the_overfitting_detector_remembers_what_was_before_a_pause(lib):
     model = lib.search(s, **detects)
     assert (len(s.trials[0].epochs), model.tree_count_) == (rounds, straight.tree_count_)
     np.testing.assert_array_equal(lib.scores(lib.load(s.best.checkpoint)), lib.scores(straight))
+
+
+def test_a_trial_that_has_failed_after_its_training_is_held_by_nothing(lib):
+    def failed():
+        with pytest.raises(ValueError, match="a bug"), (trial := s.ask()):
+            lib.train(callback := lib.callback(trial), rounds=2)
+            gone = weakref.ref(callback)
+            raise ValueError("a bug")
+        return gone
+
+    s = pausing_study(at=(), epochs=4, metric=lib.monitor, verbose=0)
+    gone = failed()
+    gc.collect()
+    assert [t.status for t in s.trials] == ["failed"]
+    assert gone() is None
 
 
 @catboost_alone
