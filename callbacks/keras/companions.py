@@ -236,11 +236,11 @@ class Compiled:
         places = _numbers(self._model())
         for path, (value, put) in places.items():
             compiled = self.numbers.setdefault(path, value)
-            if self._before is None and value != compiled:
+            if self._before is None and _differ(value, compiled):
                 self._later[path] = value
                 put(compiled)
         before = self._before or {}
-        changed = [path for path, (value, _) in places.items() if value != before.get(path, value)]
+        changed = [path for path, (value, _) in places.items() if _differ(value, before.get(path, value))]
         return min([*changed, *self._later], default=None)
 
     def steps_end(self) -> None:
@@ -258,6 +258,10 @@ class Compiled:
 
 # model -> its compiled step, and the record of it
 _COMPILED: WeakKeyDictionary[Any, tuple[Callable[[], Any] | None, Compiled]] = WeakKeyDictionary()
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return bool(one != other and not (one != one and other != other))  # NaN is NaN
 
 
 def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:

@@ -1165,6 +1165,29 @@ def test_a_setting_that_a_compiled_step_does_not_read_again_has_no_effect_in_a_r
         assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Fades()))
 
 
+class Fills(keras.layers.Layer):
+    """Has a number that is not equal to itself."""
+
+    def __init__(self, empty=float("nan"), **named):
+        super().__init__(**named)
+        self.empty = empty
+
+    def call(self, x):
+        return x if self.empty != self.empty else x + self.empty
+
+    def get_config(self):
+        return super().get_config() | {"empty": self.empty}
+
+
+def test_a_setting_that_is_nan_is_not_said_to_change():
+    def make(lr):
+        model = keras.Sequential([keras.Input((3,)), Fills(), keras.layers.Dense(1)])
+        model.compile(momentum(lr), "mse")
+        return model
+
+    assert_equal(lambda trial: fit(trial, trial.load_model(make)), at=(2,))
+
+
 class Remembers(keras.callbacks.Callback):
     """Keeps a record in the model, or changes a number that its code reads, and sets the rate by it."""
 
