@@ -525,6 +525,21 @@ class Endless(Shuffled):
         """Keep the order: TensorFlow reads ahead."""
 
 
+class Scaled(Shuffled):
+    """Has its parameters where callbacks of Keras have those of the fit."""
+
+    def __init__(self):
+        super().__init__()
+        self.params = {"scale": 1.0}
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return self.params["scale"] * x, y
+
+    def on_epoch_end(self):
+        self.params["scale"] *= 0.9
+
+
 def arrays():
     return X, Y
 
@@ -533,6 +548,7 @@ def arrays():
     ("make", "options"),
     [
         (Shuffled, {}),
+        (Scaled, {}),
         pytest.param(loader, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {"steps_per_epoch": 2}, marks=once),
         (batches, {"steps_per_epoch": 2}),
