@@ -52,13 +52,20 @@ PLAIN = frozenset({type(None), bool, int, float, str})  # classes of values that
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
 
 
+Skips = Callable[[Any, str, Any], bool]  # object, name and value of an attribute -> whether it is no part of a state
+
+
+def _skips_none(*attribute: Any) -> bool:
+    return False
+
+
 def state_of(
-    value: Any, parts: tuple[type, ...] = (), constant: tuple[type, ...] = (), skip: Container[str] = ()
+    value: Any, parts: tuple[type, ...] = (), constant: tuple[type, ...] = (), skip: Skips = _skips_none
 ) -> Any:
     """Return the state of an object.
 
     parts: classes of objects that may be elements of containers, because they are the same ones in each process.
-    constant: classes of objects without a state. skip: names of attributes that are not part of the state.
+    constant: classes of objects without a state. skip: attributes that are not part of the state.
 
     Raises NotSupported if a part of it has an unknown state; the message names the part.
     """
@@ -364,7 +371,7 @@ class _Large(NotSupported):
 class _Reader:
     _parts: tuple[type, ...]
     _constant: tuple[type, ...]
-    _skip: Container[str]
+    _skip: Skips
     # id -> number and value; the value lives, so its id is not reused
     _seen: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
@@ -398,7 +405,7 @@ class _Reader:
         attributes = {
             key: self.read(one, f"{type(value).__name__}.{key}")
             for key, one in attributes_of(value).items()
-            if key not in self._skip
+            if not self._skip(value, key, one)
         }
         return {"is": "object", "class": _class(value), "attributes": attributes}
 
@@ -430,7 +437,7 @@ class _DataReader(_Reader):
     """Reader of plain data alone."""
 
     def __init__(self, constant: tuple[type, ...], weights: Container[int], tensors: bool, small: bool) -> None:
-        super().__init__((object,), (*_CONSTANT, *constant), ())
+        super().__init__((object,), (*_CONSTANT, *constant), _skips_none)
         self._weights, self._tensors, self._small = weights, tensors, small
         self._bytes, self._values = (SMALL, _SHORT) if small else (_LARGEST, _LONGEST)  # that may follow
 

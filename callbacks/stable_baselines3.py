@@ -34,10 +34,9 @@ from .objects import is_data, is_shared, mark, note, of_library, put_back, state
 
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # algorithm -> the trial and its attempt
 _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_buffer", "ep_success_buffer")
-# attributes that are the same in each process, or only show something
-_SAME = frozenset({
-    "model", "parent", "locals", "globals", "pbar", "spec", "_cached_spec", "_saved_kwargs", "class_attributes",
-})  # fmt: skip
+# attributes that are the same in each process, of callbacks and of environments
+_OF_CALLBACKS = frozenset({"model", "parent", "locals", "globals"})
+_OF_ENVIRONMENTS = frozenset({"spec", "_cached_spec", "_saved_kwargs", "class_attributes"})
 # numbers of an algorithm that each `learn` sets; a callback may change the others, such as ent_coef
 _OF_LEARN = frozenset({"num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "start_time", "verbose", "seed"})
 _SUFFIX = ".sb3.pt"
@@ -309,9 +308,14 @@ class HaltuneCallback(Reporting):
         from stable_baselines3.common.running_mean_std import RunningMeanStd
         from stable_baselines3.common.vec_env import VecEnv
 
+        def same(owner: Any, name: str, value: Any) -> bool:
+            kinds = (BaseCallback, _OF_CALLBACKS), ((Env, VecEnv), _OF_ENVIRONMENTS)
+            by_name = any(isinstance(owner, kind) and name in names for kind, names in kinds)
+            return by_name or name == "pbar" or value is self.model  # a progress bar only shows something
+
         # VecNormalize has a dict of running means where observations are a dict
         parts = (Env, Space, VecEnv, BaseCallback, RunningMeanStd)
-        return state_of(self._parts(), parts, (HaltuneCallback,), _SAME)
+        return state_of(self._parts(), parts, (HaltuneCallback,), same)
 
     def _write(self, path: Path) -> None:
         import torch

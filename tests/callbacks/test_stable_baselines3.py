@@ -183,6 +183,48 @@ def test_normalized_observations_that_are_a_dict_pause_and_resume_exactly() -> N
         np.testing.assert_array_equal(resumed.policy.state_dict()[name], parameter)
 
 
+class Wind:
+    """What an environment models, by steps so far."""
+
+    steps = 0
+
+    def blows(self) -> float:
+        self.steps += 1
+        return float(0.1 * np.sin(self.steps))
+
+
+class Windy(gymnasium.Wrapper):  # type: ignore[misc]
+    """An environment that has a model, as callbacks have."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.model, self.parent = Wind(), [0]
+
+    def step(self, action: Any) -> Any:
+        self.parent[0] += 1
+        observation, reward, *others = self.env.step(action)
+        return observation + np.float32(self.model.blows()), reward + 0.01 * self.parent[0], *others
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_what_an_environment_models_continues() -> None:
+    import stable_baselines3 as sb3
+
+    found = []
+    for at in ((), (64.0,)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                model = sb3.A2C("MlpPolicy", Windy(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
+                model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.policy.state_dict()))
+    (one, curve, straight), (other, again, resumed) = found
+    assert (one, other) == (1, 2)
+    assert curve == again
+    for name, parameter in straight.items():
+        np.testing.assert_array_equal(resumed[name], parameter)
+
+
 @pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 @pytest.mark.parametrize("by_calls", [True, False])
 def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
