@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ from .states import State, States
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
+_MOST_MARKS = 100_000  # of models, which a process knows: half a kilobyte each
 
 
 class Port(Attempt):
@@ -410,12 +411,15 @@ class Port(Attempt):
 
         A copy of the model and a file that the program saved have the mark, too; see `signer`. The log has that of
         each saved state, if it is a text. Does nothing if a trial has started from its beginning with this mark:
-        several trials may start with the same weights.
+        several trials may start with the same weights. Of very many marks the oldest are forgotten.
         """
         signed = self._session.seen.signed
         trained = signed.get(mark) != {}
         if trained:
             signed.setdefault(mark, {})[self.id, self._index] = self.attempt
+            if len(signed) > _MOST_MARKS:  # a training of reinforcement learning may have a million updates
+                for oldest in [*islice(signed, _MOST_MARKS // 2)]:
+                    del signed[oldest]
         if isinstance(mark, str):
             self._mark = mark if trained else ""
 

@@ -199,6 +199,14 @@ def test_another_process_knows_the_weights_of_a_checkpoint(world: World) -> None
         other.starts(object(), 0, other.signer(f"after {PAUSE}"))
 
 
+def test_a_process_knows_the_weights_of_the_last_updates_only(world: World) -> None:
+    trial, other = world.ask(), world.ask()
+    for update in range(150_000):
+        trial.sign(f"after {update}")
+    assert trial.signer("after 149999") == trial.id
+    assert [other.signer(f"after {update}") for update in (149_999, 110_000, 10)] == [trial.id, trial.id, None]
+
+
 @pytest.mark.parametrize("over_folds", [False, True])
 def test_a_plain_loop_that_loads_the_weights_of_its_trial_but_counts_from_one_is_refused(
     over_folds: bool, tmp_path: Path
