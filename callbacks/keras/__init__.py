@@ -425,7 +425,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         logs = {} if logs is None else logs
         named = plain_names(model, logs, (monitor, *reporter.measures.others))
         self._last_logs = list(named)
-        if monitor in named:
+        if self._reported_batch and trial.epoch == trained:
+            pass  # with its last batch, of data whose length is not known
+        elif monitor in named:
             reporter.look_ahead(trained)
             reporter.report(named[monitor], trained, scalars(named), updates=self._updates_made(model))
         elif reporter.silent and (self._validated or not monitor.startswith("val_")):
