@@ -127,8 +127,8 @@ class HaltuneCallback(Reporting):
         hooks = [other.after_iteration for other in callbacks if other is not self]
         checkpoint = self.trial.resumes_from
         resumes = checkpoint is not None and checkpoint.endswith(_SNAPSHOT)
-        self._later = OwnFunctions(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
         self._own, self._in_time = OwnFunctions(hooks, own, self.trial, not resumes), in_time
+        self._later = OwnFunctions(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
         if resumes and in_time:
             self._own.put_back(str(checkpoint))
             self._prepared = fit.f_locals["self"] if fit.f_locals["init_model"] is None else None

@@ -377,6 +377,23 @@ def test_a_callback_that_a_program_makes_once_and_that_counts_is_warned_of_and_o
     assert fresh or "Waits has been in another training, which changed its seen, and this one continues" in ours[0]
 
 
+@catboost_alone
+def test_a_callback_of_catboost_that_a_program_makes_once_is_warned_of_where_it_follows_haltunes(lib):
+    class Counts:
+        def __init__(self):
+            self.seen = 0
+
+        def after_iteration(self, info):
+            self.seen += 1
+            return True
+
+    counts, s = Counts(), pausing_study(at=(), epochs=3, trials=2, metric=lib.monitor, verbose=0)
+    with pytest.warns(HaltuneWarning, match="Counts has been in another training, which changed its seen"):
+        for trial in s:
+            with trial:
+                lib.train(lib.callback(trial), counts, rounds=3)
+
+
 def test_a_metric_of_a_program_that_is_made_once_and_remembers_is_warned_of_and_one_that_resets_is_not(gradient):
     def mean(predictions, data):
         mean.calls += 1
