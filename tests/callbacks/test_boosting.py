@@ -148,6 +148,18 @@ def test_callbacks_of_the_program_get_the_numbers_and_values_of_all_rounds_after
     np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(plain))
 
 
+@xgboost_alone
+def test_files_that_xgboost_saves_have_the_numbers_of_all_rounds_after_a_pause(lib, tmp_path):
+    def saved(at):
+        (folder := tmp_path / f"{at}").mkdir()
+        for trial in pausing_study(at=at, epochs=9, metric=lib.monitor, verbose=0):
+            with trial:
+                lib.attempt(trial, lib.callback(trial), lib.package.callback.TrainingCheckPoint(folder, interval=2))
+        return {path.name: lib.rounds(lib.load(path)) for path in folder.iterdir()}
+
+    assert saved((3, 6)) == saved(()) != {}
+
+
 @pytest.mark.parametrize("order", [10, 40])
 @lightgbm_alone
 def test_a_callback_of_the_program_that_ends_the_training_leaves_a_last_round_that_is_reported_and_kept(lib, order):
