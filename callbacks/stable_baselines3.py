@@ -8,9 +8,10 @@ there is none before the first update, a second evaluation between two updates i
 end of `learn`, which EvalCallback does not see, is evaluated once more.
 
 On-policy algorithms (PPO, A2C) can pause. Saved, without pickle, are policy, optimizer, environments, callbacks and
-random state, as they were after the last update; a resumed training equals one that never paused. Environments with a
-state that cannot be read (simulators in C, environments in other processes) are not paused, and neither are off-policy
-algorithms (DQN, SAC, TD3), which would need their replay buffer.
+random state, as they were after the last update; a resumed training equals one that never paused. After Ctrl-C they
+continue to their next report, where they are saved. Environments with a state that cannot be read (simulators in C,
+environments in other processes) are not paused, and neither are off-policy algorithms (DQN, SAC, TD3), which would need
+their replay buffer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils.interruption import caller
+from haltune._utils.interruption import Interruption, caller
 from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
@@ -133,7 +134,9 @@ class HaltuneCallback(Reporting):
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
         self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner if fresh else None)
-        if not self._reporter.ended and _learns():
+        if fresh and hasattr(model, "rollout_buffer") and not model.use_sde:  # others could not be saved
+            self._reporter.defer(Interruption.within("learn", "stable_baselines3."))
+        elif not self._reporter.ended and _learns():
             trial.fits(_learns)
         root = self.locals["callback"]
         if self.parent is not None:  # events do not pass these hooks on
@@ -196,8 +199,8 @@ class HaltuneCallback(Reporting):
             self._reporter.ends_by_itself()
         self._sign()
         self._reporter.end_of_fit(self._write, _SUFFIX)
-        self._reporter.leave()
         self._state = None
+        self._reporter.leave()
         if self._learnt == self.trial.horizon and not self._reporter.reports and self.trial.ended is None:
             raise InvalidInput(
                 f"No episode of the training ended in {self.model.num_timesteps} steps, so trial {self.trial.id} has "
@@ -248,9 +251,13 @@ class HaltuneCallback(Reporting):
             steady = getattr(self.model, "target_kl", None) is None and steps in (self._steps, self.model.num_timesteps)
             updates = _updates(self.model) - self._fitted if steady else None
             self._reporter.report({self.monitor: reward} if several else reward, steps, updates=updates)
-            if self._reporter.pausing and (why := self._cannot_pause()):
+            self._reporter.heed(steps)
+            if self._reporter.keeps_epoch:
+                self._reporter.keep(self._write, _SUFFIX)
+            if self._reporter.saves and (why := self._cannot_pause()):
                 self._reporter.decline(why, always=True)
-            self._reporter.save_epoch(self._write, _SUFFIX)
+            elif self._reporter.saves:
+                self._reporter.save(self._write, _SUFFIX)
 
     def _report_episodes(self) -> None:
         """Report the mean reward of the last training episodes, if there are any."""

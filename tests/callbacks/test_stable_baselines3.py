@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from documents import blocks
+from interrupted_fits import handlers  # noqa: F401
 from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Study, Trial
@@ -252,6 +255,37 @@ def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
     (one, coefficient, straight), (other, again, resumed) = found
     assert (one, other) == (1, 2)
     assert coefficient == again
+    for name, parameter in straight.items():
+        np.testing.assert_array_equal(resumed[name], parameter)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_ctrl_c_waits_for_the_next_report_and_the_search_continues_exactly_there(tmp_path: Path) -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Interrupts(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 40 and sends:
+                sends.pop()
+                os.kill(os.getpid(), signal.SIGINT)
+            return True
+
+    def searched(name: str) -> tuple[Any, Any]:
+        s = pausing_study(tmp_path / name, at=(), epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu")
+                model.learn(trial.max_steps, callback=[Interrupts(), HaltuneCallback(trial, every=32)])
+        return s.trials[0], model.policy.state_dict()
+
+    sends = [True]
+    with pytest.raises(KeyboardInterrupt):
+        searched("search.db")
+    (one, resumed), (whole, straight) = searched("search.db"), searched("straight.db")
+    assert (one.attempt, one.checkpoint_epoch) == (2, 64)
+    assert one.values.tolist() == whole.values.tolist()
     for name, parameter in straight.items():
         np.testing.assert_array_equal(resumed[name], parameter)
 
