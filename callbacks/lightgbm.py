@@ -325,14 +325,18 @@ class _Stopper:
             raise
 
     def stops(self, env: Any) -> bool:
-        """Return whether it ends the training in this round, which it has not seen and does not remember."""
+        """Return whether it ends the training in this round, which it has not seen and does not remember.
+
+        In the last round it chooses the best one, which ends nothing.
+        """
         from lightgbm.callback import EarlyStopException
 
         other = copy(self)
         other.inner = deepcopy(self.inner)
         other.inner.verbose = False
+        rows, later = env.evaluation_result_list, env.end_iteration + 1
         try:
-            other._judge(env)
+            other._judge(type(env)(env.model, env.params, env.iteration, env.begin_iteration, later, rows))
         except EarlyStopException:
             return True
         return False

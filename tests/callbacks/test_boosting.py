@@ -651,6 +651,18 @@ def test_a_catboost_trial_that_pauses_in_its_last_round_keeps_its_model_or_says_
 
 
 @pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+def test_a_pause_in_the_last_round_of_a_training_with_early_stopping_is_no_end_of_the_trial(gradient):
+    s = pausing_study(at=(4,), epochs=8, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            booster = trial.checkpoint
+            while trial.epoch < 8 and not (trial.verdict is not None and trial.verdict.stops):
+                ours = gradient.callback(trial)
+                booster, _ = gradient.train(ours, *stopper(gradient, 50), rounds=4, start=booster)
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 2, 8)]
+
+
+@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
 @pytest.mark.parametrize("first", [False, True])
 def test_early_stopping_that_does_not_stop_chooses_its_round_as_without_haltune(gradient, first):
     def trained(*ours):
