@@ -47,6 +47,15 @@ class OwnFunctions:
                     once=True,
                 )
 
+    def hooks_were_called(self) -> None:
+        """Take objects that callbacks have set as the training began, such as a progress bar, for what they start with.
+
+        A resumed training calls these hooks again.
+        """
+        for path, value, _ in self._places():
+            if not objects.is_data(marked := objects.mark(value)):
+                self._marks[path] = marked
+
     def ends(self) -> None:
         """State that the training ends."""
         for one, now in zip(self._parts, self._counts(), strict=True):

@@ -158,6 +158,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         self._show_others()
+        if self._own is not None and epoch == self._ahead:
+            self._own.hooks_were_called()
         path, self._puts_back = self.trial.checkpoint if self._puts_back else None, False
         if path is not None and self._own is not None:
             parameters, library = self._own.put_back(path)

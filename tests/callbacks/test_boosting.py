@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import threading
 import types
 import warnings
 import weakref
@@ -146,6 +147,28 @@ def test_callbacks_of_the_program_get_the_numbers_and_values_of_all_rounds_after
     assert s.trials[0].attempt == 3
     assert s.trials[0].values.tolist() == log["validation"][gradient.loss]
     np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(plain))
+
+
+@pytest.mark.parametrize("first", [False, True])
+@xgboost_alone
+def test_an_object_that_a_callback_makes_when_the_training_starts_prevents_no_pause(lib, first):
+    def made():
+        class Shows(lib.package.callback.TrainingCallback):
+            def before_training(self, model):
+                self.lock, self.shown = threading.Lock(), 0
+                return model
+
+            def after_iteration(self, model, epoch, log):
+                self.shown += 1
+                return self.shown > 4
+
+        return Shows()
+
+    s = pausing_study(at=(2,), epochs=9, metric=lib.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            lib.attempt(trial, *[lib.callback(trial), made()][:: -1 if first else 1])
+    assert (s.trials[0].attempt, s.trials[0].epochs.tolist()) == (2, [1, 2, 3, 4, 5])
 
 
 @xgboost_alone
