@@ -38,7 +38,8 @@ _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_
 # attributes that are the same in each process, of callbacks and of environments
 _OF_CALLBACKS = frozenset({"model", "parent", "locals", "globals"})
 _OF_ENVIRONMENTS = frozenset({"spec", "_cached_spec", "_saved_kwargs", "class_attributes"})
-# numbers of an algorithm that each `learn` sets; a callback may change the others, such as ent_coef
+_NUMBERS = (bool, int, float)
+# those of an algorithm that each `learn` sets; a callback may change the others, such as ent_coef
 _OF_LEARN = frozenset({"num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "start_time", "verbose", "seed"})
 _SUFFIX = ".sb3.pt"
 _SEVERAL = (
@@ -291,7 +292,7 @@ class HaltuneCallback(Reporting):
         names = [
             name
             for name, value in vars(model).items()
-            if name in _STEPS or name.startswith("_last_") or (type(value) in (int, float) and name not in _OF_LEARN)
+            if name in _STEPS or name.startswith("_last_") or (type(value) in _NUMBERS and name not in _OF_LEARN)
         ]
         return {"environments": model.env, "callbacks": self.locals["callback"]} | {n: getattr(model, n) for n in names}
 

@@ -242,6 +242,8 @@ def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
         def _on_step(self) -> bool:
             if by_calls:
                 self.model.ent_coef *= 0.95
+            if self.num_timesteps == 40:
+                self.model.normalize_advantage = True
             return True
 
     found = []
