@@ -1,7 +1,7 @@
 """The callback for CatBoost's estimators, on the CPU only: on GPUs, CatBoost calls no callbacks.
 
 A boosting round is an epoch, and `iterations` is always the full number. Rounds that CatBoost does not evaluate
-(metric_period, verbose=10) are not reported. Put this callback last: if a callback stops the training, CatBoost does
+(metric_period) are not reported. Put this callback last: if a callback stops the training, CatBoost does
 not call later callbacks in that round.
 
 If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including the random state and the overfitting
