@@ -1,7 +1,7 @@
 """The callback for CatBoost's estimators, on the CPU only: on GPUs, CatBoost calls no callbacks.
 
 A boosting round is an epoch, and `iterations` is always the full number. Rounds that CatBoost does not evaluate
-(metric_period, verbose=10) are not reported. Put this callback last: if a callback stops the training, CatBoost does
+(metric_period) are not reported. Put this callback last: if a callback stops the training, CatBoost does
 not call later callbacks in that round.
 
 If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including the random state and the overfitting
@@ -23,7 +23,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -50,7 +50,8 @@ _ORDERED = (
 )
 _EXACT = ("MAE", "MAPE", "Quantile", "LogCosh")  # losses whose leaves are exact by default
 _OWN_FOLDER = "Call fit(..., **callback.snapshot), or give each trial a train_dir and a snapshot_file of its own"
-_FITS: weakref.WeakKeyDictionary[Trial, HaltuneCallback] = weakref.WeakKeyDictionary()  # trial -> of its last fit
+# trial -> weak reference to the callback of its last fit, which it holds until it ends
+_FITS: weakref.WeakKeyDictionary[Trial, Callable[[], HaltuneCallback | None]] = weakref.WeakKeyDictionary()
 _SETS = "eval_set=(x, y), and the metric by eval_metric=; its name is then 'validation-Logloss'"
 
 
@@ -126,8 +127,8 @@ class HaltuneCallback(Reporting):
         hooks = [other.after_iteration for other in callbacks if other is not self]
         checkpoint = self.trial.resumes_from
         resumes = checkpoint is not None and checkpoint.endswith(_SNAPSHOT)
-        self._later = OwnFunctions(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
         self._own, self._in_time = OwnFunctions(hooks, own, self.trial, not resumes), in_time
+        self._later = OwnFunctions(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
         if resumes and in_time:
             self._own.put_back(str(checkpoint))
             self._prepared = fit.f_locals["self"] if fit.f_locals["init_model"] is None else None
@@ -195,12 +196,13 @@ class HaltuneCallback(Reporting):
         # the metrics of the first round include evaluations of rounds before this training
         self._evaluations = math.ceil((iteration - 1) / period)
         self._training = _Training()
-        if (earlier := _FITS.get(self.trial)) is not None and earlier._model is not None and earlier._reporter.over:
+        earlier = _FITS.get(self.trial, lambda: None)()
+        if earlier is not None and earlier._model is not None and earlier._reporter.over:
             earlier._end()  # the trial ends before another fit, which CatBoost did not announce
         self._refuse_snapshot(iteration - 1)
         rounds = None if fit is None or "iterations" not in params else params["iterations"] - iteration + 1
         begins(self._reporter, rounds, self._training, iteration - 1, self._owner(fit))
-        _FITS[self.trial] = self
+        _FITS[self.trial] = weakref.ref(self)
         if self._cuts:
             advise_best(self._reporter, "CatBoost (use_best_model)")
         ends = "after this round, without a save" if self._file is None else "after the next save"
@@ -254,7 +256,7 @@ class HaltuneCallback(Reporting):
 
     def _end(self) -> None:
         model, self._model = self._model, None
-        _FITS.pop(self.trial, None)  # it would hold the trial, and all that the program has given to fit
+        _FITS.pop(self.trial, None)
         if self._own is not None:
             self._own.ends()
         reporter = self._reporter

@@ -97,6 +97,7 @@ class HaltuneCallback(Reporting):
 
     def _setup(self) -> None:
         self._fits = self._trained = False  # a fit is running; it has trained an epoch
+        self._around = False, False  # the same of the fit in which a callback validates
         self._course = self._new_course()
         self._weights = ""  # fingerprint of the weights after the last epoch
         self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
@@ -108,8 +109,11 @@ class HaltuneCallback(Reporting):
     def before_fit(self) -> None:
         learn = self.learn
         # learn.validate() and learn.lr_find() also start a fit, and a Learner does not say which (fastai/fastai#3607);
-        # without this test, a validation would begin and end the trial's training
-        self._fits = caller("fit", "fastai.learner") is not None and not hasattr(learn, "lr_finder")
+        # without this test, a validation would begin and end the trial's training, also one within a fit
+        fits = caller("fit", "fastai.learner") is not None
+        validates = caller("__enter__", "fastai.learner") is not None
+        self._around = (self._fits, self._trained) if fits and validates else (False, False)
+        self._fits, self._trained = fits and not (validates or hasattr(learn, "lr_finder")), False
         if not self._fits:
             return
         if sum(isinstance(other, HaltuneCallback) for other in learn.cbs) > 1:
@@ -157,9 +161,10 @@ class HaltuneCallback(Reporting):
             self.trial.sign(self._weights)
 
     def before_validate(self) -> None:
-        self._evaluated = None
-        if self._trained and fingerprint(self.learn.model) != self._weights:  # such as an average of them
-            self._evaluated = {name: value.clone() for name, value in self.learn.model.state_dict().items()}
+        if self._trained:
+            others = fingerprint(self.learn.model) != self._weights  # such as an average of them
+            state = self.learn.model.state_dict().items() if others else ()
+            self._evaluated = {name: value.clone() for name, value in state} or None
 
     def after_validate(self) -> None:
         if not self._trained:
@@ -167,11 +172,15 @@ class HaltuneCallback(Reporting):
         self._reporter.clock.validated()
         recorder = self.learn.recorder
         metrics = dict(zip(recorder.metric_names[1:], recorder.log[1:], strict=False))
-        if self.monitor not in metrics:
-            raise missing(self.monitor, metrics, "in the first epoch", _METRICS)
         self._course.records[self._epoch - 1 :] = [list(metrics.values())]
-        self._reporter.report(metrics[self.monitor], self._epoch, metrics, updates=self._updates)
-        self._reporter.heed(self._epoch)
+        if self.monitor in metrics:
+            self._reporter.look_ahead(self._epoch)
+            self._reporter.report(metrics[self.monitor], self._epoch, metrics, updates=self._updates)
+            self._reporter.heed(self._epoch)
+        elif recorder.cancel_valid:  # by another callback, which does not validate in each epoch
+            self._reporter.trained = float(self._epoch)
+        else:
+            raise missing(self.monitor, metrics, "in the first epoch", _METRICS)
 
     def after_epoch(self) -> None:
         from fastai.callback.core import CancelFitException
@@ -203,10 +212,12 @@ class HaltuneCallback(Reporting):
 
     def after_fit(self) -> None:
         if not self._fits:
+            (self._fits, self._trained), self._around = self._around, (False, False)
             return
         self._fits = self._trained = False
         self._course.before += self.learn.epoch + 1
-        self.trial.sign(fingerprint(self.learn.model))  # a tracker may have loaded its best ones
+        if not self._course.resumes:  # otherwise all its epochs were replayed, and the model is as new
+            self.trial.sign(fingerprint(self.learn.model))  # a tracker may have loaded its best ones
         self._reporter.end_of_fit()
         self._reporter.leave()
 
@@ -351,7 +362,7 @@ class HaltuneCallback(Reporting):
             kind = type(callback).__qualname__.rpartition(".")[2]
             seen[kind] = seen.get(kind, 0) + 1
             of_library = f"{type(callback).__module__}.".startswith(("fastai.", "haltune."))
-            if not of_library or kind == "GradientAccumulation":
+            if callback is not self and (not of_library or kind == "GradientAccumulation"):
                 yield f"{seen[kind]}.{kind}", callback
 
     def _loads_best(self) -> bool:

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,15 @@ class OwnFunctions:
                     once=True,
                 )
 
+    def hooks_were_called(self) -> None:
+        """Take objects that callbacks have set as the training began, such as a progress bar, for what they start with.
+
+        A resumed training calls these hooks again.
+        """
+        for path, value, _ in self._places():
+            if not objects.is_data(marked := objects.mark(value)):
+                self._marks[path] = marked
+
     def ends(self) -> None:
         """State that the training ends."""
         for one, now in zip(self._parts, self._counts(), strict=True):
@@ -73,10 +83,12 @@ class OwnFunctions:
         _, states, _ = self._changes()
         if (why := self.unsaved()) is not None:
             raise NotSupported(why)
-        set_ = {name: value for name, value in parameters.items() if self.parameters.get(name) != value}
+        before = self.parameters
+        set_ = {name: v for name, v in parameters.items() if objects.mark(v) != objects.mark(before.get(name))}
         if states or set_ or library:
             found = {"states": states, "set": objects.data_of(set_ or None), "library": library}
-            Path(f"{path}{_OWN}").write_text(json.dumps(found), encoding="utf-8")
+            # a metric of the program's may return a number of NumPy
+            Path(f"{path}{_OWN}").write_text(json.dumps(found, default=methodcaller("item")), encoding="utf-8")
 
     def put_back(self, path: str) -> tuple[Any, Any]:
         """Set what `write` saved next to a model; return the parameters that a callback has set, and `library`."""

@@ -115,7 +115,8 @@ class HaltuneCallback(Reporting):
             begun = self.trial.has_reported and at is None
             self._resumes = self.trial.epoch > 0 and given.get("init_model") is not None and not begun
             path = self.trial.checkpoint if self._resumes else None
-            self._own = OwnFunctions(given["callbacks"], functions, self.trial, path is None)
+            others = [other for other in given["callbacks"] if other is not self]  # it may be of a subclass
+            self._own = OwnFunctions(others, functions, self.trial, path is None)
             parameters, library = (None, None) if path is None else self._own.put_back(path)
             given["callbacks_before_iter"].insert(0, partial(self._before_round, parameters, library or {}))
         return _ORDER
@@ -132,15 +133,20 @@ class HaltuneCallback(Reporting):
                 env.model.reset_parameter(parameters)
             self._before, self._seen, self._reported = self._place(env)[1], -1, 0
             self._stopping = library.get("stopping", {})
-            self._join_others(library.get("log"))
+            self._join_others(env, library.get("log"))
 
-    def _join_others(self, log: Any) -> None:
-        """Put the callbacks of the program, and those of LightGBM that number their rounds, into `_Other`."""
-        from lightgbm.callback import _RecordEvaluationCallback, _ResetParameterCallback
+    def _join_others(self, env: Any, log: Any) -> None:
+        """Put the callbacks of the program, and those of LightGBM that number their rounds, into `_Other`.
+
+        LightGBM's early stopping, into `_Stopper`, is to continue after a pause, and the fit to end before it cuts the
+        booster. A callback has no access to the others, so their lists are read from the call. Without them, a resumed
+        trial would be stopped at other rounds than one that never paused.
+        """
+        from lightgbm.callback import _EarlyStoppingCallback, _RecordEvaluationCallback, _ResetParameterCallback
 
         frame = caller("train", "lightgbm.")
         known = {} if frame is None else frame.f_locals
-        self._others, self._records = [], []
+        self._others, self._records, self._stoppers = [], [], []
         for name in ("callbacks_before_iter", "callbacks_after_iter"):
             callbacks = known.get(name, [])
             for at, one in enumerate(callbacks):
@@ -149,10 +155,13 @@ class HaltuneCallback(Reporting):
                     if log:
                         one.eval_result.clear()
                         one.eval_result.update(deepcopy(log))
-                ours = isinstance(getattr(getattr(one, "func", None), "__self__", None), HaltuneCallback)
+                ours = isinstance(getattr(getattr(one, "func", None), "__self__", one), HaltuneCallback)
                 own = not (ours or from_library(one))
                 if own or (records and log) or isinstance(one, _ResetParameterCallback):
                     callbacks[at] = _Other(one, self)
+                elif isinstance(one, _EarlyStoppingCallback) and one.enabled and _kind(env) != "dart":
+                    callbacks[at] = _Stopper(one, self)
+                    self._stoppers.append(callbacks[at])
         for one in known.get("callbacks_after_iter", []):
             if isinstance(one, _Other) and one.order > _ORDER:
                 self._others.append(one)
@@ -238,25 +247,8 @@ class HaltuneCallback(Reporting):
         begins(self._reporter, env.end_iteration - env.begin_iteration, env.model, self._before, given)
         self._reporter.defer(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end_unseen(env))
-        self._read_callbacks(env)
-
-    def _read_callbacks(self, env: Any) -> None:
-        """Look for LightGBM's early stopping among the other callbacks.
-
-        It is to continue after a pause, and the fit to end before it cuts the booster. A callback has no
-        access to the others, so their list is read from the call. Without them, a resumed trial would be stopped at
-        other rounds than one that never paused.
-        """
-        from lightgbm.callback import _EarlyStoppingCallback
-
-        frame = caller("train", "lightgbm.")
-        callbacks = [] if frame is None else frame.f_locals.get("callbacks_after_iter", [])
-        self._stoppers = []
-        for at, stopper in enumerate(callbacks):
-            if isinstance(stopper, _EarlyStoppingCallback) and stopper.enabled and _kind(env) != "dart":
-                callbacks[at] = _Stopper(stopper, self)
-                self._stoppers.append(callbacks[at])
-                advise_best(self._reporter, "LightGBM's early stopping")
+        if self._stoppers:
+            advise_best(self._reporter, "LightGBM's early stopping")
 
     def _end(self, env: Any) -> None:
         self.trial.before_end(None)
@@ -333,14 +325,18 @@ class _Stopper:
             raise
 
     def stops(self, env: Any) -> bool:
-        """Return whether it ends the training in this round, which it has not seen and does not remember."""
+        """Return whether it ends the training in this round, which it has not seen and does not remember.
+
+        In the last round it chooses the best one, which ends nothing.
+        """
         from lightgbm.callback import EarlyStopException
 
         other = copy(self)
         other.inner = deepcopy(self.inner)
         other.inner.verbose = False
+        rows, later = env.evaluation_result_list, env.end_iteration + 1
         try:
-            other._judge(env)
+            other._judge(type(env)(env.model, env.params, env.iteration, env.begin_iteration, later, rows))
         except EarlyStopException:
             return True
         return False

@@ -52,13 +52,20 @@ PLAIN = frozenset({type(None), bool, int, float, str})  # classes of values that
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
 
 
+Skips = Callable[[Any, str, Any], bool]  # object, name and value of an attribute -> whether it is no part of a state
+
+
+def _skips_none(*attribute: Any) -> bool:
+    return False
+
+
 def state_of(
-    value: Any, parts: tuple[type, ...] = (), constant: tuple[type, ...] = (), skip: Container[str] = ()
+    value: Any, parts: tuple[type, ...] = (), constant: tuple[type, ...] = (), skip: Skips = _skips_none
 ) -> Any:
     """Return the state of an object.
 
     parts: classes of objects that may be elements of containers, because they are the same ones in each process.
-    constant: classes of objects without a state. skip: names of attributes that are not part of the state.
+    constant: classes of objects without a state. skip: attributes that are not part of the state.
 
     Raises NotSupported if a part of it has an unknown state; the message names the part.
     """
@@ -81,8 +88,10 @@ _LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays and tensors, values: of a
 SMALL, _SHORT = 1 << 20, 10**4  # the same in a file that the program itself saves, perhaps often
 _SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
 _FEW = 1000  # elements of a sample
-# lists, objects and the like of the last fits, and their trials and marks when these fits started
-_HELD: deque[tuple[Any, int, str]] = deque(maxlen=64)
+# lists, objects and the like of the last fits, by their ids, trials and marks when these fits started; threads that
+# train trials at a time change it, so it is copied in one step to be read
+_HELD: dict[tuple[int, int, str | None], Any] = {}
+_MOST_HELD = 64
 _COUNT = itertools.count()
 
 
@@ -146,10 +155,11 @@ def note(value: Any, trial: int, marked: str, before: str | None = None) -> None
     marked: its mark. before: that which was noted before a hook of the start has changed it.
     """
     if value is not None and not isinstance(value, (bool, int, float, str, bytes)):
-        replaced = ([trial, marked], [trial, before])
-        for i in [i for i, (one, *of) in enumerate(_HELD) if one is value and of in replaced][::-1]:
-            del _HELD[i]
-        _HELD.append((value, trial, marked))
+        for old in (marked, before):
+            _HELD.pop((id(value), trial, old), None)
+        _HELD[id(value), trial, marked] = value  # which lives, so its id is not reused
+        for oldest in [*_HELD][:-_MOST_HELD]:
+            _HELD.pop(oldest, None)
 
 
 def is_shared(value: Any, state: Any, trial: int) -> bool:
@@ -159,7 +169,7 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
     that it had in the state, and more, such as records that the program has read from its file. Put back, a copy from
     before the pause would take its place, and lose the rest.
     """
-    starts = [(of, marked) for one, of, marked in _HELD if one is value]
+    starts = [(of, marked) for (_, of, marked), one in [*_HELD.items()] if one is value]
     own = {marked for of, marked in starts if of == trial}
     if any(of != trial and own != {marked} for of, marked in starts):
         return True
@@ -364,7 +374,7 @@ class _Large(NotSupported):
 class _Reader:
     _parts: tuple[type, ...]
     _constant: tuple[type, ...]
-    _skip: Container[str]
+    _skip: Skips
     # id -> number and value; the value lives, so its id is not reused
     _seen: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
@@ -398,7 +408,7 @@ class _Reader:
         attributes = {
             key: self.read(one, f"{type(value).__name__}.{key}")
             for key, one in attributes_of(value).items()
-            if key not in self._skip
+            if not self._skip(value, key, one)
         }
         return {"is": "object", "class": _class(value), "attributes": attributes}
 
@@ -430,7 +440,7 @@ class _DataReader(_Reader):
     """Reader of plain data alone."""
 
     def __init__(self, constant: tuple[type, ...], weights: Container[int], tensors: bool, small: bool) -> None:
-        super().__init__((object,), (*_CONSTANT, *constant), ())
+        super().__init__((object,), (*_CONSTANT, *constant), _skips_none)
         self._weights, self._tensors, self._small = weights, tensors, small
         self._bytes, self._values = (SMALL, _SHORT) if small else (_LARGEST, _LONGEST)  # that may follow
 

@@ -531,11 +531,13 @@ class Reporter:
     # Ctrl-C and SIGTERM
 
     def defer(self, interruption: Interruption) -> None:
-        """Defer signals until `heed`. They are raised in `leave`, or after `postpone`."""
+        """Defer signals until `heed`, unless the trial has ended. They are raised in `leave`, or after `postpone`."""
         self.postpone()
-        self._leaves, self._interruption = False, interruption.__enter__()
-        if not self.ended and interruption.known:
-            self.trial.fits(interruption.trains_now)
+        self._leaves = False
+        if not self.ended:  # otherwise no report follows
+            self._interruption = interruption.__enter__()
+            if interruption.known:
+                self.trial.fits(interruption.trains_now)
 
     @property
     def waits(self) -> bool:

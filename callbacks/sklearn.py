@@ -3,7 +3,7 @@
 An estimator with `partial_fit`, such as SGDClassifier, trains one pass over the shuffled data in an epoch. An ensemble
 with `warm_start`, such as RandomForestClassifier, grows: after the last epoch it has the n_estimators (or max_iter)
 that it was given. An estimator that reports its iterations to `sklearn.callback`, which in scikit-learn 1.9 is
-LogisticRegression, trains an iteration in an epoch; it stops early, but does not pause.
+LogisticRegression, trains an iteration in an epoch; it stops early, but does not pause, and starts again after Ctrl-C.
 
 A checkpoint is the whole estimator in skops' format, which has no pickle; the process's random state, and what a
 scoring of the program remembers, are saved next to it. If skops is not installed, nothing is saved, and a trial that
@@ -163,6 +163,8 @@ def _iterations(
     """Train by one `fit`, of which each iteration is an epoch; return the trained estimator."""
     from sklearn.base import clone
 
+    if trial.epoch:  # it was interrupted, or the program trains it a second time
+        trial.restart(advice="scikit-learn's solver starts again instead of continuing from a state.")
     loop = _Solver(trial, verbose, save=_saving(trial, lambda: iterations.model), suffix=_SUFFIX)
     iterations = _Iterations(loop, score)
     model = clone(estimator).set_callbacks(iterations)

@@ -8,9 +8,10 @@ there is none before the first update, a second evaluation between two updates i
 end of `learn`, which EvalCallback does not see, is evaluated once more.
 
 On-policy algorithms (PPO, A2C) can pause. Saved, without pickle, are policy, optimizer, environments, callbacks and
-random state, as they were after the last update; a resumed training equals one that never paused. Environments with a
-state that cannot be read (simulators in C, environments in other processes) are not paused, and neither are off-policy
-algorithms (DQN, SAC, TD3), which would need their replay buffer.
+random state, as they were after the last update; a resumed training equals one that never paused. After Ctrl-C they
+continue to their next report, where they are saved. Environments with a state that cannot be read (simulators in C,
+environments in other processes) are not paused, and neither are off-policy algorithms (DQN, SAC, TD3), which would need
+their replay buffer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils.interruption import caller
+from haltune._utils.interruption import Interruption, caller
 from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
@@ -34,11 +35,11 @@ from .objects import is_data, is_shared, mark, note, of_library, put_back, state
 
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # algorithm -> the trial and its attempt
 _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_buffer", "ep_success_buffer")
-# attributes that are the same in each process, or only show something
-_SAME = frozenset({
-    "model", "parent", "locals", "globals", "pbar", "spec", "_cached_spec", "_saved_kwargs", "class_attributes",
-})  # fmt: skip
-# numbers of an algorithm that each `learn` sets; a callback may change the others, such as ent_coef
+# attributes that are the same in each process, of callbacks and of environments
+_OF_CALLBACKS = frozenset({"model", "parent", "locals", "globals"})
+_OF_ENVIRONMENTS = frozenset({"spec", "_cached_spec", "_saved_kwargs", "class_attributes"})
+_NUMBERS = (bool, int, float)
+# those of an algorithm that each `learn` sets; a callback may change the others, such as ent_coef
 _OF_LEARN = frozenset({"num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "start_time", "verbose", "seed"})
 _SUFFIX = ".sb3.pt"
 _SEVERAL = (
@@ -134,7 +135,9 @@ class HaltuneCallback(Reporting):
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
         self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner if fresh else None)
-        if not self._reporter.ended and _learns():
+        if fresh and hasattr(model, "rollout_buffer") and not model.use_sde:  # others could not be saved
+            self._reporter.defer(Interruption.within("learn", "stable_baselines3."))
+        elif not self._reporter.ended and _learns():
             trial.fits(_learns)
         root = self.locals["callback"]
         if self.parent is not None:  # events do not pass these hooks on
@@ -197,8 +200,8 @@ class HaltuneCallback(Reporting):
             self._reporter.ends_by_itself()
         self._sign()
         self._reporter.end_of_fit(self._write, _SUFFIX)
-        self._reporter.leave()
         self._state = None
+        self._reporter.leave()
         if self._learnt == self.trial.horizon and not self._reporter.reports and self.trial.ended is None:
             raise InvalidInput(
                 f"No episode of the training ended in {self.model.num_timesteps} steps, so trial {self.trial.id} has "
@@ -249,9 +252,13 @@ class HaltuneCallback(Reporting):
             steady = getattr(self.model, "target_kl", None) is None and steps in (self._steps, self.model.num_timesteps)
             updates = _updates(self.model) - self._fitted if steady else None
             self._reporter.report({self.monitor: reward} if several else reward, steps, updates=updates)
-            if self._reporter.pausing and (why := self._cannot_pause()):
+            self._reporter.heed(steps)
+            if self._reporter.keeps_epoch:
+                self._reporter.keep(self._write, _SUFFIX)
+            if self._reporter.saves and (why := self._cannot_pause()):
                 self._reporter.decline(why, always=True)
-            self._reporter.save_epoch(self._write, _SUFFIX)
+            elif self._reporter.saves:
+                self._reporter.save(self._write, _SUFFIX)
 
     def _report_episodes(self) -> None:
         """Report the mean reward of the last training episodes, if there are any."""
@@ -285,7 +292,7 @@ class HaltuneCallback(Reporting):
         names = [
             name
             for name, value in vars(model).items()
-            if name in _STEPS or name.startswith("_last_") or (type(value) in (int, float) and name not in _OF_LEARN)
+            if name in _STEPS or name.startswith("_last_") or (type(value) in _NUMBERS and name not in _OF_LEARN)
         ]
         return {"environments": model.env, "callbacks": self.locals["callback"]} | {n: getattr(model, n) for n in names}
 
@@ -309,9 +316,14 @@ class HaltuneCallback(Reporting):
         from stable_baselines3.common.running_mean_std import RunningMeanStd
         from stable_baselines3.common.vec_env import VecEnv
 
+        def same(owner: Any, name: str, value: Any) -> bool:
+            kinds = (BaseCallback, _OF_CALLBACKS), ((Env, VecEnv), _OF_ENVIRONMENTS)
+            by_name = any(isinstance(owner, kind) and name in names for kind, names in kinds)
+            return by_name or name == "pbar" or value is self.model  # a progress bar only shows something
+
         # VecNormalize has a dict of running means where observations are a dict
         parts = (Env, Space, VecEnv, BaseCallback, RunningMeanStd)
-        return state_of(self._parts(), parts, (HaltuneCallback,), _SAME)
+        return state_of(self._parts(), parts, (HaltuneCallback,), same)
 
     def _write(self, path: Path) -> None:
         import torch

@@ -9,7 +9,7 @@ A pause saves the booster (.ubj). XGBoost does not save its random generators. S
 (subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, and a warning says so; nor is one
 that updates the trees of a whole booster (process_type), which a booster at a pause has only in part.
 In a resumed training, rounds are numbered on, and all callbacks get the values of the rounds before (evals_log), so
-that EarlyStopping, LearningRateScheduler and those of the program continue.
+that EarlyStopping, LearningRateScheduler, TrainingCheckPoint and those of the program continue.
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
 of="best" those up to its best.
@@ -47,7 +47,11 @@ _BEST = ("best_iteration", "best_score")  # its attributes that EarlyStopping se
 _OF_TWO_NAMES = (
     "eta", "learning_rate", "gamma", "min_split_loss", "lambda", "reg_lambda", "alpha", "reg_alpha",
 )  # fmt: skip
-_STOPPER = ("stopping_history", "best_scores", "current_rounds", "maximize")  # what an EarlyStopping remembers
+# XGBoost's callbacks that number rounds -> what they add to a number, and what they remember
+_NUMBERING = {
+    "EarlyStopping": ("starting_round", ("stopping_history", "best_scores", "current_rounds", "maximize")),
+    "TrainingCheckPoint": ("_start", ("_epoch",)),
+}
 _EVALS = (
     "evals=[(data, 'validation')], or fit eval_set=[(x, y)], and the metric by eval_metric=; its name is then "
     "'validation-logloss', or 'validation_0-logloss' of fit"
@@ -96,7 +100,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _before = 0  # rounds of this trial trained before this training
     _ahead = 0  # those with which XGBoost's own numbers begin
     _given = 0  # rounds that the trial started with
-    _stoppers: Sequence[Any] = ()  # XGBoost's EarlyStopping
+    _numbering: Sequence[tuple[Any, str, tuple[str, ...]]] = ()  # callbacks, with their values in _NUMBERING
     _puts_back = False  # whether callbacks wait for what they remembered
     _booster: Any = None  # a weak reference to what trains
     _own: OwnFunctions | None = None  # the program's own callbacks, objective and metric
@@ -105,8 +109,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     # the hooks, in XGBoost's order
 
     def before_training(self, model: Any) -> Any:
-        from xgboost import collective
-        from xgboost.callback import EarlyStopping
+        from xgboost import callback, collective
 
         if (workers := collective.get_world_size()) > 1:
             raise NotSupported(
@@ -141,18 +144,22 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             _number_on(self._before)
         carried.need_own_state(carried.who(self.trial), callbacks, self._before == 0)
         functions = [given.get(name) for name in ("obj", "custom_metric")]
-        self._own = OwnFunctions(callbacks, functions, self.trial, self._before == 0)
+        others = [other for other in callbacks if other is not self]  # it may be of a subclass
+        self._own = OwnFunctions(others, functions, self.trial, self._before == 0)
         self._puts_back, self._own.parameters = resumes, {} if is_cv(model) else _parameters(model)
         if not resumes and not is_cv(model):
             model.set_param({name: value for name, value in _given().items() if name in _OF_TWO_NAMES})
-        self._stoppers = [c for c in callbacks if isinstance(c, EarlyStopping)]
-        if self._stoppers:
+        kinds = [(getattr(callback, name), *of) for name, of in _NUMBERING.items()]
+        self._numbering = [(c, start, names) for c in callbacks for kind, start, names in kinds if isinstance(c, kind)]
+        if any(isinstance(c, callback.EarlyStopping) for c in callbacks):
             advise_best(self._reporter, "XGBoost's early stopping")
         self._reporter.defer(Interruption.within("train", "xgboost."))
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         self._show_others()
+        if self._own is not None and epoch == self._ahead:
+            self._own.hooks_were_called()
         path, self._puts_back = self.trial.checkpoint if self._puts_back else None, False
         if path is not None and self._own is not None:
             parameters, library = self._own.put_back(path)
@@ -162,9 +169,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 model.save_config()  # applies them; otherwise learning_rate would win over an eta that a callback sets
             model.set_param(library.get("pending", []))
             self._remind(model, evals_log, library)
-        if self._ahead:  # rounds are numbered on, so EarlyStopping only adds those from before the trial
-            for stopper in self._stoppers:
-                stopper.starting_round = self._given
+        if self._ahead:  # rounds are numbered on, so these callbacks only add those from before the trial
+            for one, start, _ in self._numbering:
+                setattr(one, start, self._given)
         return self._reporter.verdict is not None  # the verdict came in an earlier training
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -250,17 +257,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _write_pause(self, model: Any, path: Path, evals_log: Any, pending: list[tuple[str, Any]]) -> None:
         _write(model, path, owned=True)
         if self._own is not None:
-            stoppers = [{name: getattr(stopper, name) for name in _STOPPER} for stopper in self._stoppers]
+            numbering = [{name: getattr(one, name) for name in names} for one, _, names in self._numbering]
             best = {name: model.attr(name) for name in _BEST}
-            library = {"log": evals_log, "stoppers": stoppers, "best": best, "pending": pending}
+            library = {"log": evals_log, "numbering": numbering, "best": best, "pending": pending}
             self._own.write(path, _parameters(model), library)
 
     def _remind(self, model: Any, evals_log: Any, library: Any) -> None:
-        """Show the rounds before this training to the callbacks, and to XGBoost's EarlyStopping what it remembered."""
+        """Show the rounds before this training to the callbacks, and to those of XGBoost what they remembered."""
         evals_log.update(library.get("log", {}))
         model.set_attr(**library.get("best", {}))
-        for stopper, state in zip(self._stoppers, library.get("stoppers", ()), strict=False):
-            vars(stopper).update(state)
+        for (one, *_), state in zip(self._numbering, library.get("numbering", ()), strict=False):
+            vars(one).update(state)
 
 
 def _number_on(rounds: int) -> None:

@@ -324,7 +324,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "has been trained, but counts from epoch 0. Call model.fit(..., initial_epoch=trial.epoch)."
             )
         due, self._due = self._due, None
-        if due not in (None, epoch) and (of := surroundings.reads_epochs(surroundings.calling_list(self))):
+        others = [other for other in surroundings.calling_list(self) if other is not self]
+        if due not in (None, epoch) and (of := surroundings.reads_epochs(others)):
             steps = (self.params or {}).get("steps")
             by_steps = self.trial.unit == "step" and steps and self.trial.epoch == due * steps
             raise NotSupported(
@@ -424,7 +425,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         logs = {} if logs is None else logs
         named = plain_names(model, logs, (monitor, *reporter.measures.others))
         self._last_logs = list(named)
-        if monitor in named:
+        if self._reported_batch and trial.epoch == trained:
+            pass  # with its last batch, of data whose length is not known
+        elif monitor in named:
             reporter.look_ahead(trained)
             reporter.report(named[monitor], trained, scalars(named), updates=self._updates_made(model))
         elif reporter.silent and (self._validated or not monitor.startswith("val_")):

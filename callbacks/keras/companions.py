@@ -35,7 +35,8 @@ from haltune.study.port import Port, weak
 from .. import objects
 from .optimizers import layers_of, optimizers_of
 
-_SKIPPED = {"_model", "_model_ref", "model", "params", "validation_data"}  # of a callback
+_SKIPPED = {"_model", "_model_ref", "model"}
+_SET_BY_KERAS = {"params", "validation_data"}  # in a callback
 _CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the direction is known: not a state
 
 _PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
@@ -236,11 +237,11 @@ class Compiled:
         places = _numbers(self._model())
         for path, (value, put) in places.items():
             compiled = self.numbers.setdefault(path, value)
-            if self._before is None and value != compiled:
+            if self._before is None and _differ(value, compiled):
                 self._later[path] = value
                 put(compiled)
         before = self._before or {}
-        changed = [path for path, (value, _) in places.items() if value != before.get(path, value)]
+        changed = [path for path, (value, _) in places.items() if _differ(value, before.get(path, value))]
         return min([*changed, *self._later], default=None)
 
     def steps_end(self) -> None:
@@ -258,6 +259,10 @@ class Compiled:
 
 # model -> its compiled step, and the record of it
 _COMPILED: WeakKeyDictionary[Any, tuple[Callable[[], Any] | None, Compiled]] = WeakKeyDictionary()
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return bool(one != other and not (one != one and other != other))  # NaN is NaN
 
 
 def _numbers(model: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
@@ -470,6 +475,7 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
         slots = [(f"{name}/{key}", *one) for key, one in objects.variables_of(owner).items()]
     else:
         hidden = _SKIPPED | (_CONFIGURED if "monitor_op" in vars(owner) else set())
+        hidden |= _SET_BY_KERAS if _is_part(owner, "callbacks.Callback") else set()
         if hasattr(owner, "get_config"):  # a layer, an optimizer, a loss or a metric
             mentioned = objects.mentioned(type(owner))  # other names that start with "_" are Keras' own
             hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}

@@ -22,7 +22,7 @@ from ..reporter import Reporter, ending_metrics
 from ..schedules import falls
 from .optimizers import optimizers_of, planned_steps
 
-_DEPTH = 4  # frames: Keras' list calls its callbacks directly, or through one or two wrappers
+_DEPTH = 6  # frames: Keras' list calls its callbacks directly, or through one or two wrappers, such as of a subclass
 _TRACKERS = {"wandb", "mlflow", "comet_ml", "neptune", "clearml", "aim", "dvclive", "swanlab"}  # packages
 
 

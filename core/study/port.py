@@ -45,7 +45,7 @@ from .states import State, States
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
-MARKS = 200_000  # of weights that a process knows: each state that a plain loop saves has up to 65
+_MOST_MARKS = 100_000  # of models, which a process knows: half a kilobyte each
 
 
 class Port(Attempt):
@@ -415,14 +415,14 @@ class Port(Attempt):
 
         A copy of the model and a file that the program saved have the mark, too; see `signer`. The log has that of
         each saved state, if it is a text. Does nothing if a trial has started from its beginning with this mark:
-        several trials may start with the same weights.
+        several trials may start with the same weights. Of very many marks the oldest are forgotten.
         """
         signed = self._session.seen.signed
         trained = signed.get(mark) != {}
         if trained:
             signed.setdefault(mark, {})[self.id, self._index] = self.attempt
-            if len(signed) > MARKS:
-                for oldest in [*islice(signed, MARKS // 10)]:
+            if len(signed) > _MOST_MARKS:  # a training of reinforcement learning may have a million updates
+                for oldest in [*islice(signed, _MOST_MARKS // 2)]:
                     signed.pop(oldest, None)  # another thread may do the same
         if isinstance(mark, str):
             self._mark = mark if trained else ""
@@ -430,9 +430,9 @@ class Port(Attempt):
     def signer(self, mark: Hashable) -> int | str | None:
         """Return the trial that signed the mark of the model with which a fit starts, or None: none did.
 
-        It signed it in this process, among the last MARKS, or its checkpoint has it. This trial if it signed it too:
-        two equal configurations can train equal models. None if it resumes with weights that no checkpoint has. In a
-        fold, the name of another fold of the trial, "fold 0".
+        It signed it in this process, among the last 100,000 marks, or its checkpoint has it. This trial if it signed it
+        too: two equal configurations can train equal models. None if it resumes with weights that no checkpoint has. In
+        a fold, the name of another fold of the trial, "fold 0".
         """
         signed = self._session.seen.signed.get(mark, {})
         saved = {(t.id, self._index) for t in self.history.trials if t.weights == mark}

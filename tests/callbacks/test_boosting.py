@@ -1,9 +1,12 @@
 """Boosting with XGBoost, LightGBM and CatBoost, beyond what test_every_loop.py asks of each loop."""
 
+import gc
 import os
 import signal
+import threading
 import types
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -146,6 +149,40 @@ def test_callbacks_of_the_program_get_the_numbers_and_values_of_all_rounds_after
     np.testing.assert_array_equal(gradient.scores(booster), gradient.scores(plain))
 
 
+@pytest.mark.parametrize("first", [False, True])
+@xgboost_alone
+def test_an_object_that_a_callback_makes_when_the_training_starts_prevents_no_pause(lib, first):
+    def made():
+        class Shows(lib.package.callback.TrainingCallback):
+            def before_training(self, model):
+                self.lock, self.shown = threading.Lock(), 0
+                return model
+
+            def after_iteration(self, model, epoch, log):
+                self.shown += 1
+                return self.shown > 4
+
+        return Shows()
+
+    s = pausing_study(at=(2,), epochs=9, metric=lib.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            lib.attempt(trial, *[lib.callback(trial), made()][:: -1 if first else 1])
+    assert (s.trials[0].attempt, s.trials[0].epochs.tolist()) == (2, [1, 2, 3, 4, 5])
+
+
+@xgboost_alone
+def test_files_that_xgboost_saves_have_the_numbers_of_all_rounds_after_a_pause(lib, tmp_path):
+    def saved(at):
+        (folder := tmp_path / f"{at}").mkdir()
+        for trial in pausing_study(at=at, epochs=9, metric=lib.monitor, verbose=0):
+            with trial:
+                lib.attempt(trial, lib.callback(trial), lib.package.callback.TrainingCheckPoint(folder, interval=2))
+        return {path.name: lib.rounds(lib.load(path)) for path in folder.iterdir()}
+
+    assert saved((3, 6)) == saved(()) != {}
+
+
 @pytest.mark.parametrize("order", [10, 40])
 @lightgbm_alone
 def test_a_callback_of_the_program_that_ends_the_training_leaves_a_last_round_that_is_reported_and_kept(lib, order):
@@ -249,6 +286,21 @@ def test_what_a_metric_of_the_program_sets_first_in_training_continues_after_a_p
     _, log = gradient.train(rounds=5, options=counted())
     assert s.trials[0].attempt == 3
     assert s.trials[0].values.tolist() == log["validation"]["count"]
+
+
+@lightgbm_alone
+def test_numbers_and_arrays_of_numpy_in_metrics_and_parameters_do_not_prevent_a_pause(lib):
+    def wrong(predictions, data):
+        return "wrong", ((predictions > 0.5) != data.get_label()).sum(), False
+
+    options = {"options": {"feval": wrong}, "monotone_constraints": np.zeros(X.shape[1], int)}
+    s = pausing_study(at=(2,), epochs=5, metric="validation-wrong", verbose=0)
+    for trial in s:
+        with trial:
+            lib.attempt(trial, lib.callback(trial), **options)
+    _, log = lib.train(rounds=5, **options)
+    assert s.trials[0].attempt == 2
+    assert s.trials[0].values.tolist() == log["validation"]["wrong"]
 
 
 @catboost_alone
@@ -358,6 +410,23 @@ def test_a_callback_that_a_program_makes_once_and_that_counts_is_warned_of_and_o
     ours = [str(w.message) for w in told if w.category is HaltuneWarning]
     assert len(ours) == (not fresh)
     assert fresh or "Waits has been in another training, which changed its seen, and this one continues" in ours[0]
+
+
+@catboost_alone
+def test_a_callback_of_catboost_that_a_program_makes_once_is_warned_of_where_it_follows_haltunes(lib):
+    class Counts:
+        def __init__(self):
+            self.seen = 0
+
+        def after_iteration(self, info):
+            self.seen += 1
+            return True
+
+    counts, s = Counts(), pausing_study(at=(), epochs=3, trials=2, metric=lib.monitor, verbose=0)
+    with pytest.warns(HaltuneWarning, match="Counts has been in another training, which changed its seen"):
+        for trial in s:
+            with trial:
+                lib.train(lib.callback(trial), counts, rounds=3)
 
 
 def test_a_metric_of_a_program_that_is_made_once_and_remembers_is_warned_of_and_one_that_resets_is_not(gradient):
@@ -602,6 +671,18 @@ def test_a_catboost_trial_that_pauses_in_its_last_round_keeps_its_model_or_says_
         assert s.best.checkpoint is None
     else:
         assert loss(lib, lib.load(s.best.checkpoint)) == pytest.approx(s.best.value, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
+def test_a_pause_in_the_last_round_of_a_training_with_early_stopping_is_no_end_of_the_trial(gradient):
+    s = pausing_study(at=(4,), epochs=8, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        with trial:
+            booster = trial.checkpoint
+            while trial.epoch < 8 and not (trial.verdict is not None and trial.verdict.stops):
+                ours = gradient.callback(trial)
+                booster, _ = gradient.train(ours, *stopper(gradient, 50), rounds=4, start=booster)
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 2, 8)]
 
 
 @pytest.mark.filterwarnings("ignore:.*keeps the model of its best round")
@@ -992,6 +1073,21 @@ def test_the_overfitting_detector_remembers_what_was_before_a_pause(lib):
     model = lib.search(s, **detects)
     assert (len(s.trials[0].epochs), model.tree_count_) == (rounds, straight.tree_count_)
     np.testing.assert_array_equal(lib.scores(lib.load(s.best.checkpoint)), lib.scores(straight))
+
+
+def test_a_trial_that_has_failed_after_its_training_is_held_by_nothing(lib):
+    def failed():
+        with pytest.raises(ValueError, match="a bug"), (trial := s.ask()):
+            lib.train(callback := lib.callback(trial), rounds=2)
+            gone = weakref.ref(callback)
+            raise ValueError("a bug")
+        return gone
+
+    s = pausing_study(at=(), epochs=4, metric=lib.monitor, verbose=0)
+    gone = failed()
+    gc.collect()
+    assert [t.status for t in s.trials] == ["failed"]
+    assert gone() is None
 
 
 @catboost_alone

@@ -6,6 +6,7 @@ import pickle
 import warnings
 import weakref
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,6 +130,15 @@ def test_a_resumed_trial_that_no_block_contains_does_not_leave_the_random_state_
         return drawn()
 
     assert differences(drawn_after(case.at, "paused"), drawn_after((), "straight")) != []
+
+
+@pytest.mark.parametrize("lib", [name for name in FITS if name not in ("transformers", "lightning")], indirect=True)
+def test_a_subclass_of_the_callback_pauses_and_resumes_as_it_does(lib, tmp_path):
+    lib.callback, case = type("Mine", (lib.callback,), {}), replace(lib.usual, at=(3,), length=6)
+    once, straight = lib.trained(case, (), tmp_path / "straight")
+    attempts, paused = lib.trained(case, case.at, tmp_path / "paused")
+    assert (once, attempts) == (1, len(case.at) + 1)
+    assert differences(straight, paused, lib.lost(case)) == []
 
 
 TRAINED_ALONE = [  # one of each library is quick, in addition to the test without a study above

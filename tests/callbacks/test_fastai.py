@@ -63,6 +63,41 @@ def test_validating_predicting_and_looking_for_a_rate_report_nothing():
     assert trial.epochs == [1, 2]
 
 
+@pytest.mark.parametrize("hook", ["before_fit", "after_epoch"])
+def test_a_callback_that_validates_within_a_fit_neither_reports_nor_ends_it(hook):
+    from fastai.callback.core import Callback
+
+    def validates(self):
+        if not within:  # it starts a fit, too
+            within.append(True)
+            self.learn.validate()
+            self.learn.get_preds()
+            within.clear()
+
+    within, trial = [], FakeTrial(max_epochs=9, verdicts={3.0: STOP})
+    train(HaltuneCallback(trial, "mae"), type("Validates", (Callback,), {hook: validates})(), epochs=5)
+    assert (trial.epochs, trial.endings) == ([1, 2, 3], [None])
+
+
+def test_an_epoch_in_which_a_callback_does_not_validate_is_not_reported_and_resumes_exactly():
+    from fastai.callback.core import Callback, CancelValidException
+
+    class Seldom(Callback):
+        def before_validate(self):
+            if self.epoch % 2 == 0:
+                raise CancelValidException
+
+    def run(trial):
+        learn = learner(cbs=Seldom())
+        learn.fit(trial.max_epochs, 0.05, cbs=HaltuneCallback(trial, "mae"))
+        epochs.append(trial.history.trial(trial.id).epochs.tolist())
+        return learn
+
+    epochs = []
+    assert check_resume(run, goal=Minimize("mae"), pause_at=2)
+    assert [2, 4] in epochs
+
+
 # pausing
 
 
@@ -195,6 +230,17 @@ def test_the_kept_model_has_the_value_of_its_trial_where_callbacks_change_the_we
     fresh.load(f"{s.best.checkpoint}/model")
     fresh.validate()
     assert fresh.final_record[-1] == s.best.value
+
+
+def test_a_fit_that_a_resumed_trial_replays_as_a_whole_has_not_trained_the_weights_of_the_next_trial(tmp_path):
+    for _ in range(2):  # as in two processes
+        s = pausing_study(tmp_path / "s.db", at=(3,), epochs=4, trials=2, metric="mae", verbose=0)
+        for trial in s:
+            with trial:
+                learner().fine_tune(2, 0.05, freeze_epochs=2, cbs=HaltuneCallback(trial, "mae"))
+            if len(s.trials) == 1 and trial.attempt == 1:
+                break
+    assert [(t.status, t.epoch) for t in s.trials] == [("completed", 4)] * 2
 
 
 @pytest.mark.parametrize("epochs", [1, 3])

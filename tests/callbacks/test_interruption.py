@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from callback_fakes import FakeTrial
 from fits import CatBoost, Fastai, LightGBM, Transformers, XGBoost
 from interrupted_fits import handlers  # noqa: F401
 from paused_studies import pausing_study
@@ -46,6 +47,20 @@ def test_ctrl_c_finishes_the_round_and_the_search_continues_exactly_there(kind, 
     assert [(t.status, t.attempt, t.checkpoint_epoch) for t in study.trials] == [(Status.COMPLETED, 2, 2.0)]
     assert list(study.trials[0].values) == list(straight.trials[0].values)
     np.testing.assert_array_equal(weights, as_ever)
+
+
+@pytest.mark.parametrize("kind", [XGBoost, LightGBM, Fastai])
+def test_ctrl_c_ends_a_fit_of_a_trial_that_has_ended_at_once(kind):
+    def interrupts(number):
+        rounds.append(number)
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    lib, trial, rounds = kind(), FakeTrial(epoch=3.0), []
+    trial.ended = "completed"
+    with pytest.warns(HaltuneWarning, match="has ended"), pytest.raises(KeyboardInterrupt):
+        lib.train(lib.each_round(interrupts), lib.told(trial), rounds=5)
+    assert rounds == [1, 2]
 
 
 # Ctrl-C and SIGTERM in a TrainingLoop that saves: the epoch is finished and saved, and the second leaves at once

@@ -1,12 +1,16 @@
 """What a program collects from all trials in a callback stays the program's: a resumed training does not replace it."""
 
 import itertools
+import sys
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from fits import FITS
 from paused_studies import pausing_study
+
+from haltune.callbacks import objects
 
 
 def add(collected, value):
@@ -37,6 +41,21 @@ KINDS = {
     "an array": lambda: np.full(20, np.nan),
     "an object": Records,
 }
+
+
+def test_threads_that_train_trials_at_a_time_note_what_these_start_with():
+    def notes(trial):
+        for number in range(3000):
+            objects.note([number], trial, f"{number}")
+            assert not objects.is_shared([number], None, trial)
+
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-6)
+        with ThreadPoolExecutor(4) as executor:
+            list(executor.map(notes, range(4)))
+    finally:
+        sys.setswitchinterval(before)
 
 
 LOOPS = sorted(FITS.keys() & {"lightning", "transformers", "fastai", "keras"})

@@ -436,6 +436,39 @@ def test_a_solver_does_not_pause_and_its_best_model_is_kept():
     assert load(s.best.checkpoint).score(*HELD_OUT) == s.best.value
 
 
+@pytest.mark.usefixtures("handlers")
+def test_a_solver_starts_again_after_ctrl_c_and_its_curve_too(tmp_path):
+    def interrupting(model, x, y):
+        seen.append(1)
+        if len(seen) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return model.score(x, y)
+
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        for trial in study(tmp_path / "search.db", ()):
+            with trial:
+                train(trial, iterates(), scoring=interrupting)
+    s, whole = study(tmp_path / "search.db", ()), accuracies(5)
+    train(whole, iterates())
+    with pytest.warns(HaltuneWarning, match=r"trains again from its start.*solver starts again"):
+        for trial in s:
+            with trial:
+                train(trial, iterates())
+    assert [(t.status, t.epochs.tolist()) for t in s.trials] == [("completed", [1, 2, 3, 4, 5])]
+    assert s.trials[0].values.tolist() == whole.values
+
+
+def test_a_second_training_of_a_trial_whose_solver_has_converged_starts_its_curve_again():
+    s = study(at=(), epochs=60)
+    with s.ask() as trial:
+        train(trial, iterates())
+        first = trial.epoch
+        with pytest.warns(HaltuneWarning, match=r"trains again from its start"):
+            train(trial, iterates())
+    assert s.trials[0].epochs.tolist() == [*range(1, first + 1)]
+
+
 def test_another_solver_is_refused():
     with pytest.raises(InvalidInput, match="LogisticRegression does not train in parts"):
         train(accuracies(), LogisticRegression(solver="saga"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from documents import blocks
+from interrupted_fits import handlers  # noqa: F401
 from paused_studies import pausing_study
 
 from haltune import Float, Maximize, Study, Trial
@@ -183,6 +186,48 @@ def test_normalized_observations_that_are_a_dict_pause_and_resume_exactly() -> N
         np.testing.assert_array_equal(resumed.policy.state_dict()[name], parameter)
 
 
+class Wind:
+    """What an environment models, by steps so far."""
+
+    steps = 0
+
+    def blows(self) -> float:
+        self.steps += 1
+        return float(0.1 * np.sin(self.steps))
+
+
+class Windy(gymnasium.Wrapper):  # type: ignore[misc]
+    """An environment that has a model, as callbacks have."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.model, self.parent = Wind(), [0]
+
+    def step(self, action: Any) -> Any:
+        self.parent[0] += 1
+        observation, reward, *others = self.env.step(action)
+        return observation + np.float32(self.model.blows()), reward + 0.01 * self.parent[0], *others
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_what_an_environment_models_continues() -> None:
+    import stable_baselines3 as sb3
+
+    found = []
+    for at in ((), (64.0,)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                model = sb3.A2C("MlpPolicy", Windy(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
+                model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.policy.state_dict()))
+    (one, curve, straight), (other, again, resumed) = found
+    assert (one, other) == (1, 2)
+    assert curve == again
+    for name, parameter in straight.items():
+        np.testing.assert_array_equal(resumed[name], parameter)
+
+
 @pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 @pytest.mark.parametrize("by_calls", [True, False])
 def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
@@ -197,6 +242,8 @@ def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
         def _on_step(self) -> bool:
             if by_calls:
                 self.model.ent_coef *= 0.95
+            if self.num_timesteps == 40:
+                self.model.normalize_advantage = True
             return True
 
     found = []
@@ -210,6 +257,37 @@ def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
     (one, coefficient, straight), (other, again, resumed) = found
     assert (one, other) == (1, 2)
     assert coefficient == again
+    for name, parameter in straight.items():
+        np.testing.assert_array_equal(resumed[name], parameter)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_ctrl_c_waits_for_the_next_report_and_the_search_continues_exactly_there(tmp_path: Path) -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Interrupts(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 40 and sends:
+                sends.pop()
+                os.kill(os.getpid(), signal.SIGINT)
+            return True
+
+    def searched(name: str) -> tuple[Any, Any]:
+        s = pausing_study(tmp_path / name, at=(), epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu")
+                model.learn(trial.max_steps, callback=[Interrupts(), HaltuneCallback(trial, every=32)])
+        return s.trials[0], model.policy.state_dict()
+
+    sends = [True]
+    with pytest.raises(KeyboardInterrupt):
+        searched("search.db")
+    (one, resumed), (whole, straight) = searched("search.db"), searched("straight.db")
+    assert (one.attempt, one.checkpoint_epoch) == (2, 64)
+    assert one.values.tolist() == whole.values.tolist()
     for name, parameter in straight.items():
         np.testing.assert_array_equal(resumed[name], parameter)
 

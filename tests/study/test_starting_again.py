@@ -18,7 +18,6 @@ from haltune import HaltuneWarning, Trial
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import NotSupported
 from haltune.log.events import Ended, Resumed
-from haltune.study import port
 from haltune.study.attempt import Report
 
 
@@ -200,16 +199,12 @@ def test_another_process_knows_the_weights_of_a_checkpoint(world: World) -> None
         other.starts(object(), 0, other.signer(f"after {PAUSE}"))
 
 
-def test_a_long_search_knows_the_marks_of_its_newest_weights_only(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(port, "MARKS", 30)
-    first, second = world.ask(), world.ask()
-    for step in range(100):
-        first.sign(step)
-        assert second.signer(step) == first.id
-    assert len(world.study.session.seen.signed) <= 30
-    assert second.signer(0) is None
+def test_a_process_knows_the_weights_of_the_last_updates_only(world: World) -> None:
+    trial, other = world.ask(), world.ask()
+    for update in range(150_000):
+        trial.sign(f"after {update}")
+    assert trial.signer("after 149999") == trial.id
+    assert [other.signer(f"after {update}") for update in (149_999, 110_000, 10)] == [trial.id, trial.id, None]
 
 
 @pytest.mark.parametrize("over_folds", [False, True])

@@ -525,6 +525,21 @@ class Endless(Shuffled):
         """Keep the order: TensorFlow reads ahead."""
 
 
+class Scaled(Shuffled):
+    """Has its parameters where callbacks of Keras have those of the fit."""
+
+    def __init__(self):
+        super().__init__()
+        self.params = {"scale": 1.0}
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return self.params["scale"] * x, y
+
+    def on_epoch_end(self):
+        self.params["scale"] *= 0.9
+
+
 def arrays():
     return X, Y
 
@@ -533,6 +548,7 @@ def arrays():
     ("make", "options"),
     [
         (Shuffled, {}),
+        (Scaled, {}),
         pytest.param(loader, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {"steps_per_epoch": 2}, marks=once),
         (batches, {"steps_per_epoch": 2}),
@@ -1163,6 +1179,29 @@ def test_a_setting_that_a_callback_changes_in_a_layer_of_keras_continues(by_func
 def test_a_setting_that_a_compiled_step_does_not_read_again_has_no_effect_in_a_resumed_fit_either():
     with pytest.warns(HaltuneWarning, match=r"Dropout\.rate changes between epochs, .* has no effect"):
         assert_equal(lambda trial: fit(trial, trial.load_model() or dropped(0.01, eager=False), Fades()))
+
+
+class Fills(keras.layers.Layer):
+    """Has a number that is not equal to itself."""
+
+    def __init__(self, empty=float("nan"), **named):
+        super().__init__(**named)
+        self.empty = empty
+
+    def call(self, x):
+        return x if self.empty != self.empty else x + self.empty
+
+    def get_config(self):
+        return super().get_config() | {"empty": self.empty}
+
+
+def test_a_setting_that_is_nan_is_not_said_to_change():
+    def make(lr):
+        model = keras.Sequential([keras.Input((3,)), Fills(), keras.layers.Dense(1)])
+        model.compile(momentum(lr), "mse")
+        return model
+
+    assert_equal(lambda trial: fit(trial, trial.load_model(make)), at=(2,))
 
 
 class Remembers(keras.callbacks.Callback):

@@ -150,6 +150,13 @@ def test_without_data_the_metric_of_training_is_reported_in_steps():
     assert trial.values[1::2] == pytest.approx(history["loss"])
 
 
+def test_the_last_batch_of_data_of_unknown_length_is_reported_once():
+    trial, model = counting("step", 2 * STEPS), net(momentum(0.01))
+    callback = HaltuneCallback(trial, "loss", every=STEPS)
+    model.fit(((X[:4], Y[:4]) for _ in range(STEPS)), epochs=1, verbose=0, callbacks=[callback])
+    assert trial.epochs == [STEPS]
+
+
 def test_a_stop_within_an_epoch_ends_the_fit_there():
     trial = counting("step", 2 * STEPS, verdicts={4: STOP})
     model, _ = fit(HaltuneCallback(trial, every=1, validation=(X, Y)))
