@@ -615,6 +615,8 @@ class Unedited(Child):
     def _ended(self, code: int) -> Ending:
         trial, found = self._trial, self._checkpoints
         self._input.close()
+        if self._writes is not None:  # another worker may continue the trial, with the same log
+            self._writes.close()
         if trial.ended is not None:
             return Ending()
         whole = trial.horizon is not None and trial.epoch >= trial.horizon

@@ -45,6 +45,7 @@ csv = "log.csv"
 position = "epoch"
 """
 HALVING = STUDY.replace('name = "RandomSearch"\ntrials = 2', 'name = "Hyperband"\neta = 2') + "[budget]\ntrials = 4\n"
+TWO = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
 PRINTED = "[metrics]\npattern = 'val_acc=(?P<val_acc>.*)'\n"
 RESUMES = HALVING + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
 
@@ -241,6 +242,18 @@ def test_two_searches_do_not_read_the_output_of_each_other(search, tmp_path):
     assert [len(t.epochs) for t in trials(tmp_path)] == [4]
 
 
+def test_a_trial_whose_metrics_are_printed_resumes_in_the_worker_that_has_paused_it(search, tmp_path):
+    study = HALVING.replace('name = "Hyperband"\neta = 2', TWO) + PRINTED + "[program]\nworkers = 2\n"
+    study = study.replace("[policy]", "[[start]]\nlr = 0.1\ndepth = 4\n[[start]]\nlr = 0.1\ndepth = 1\n[policy]")
+    hook = "import time; time.sleep(2 if a.depth == 1 else 0.2)\n"  # the first one waits for the second
+    hook += "print(f\"val_acc={a.lr * state['epoch'] + a.depth}\", flush=True)"
+    code, said = search(study, hook=hook)
+    assert code == 0, said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [
+        (Status.COMPLETED, 2, True), (Status.STOPPED, 1, True),
+    ]  # fmt: skip
+
+
 def test_rows_before_a_checkpoint_at_sigterm_count_although_the_store_fails_once(search, tmp_path, monkeypatch):
     epoch_after = TRAIN.replace(
         'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
@@ -317,9 +330,8 @@ def assert_right_with_one_file(search, tmp_path, then, train=TRAIN):
     save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
     first = save.replace("at-{state['epoch']}", "last") + f"; import time; {then}"
     program = train.replace(save, "").replace("        log.write(f", f"        {first}\n        log.write(f")
-    halving = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
     study = RESUMES.replace("at-{epoch}.json", "last.json").replace("seed = 3", "seed = 5")
-    study = study.replace('name = "Hyperband"\neta = 2', halving)
+    study = study.replace('name = "Hyperband"\neta = 2', TWO)
     code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
