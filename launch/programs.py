@@ -320,9 +320,11 @@ class Unedited(Child):
         assert self._lock is not None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             if time.monotonic() < self._waits_until:
                 return False
+        except OSError:  # some network disks have no locks
+            pass
         trial, program, start, log = self._trial, self._program, self._start, self._output
         before, earlier = self._study.history.trial(trial.id), list[tuple[float, float, float]]()
         if trial.checkpoint is not None:

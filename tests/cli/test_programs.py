@@ -1,5 +1,6 @@
 """haltune run over programs that nobody edited: their command line, their logs, their checkpoints, their end."""
 
+import errno
 import fcntl
 import json
 import os
@@ -240,6 +241,20 @@ def test_two_searches_do_not_read_the_output_of_each_other(search, tmp_path):
     code, said = search(study, hook=prints, options=("--logs", "out"))
     assert code == 0, said
     assert [len(t.epochs) for t in trials(tmp_path)] == [4]
+
+
+def test_a_program_starts_at_once_on_a_disk_without_locks(search, tmp_path, monkeypatch):
+    tries = []
+
+    def lacks(*_):
+        tries.append(1)
+        assert len(tries) < 20, "it waits for a lock"
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", lacks)
+    code, said = search(STUDY + PRINTED, hook="print(f'val_acc={a.lr}', flush=True)")
+    assert code == 0, said
+    assert [len(t.epochs) for t in trials(tmp_path)] == [4, 4]
 
 
 def test_a_trial_whose_metrics_are_printed_resumes_in_the_worker_that_has_paused_it(search, tmp_path):
