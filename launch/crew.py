@@ -237,7 +237,8 @@ class Crew:
     def _watch(self) -> None:
         """Wait a moment for the children, and handle those that ended."""
         busy = [slot for slot in self._slots if slot.trial is not None]
-        children = [slot.child for slot in busy if slot.child is not None]
+        # a process that has ended is always ready: while the store is away, its end is logged later
+        children = [slot.child for slot in busy if slot.child is not None and slot.ending is None]
         news = [thing for child in children for thing in child.waitables()]
         pause = min(_LOOK, max(0.0, self._next_ask - time.monotonic())) if self._pause else _LOOK
         if news:

@@ -106,6 +106,12 @@ def greedy(trial: Trial) -> None:
     steady(trial)
 
 
+def dying(folder: Path, trial: Trial) -> None:
+    """Leave a file, and die."""
+    (folder / "gone").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def buggy(trial: Trial) -> None:
     """A bug of the user's."""
     raise KeyError(f"batch_sise of trial {trial.id}")
