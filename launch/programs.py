@@ -380,15 +380,14 @@ class Unedited(Child):
 
     def _read(self, whole: bool, cut: bool) -> None:
         """Read the new rows, and say what is wrong with them."""
-        rows = [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
+        self._rows += [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
         curve, trial = self._curve, self._trial
         if curve.again:
-            curve.again = False
             trial.restart(
                 advice="The program was to continue, and starts at its first row again: see how the command gives it "
                 "{checkpoint}."
             )
-        self._rows += rows
+            curve.again = False  # after a StoreError it starts again later
         if curve.differs is not None:
             trial.hint(
                 f"Trial {trial.id} continues after {trial.unit} {numeral(trial.epoch)}, but its log has "

@@ -24,7 +24,7 @@ from haltune.errors import HaltuneWarning, StoreError
 from haltune.launch import programs
 from haltune.launch.metric_logs import WandbRuns
 from haltune.log.decisions import Action
-from haltune.log.events import Reported, Status
+from haltune.log.events import Ended, Reported, Resumed, Status
 from haltune.store.sqlite import SqliteStore
 
 STUDY = """
@@ -149,6 +149,26 @@ def test_a_program_that_ignores_its_checkpoint_starts_its_curve_again(search, tm
         code, said = search(RESUMES, ignores, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.1)")
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
+
+
+def test_a_curve_starts_again_although_the_store_fails_once(search, tmp_path, monkeypatch):
+    append, failed = SqliteStore.append, []
+
+    def fails(store, name, events, **options):
+        if [type(event) for event in events] == [Ended, Resumed] and not failed:
+            failed.append(events)
+            raise StoreError("disk I/O error")
+        return append(store, name, events, **options)
+
+    monkeypatch.setattr(SqliteStore, "append", fails)
+    ignores = TRAIN.replace("if a.resume:", "if False:")
+    study = RESUMES.replace('name = "Hyperband"\neta = 2', TWO)
+    study = study.replace("[policy]", "[[start]]\nlr = 0.1\ndepth = 4\n[[start]]\nlr = 0.1\ndepth = 1\n[policy]")
+    with pytest.warns(HaltuneWarning, match="how the command gives it {checkpoint}"):
+        code, said = search(study, ignores, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.2)")
+    assert code == 0, said
+    assert failed
+    assert [(t.attempt, t.epoch, right(t)) for t in trials(tmp_path)] == [(3, 4, True), (1, 1, True)]
 
 
 def test_a_program_that_continues_but_counts_its_epochs_from_1_again_is_refused(search, tmp_path):
