@@ -281,7 +281,7 @@ class Crew:
             self._dismiss(slot)
         if held and ending.exceeded is not None:
             trial.fail(Failure(ending.exceeded))
-        elif held and ending.died is not None:
+        elif held and ending.died is not None and not self._marker.exists():  # or the launcher's signal ended it, too
             log = self._logs / f"trial-{trial.id}.log"
             seen = f"; see {log}" if log.exists() else ""
             trial.mark_lost(f"its process {ending.died}{seen}")

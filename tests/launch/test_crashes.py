@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from trainings import a_study, buggy, dying, greedy, mortal, steady
+from trainings import a_study, buggy, dying, greedy, mortal, preempted, steady
 
 from haltune import Budget
 from haltune.errors import StoreError, TrainingFailed
@@ -82,3 +82,12 @@ def test_a_store_that_is_away_when_a_worker_dies_is_tried_again_after_a_pause(tm
     assert run(study, partial(dying, tmp_path), progress=False, gpus=None).over
     assert tries == [tries[0]] * 3  # a process that has ended is ready at once, so nothing waits for it
     assert [str(t.status) for t in study.trials] == ["failed"]
+
+
+def test_a_worker_that_the_signal_of_its_launcher_ends_too_is_not_lost(tmp_path):
+    study = a_study(tmp_path, 1, max_retries=0)
+    with pytest.raises(SystemExit):
+        run(study, preempted, progress=False, gpus=None)
+    assert [str(t.status) for t in study.trials] == ["interrupted"]
+    assert run(study, steady, progress=False, gpus=None).over
+    assert [(str(t.status), t.attempt, t.epoch) for t in study.trials] == [("completed", 2, 4)]
