@@ -339,6 +339,16 @@ def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_ep
     assert json.loads(Path(best.checkpoint).read_text()) == {"epoch": 4, "lr": best.config["lr"]}
 
 
+def test_a_checkpoint_for_which_the_quota_has_no_room_does_not_end_the_search(search, tmp_path):
+    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
+    study = STUDY.replace("= 4", '= 1\ncheckpoints = { disk_quota = "0.001KB" }').replace("trials = 2", "trials = 1")
+    study += CSV + '[program]\ncheckpoint = "last.json"\n'
+    code, said = search(study, program, (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert "last.json could not be copied: NoRoom" in said
+    assert [(t.status, t.epoch) for t in trials(tmp_path)] == [(Status.COMPLETED, 1)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [True, False])
 def test_a_checkpoint_from_before_the_epoch_is_not_taken_for_the_one_after_it(search, tmp_path, late):
