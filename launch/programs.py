@@ -339,6 +339,7 @@ class Unedited(Child):
         self._log = MetricLog(self._metrics, names, start.folder, log)
         self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, known, self._log.began)
         self._ends = False  # haltune asked it to end
+        self._cut = False  # or the signal to the launcher, which came to it, too
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
         self._saved: float | None = None  # position of the last checkpoint that was recorded
@@ -619,6 +620,9 @@ class Unedited(Child):
         if trial.ended is not None:
             return Ending()
         whole = trial.horizon is not None and trial.epoch >= trial.horizon
+        if not self._ends and code <= 0 and not whole and self._leaves() is not None:
+            self._ends = self._cut = True
+            self._ended_at, self._pauses_at = 0.0, float(trial.epoch) or None
         if not self._ends and code < 0 and not whole:
             return Ending(died=limits.how_it_died(code))
         if not self._ends and code != 0:  # what has trained in full is not trained again
@@ -653,7 +657,7 @@ class Unedited(Child):
                 "short",
             )
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
-        trial.finish("completed" if by_itself or whole else None)
+        trial.finish("completed" if by_itself or whole else "interrupted" if self._cut else None)
         return Ending()
 
     def _keep(self, found: _Checkpoints) -> None:

@@ -920,6 +920,30 @@ def test_a_search_that_is_killed_or_interrupted_goes_on_and_no_program_is_left(s
     assert all(map(right, trials(tmp_path)))
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_program_that_the_signal_of_its_launcher_ends_too_resumes_where_it_was(search, tmp_path, own):
+    program = TRAIN + "print(start, 'to', state['epoch'])\n"
+    program = program.replace("path = a.out", "start = state['epoch']\npath = a.out", 1)
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    if own:  # it saves at SIGTERM, and not before
+        save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+        handler = 'lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), sys.exit())'
+        program = program.replace(save, f"import signal; signal.signal(signal.SIGTERM, {handler})")
+        study = study.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\n"
+    hook = "import time\nif state['epoch'] == 2 and not os.path.exists('sent'):\n    time.sleep(0.3)\n"
+    hook += f"    open('sent', 'w').close(); os.kill({os.getpid()}, 15); time.sleep(0.7)\n"
+    hook += "    os.kill(os.getpid(), 15)" if own else "    sys.exit()"
+    words = (*WORDS, "--resume", "{checkpoint}")
+    code, said = search(study, program, words, hook=hook)
+    assert code == 143, said
+    assert [(t.status, t.epoch, t.checkpoint_epoch) for t in trials(tmp_path)] == [(Status.INTERRUPTED, 2, 2)]
+    code, said = search(study, program, words, hook=hook)
+    assert code == 0, said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
+    (log,) = tmp_path.glob("search.logs/*/trial-0.log")
+    assert "2 to 4" in log.read_text()
+
+
 @pytest.mark.slow
 def test_what_a_program_writes_after_its_launcher_was_killed_does_not_count_for_the_next_attempt(search, tmp_path):
     stubborn = """
