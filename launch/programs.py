@@ -546,8 +546,9 @@ class Unedited(Child):
         """
         if (path := found.at(position, settled)) is None:
             return None
-        links, record = self._folder.with_name(_LINKS), self._study.history.trial(self._trial.id)
-        used = [links.parent.parent / name for name in (record.checkpoint, record.kept) if name]
+        links, history = self._folder.with_name(_LINKS), self._study.history
+        record, counted = history.trial(self._trial.id), history.kept(self._trial.id)  # perhaps of an earlier attempt
+        used = [links.parent.parent / name for name in (record.checkpoint, record.kept, counted) if name]
         for place in links.glob("*"):
             if not any(name.is_relative_to(place) for name in used):
                 shutil.rmtree(place, ignore_errors=True)

@@ -425,6 +425,26 @@ def test_the_checkpoint_of_the_best_epoch_is_kept_if_that_epoch_counts(search, t
     assert best.epoch == json.loads(Path(best.checkpoint).read_text())["epoch"] == 2
 
 
+def test_the_model_of_an_attempt_that_counts_stays_while_a_later_one_is_behind_it(search, tmp_path):
+    falls = TRAIN.replace("a.lr * state['epoch'] + a.depth", "a.lr * state['epoch'] * (state['epoch'] < 3) + a.depth")
+    study = STUDY.replace("trials = 2", "trials = 1").replace("[space]", 'of = "best"\n[space]') + CSV
+    study += '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    hook = "import pathlib, time\nif state['epoch'] == 3 and not os.path.exists('sent'):\n    time.sleep(0.8)\n"
+    hook += f"    open('sent', 'w').close(); os.kill({os.getpid()}, 15); time.sleep(0.7); os.kill(os.getpid(), 9)\n"
+    hook += "if state['epoch'] == 1 and os.path.exists('sent'):\n    time.sleep(1)\n"
+    hook += "    links = pathlib.Path().glob('search.checkpoints/*/trial-0/linked/*/at-2.json')\n"
+    hook += "    open('kept', 'w').write(''.join(link.read_text() for link in links))"
+    words = (*WORDS, "--resume", "{checkpoint}")
+    code, said = search(study, falls, words, hook=hook)
+    assert code == 143, said
+    Path(trials(tmp_path)[0].checkpoint).unlink()
+    with pytest.warns(HaltuneWarning, match="does not exist any more"):
+        code, said = search(study, falls, words, hook=hook)
+    assert code == 0, said
+    assert json.loads((tmp_path / "kept").read_text())["epoch"] == 2
+    assert [t.attempt for t in trials(tmp_path)] == [2]
+
+
 @pytest.mark.slow
 def test_two_workers_of_the_study_file_train_at_the_same_time(search, tmp_path):
     meets = "import pathlib, time; pathlib.Path(a.out + '/here').touch()\n"
