@@ -237,6 +237,13 @@ def of(*trials, **options):
     return study
 
 
+def test_a_trial_during_which_the_clock_was_set_back_keeps_its_curve():
+    trial = made([0.1, 0.3, 0.2], 0.2)
+    trial.datetime_start, trial.datetime_complete = datetime(2026, 10, 25, 2, 50), datetime(2026, 10, 25, 2, 10)
+    (t,) = from_study(of(trial, direction="maximize")).trials
+    assert (t.status, list(t.epochs), list(t.values)) == (Status.COMPLETED, [1, 2, 3], [0.1, 0.3, 0.2])
+
+
 @pytest.mark.parametrize(
     ("curves", "goal"),
     [
