@@ -121,11 +121,12 @@ class Metrics:
         """Raise InvalidInput if a pattern has no group for a metric that the study needs."""
         if self.kind == "pattern":
             groups = {name for pattern in self.patterns for name in pattern.groupindex}
-            for name in (measures.first, *measures.goals):
+            for name in (measures.first, *measures.goals, *measures.limited):
                 if name not in groups:
+                    what = "constraint" if name in measures.limited else "goal"
                     raise InvalidInput(
-                        f"The pattern has no group for the goal {name!r}. Write (?P<{name}>...), or name one of its "
-                        f"groups as the goal: {', '.join(sorted(groups))}."
+                        f"The pattern has no group for the {what} {name!r}. Write (?P<{name}>...), or name one of its "
+                        f"groups as the {what}: {', '.join(sorted(groups))}."
                     )
         if self.kind == "tensorboard":
             _tensorboard()

@@ -727,6 +727,8 @@ def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_vali
         (STUDY + "[metrics]\nposition = 'epoch'\n", WORDS, ("Name one place of the metrics",)),
         (STUDY + "[metrics]\npattern = 'acc ([0-9]+)'\n", ("{options}",), ("no named group",)),
         (STUDY + "[metrics]\npattern = 'a(?P<acc>.)'\n", ("{options}",), ("no group for the goal 'val_acc'",)),
+        (STUDY + "[constraints]\nsize = { at_most = 5 }\n" + PRINTED, ("{options}",),
+         ("no group for the constraint 'size'",)),
         (STUDY + CSV, ("-x{options}", "{folder}"), ("cannot be a part of",)),
         (STUDY + CSV + "[program]\nconfig = { base = 'none.yaml' }\n", ("{config}", "{folder}"), ("Cannot read",)),
         (STUDY + CSV + "[program]\nconfig = { values = { a = 1 } }\n", WORDS, ("does not use it", "--config {config}")),
