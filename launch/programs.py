@@ -103,7 +103,7 @@ class Program:
         unused = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
         used.difference_update(parameters)  # they hide placeholders of the same name
         if self.checkpoint is not None:
-            _Checkpoints(Path(), self.checkpoint, problem.unit, None)  # its pattern
+            _Checkpoints(Path(os.devnull), self.checkpoint, problem.unit, None)  # its pattern; it searches no folder
             if CHECKPOINT not in used:
                 raise InvalidInput(
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "

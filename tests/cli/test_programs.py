@@ -757,6 +757,16 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(search, tmp_path
     assert not (tmp_path / "search.db").exists()
 
 
+def test_only_the_folder_of_a_trial_is_searched_for_checkpoints(search, tmp_path, monkeypatch):
+    (tmp_path / "at-9.json").touch()
+    searched, matching = [], programs.matching
+    monkeypatch.setattr(programs, "matching", lambda *names: searched.append(matching(*names)) or searched[-1])
+    study = RESUMES.replace("at-{epoch}", "**/at-{epoch}").replace("trials = 4", "trials = 1")
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert {path.name for found in searched for path in found} == {f"at-{n}.json" for n in (1, 2, 3, 4)}
+
+
 def test_a_program_that_is_not_there_is_refused_too(search, tmp_path):
     command = shlex.join(["no-such-program", *WORDS])
     code, said = search(f"{STUDY}{CSV}[program]\ncommand = {json.dumps(command)}\n", words=None)
