@@ -27,7 +27,7 @@ from haltune.study.attempt import Settings
 from haltune.study.loading import leave_when
 
 from . import limits
-from .crew import Child, Crew, Ending, Options, Slot
+from .crew import Child, Crew, Ending, Options, Slot, need_stored
 
 Train = Callable[[Trial], object]
 Errors = tuple[type[BaseException], ...]
@@ -232,6 +232,17 @@ def run(
             "Python prompt). Write the function to a file, in a notebook with %%writefile training.py, and import it. "
             f"Or train in this process: study.optimize(train). See {documented('howto/workers#a-notebook')}"
         )
+
+    need_stored(study)
+    settings = study.session.settings
+    try:
+        pickle.dumps((settings.problem, settings.policy))
+    except Exception as error:
+        raise InvalidInput(
+            f"Another process cannot import a function of this study ({error}), such as a constraint of its space. "
+            "Define it, and the class of a policy of your own, at the top of a module, not inside a function or as a "
+            "lambda. Or train in this process: study.optimize(train)."
+        ) from error
 
     def start(slot: Slot, marker: Path) -> Worker:
         return Worker(study, study.session.holder, train, errors, marker, slot.extra)
