@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from haltune._utils.checks import python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import InvalidInput, LeaseLost, NotSupported
 from haltune.log.decisions import Action
 from haltune.log.events import Status
 from haltune.log.problem import Problem, length_argument
@@ -599,7 +599,7 @@ class Unedited(Child):
         before = found.seen(path)
         try:
             self._trial.save(lambda to: _copied(path, to, before), "".join(path.suffixes[-1:]))
-        except (OSError, InvalidInput) as error:
+        except (OSError, InvalidInput, LeaseLost) as error:
             self._trial.hint(f"The checkpoint {path} could not be copied: {one_line(error)}", "copy")
             return False
         return True

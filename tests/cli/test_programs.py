@@ -349,6 +349,28 @@ def test_a_checkpoint_for_which_the_quota_has_no_room_does_not_end_the_search(se
     assert [(t.status, t.epoch) for t in trials(tmp_path)] == [(Status.COMPLETED, 1)]
 
 
+def test_a_trial_that_another_worker_took_while_its_checkpoint_was_copied_does_not_end_the_search(
+    search, tmp_path, monkeypatch
+):
+    copied, taken = programs._copied, []
+
+    def taking(*paths):
+        if not taken:
+            other = load_study(tmp_path / "search.db", verbose=0)
+            taken.append(other.take(0, 1, "another worker", lambda: None))
+            taken[0].mark_lost("it did not answer")
+        return copied(*paths)
+
+    monkeypatch.setattr(programs, "_copied", taking)
+    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
+    study = STUDY.replace("= 4", "= 1").replace("trials = 2", "trials = 1") + CSV
+    words = (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}")
+    code, said = search(f'{study}[program]\ncheckpoint = "last.json"\n', program, words)
+    assert code == 0, said
+    assert "last.json could not be copied: LeaseLost" in said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [True, False])
 def test_a_checkpoint_from_before_the_epoch_is_not_taken_for_the_one_after_it(search, tmp_path, late):
