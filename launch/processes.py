@@ -163,7 +163,8 @@ def run(
     Several workers share the CPUs: each gets OMP_NUM_THREADS = CPUs / workers, unless you set it. If a worker crashes
     or is killed, the search continues. The trial is offered again from its last checkpoint, up to the study's
     max_retries times; then it has failed. After one Ctrl-C, SIGTERM or SIGUSR1 the current epochs are finished and
-    saved; after a second one the program ends at once. To continue, start the same program again.
+    saved; after a second one, or after 80% of HALTUNE_GRACE seconds, the program ends at once. To continue, start the
+    same program again.
 
     Args:
         study: A study whose store is a file or a server.
