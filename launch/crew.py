@@ -21,6 +21,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from haltune._utils.checks import python_number
+from haltune._utils.interruption import GRACE, USED, grace
 from haltune._utils.process import Scratch
 from haltune._utils.signals import NOTICES, named
 from haltune.display import cell, one_line, plural
@@ -176,7 +177,7 @@ class Crew:
         quiet = logger.silenced() if progress is False else nullcontext()
         with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as show:
             while not (self._over and all(slot.trial is None for slot in self._slots)):
-                if interrupts.count > 1:
+                if interrupts.at_once:
                     raise interrupts.error
                 if interrupts.count and not self._marker.exists():
                     who = named(interrupts.number)
@@ -237,7 +238,8 @@ class Crew:
     def _watch(self) -> None:
         """Wait a moment for the children, and handle those that ended."""
         busy = [slot for slot in self._slots if slot.trial is not None]
-        children = [slot.child for slot in busy if slot.child is not None]
+        # a process that has ended is always ready: while the store is away, its end is logged later
+        children = [slot.child for slot in busy if slot.child is not None and slot.ending is None]
         news = [thing for child in children for thing in child.waitables()]
         pause = min(_LOOK, max(0.0, self._next_ask - time.monotonic())) if self._pause else _LOOK
         if news:
@@ -280,7 +282,7 @@ class Crew:
             self._dismiss(slot)
         if held and ending.exceeded is not None:
             trial.fail(Failure(ending.exceeded))
-        elif held and ending.died is not None:
+        elif held and ending.died is not None and not self._marker.exists():  # or the launcher's signal ended it, too
             log = self._logs / f"trial-{trial.id}.log"
             seen = f"; see {log}" if log.exists() else ""
             trial.mark_lost(f"its process {ending.died}{seen}")
@@ -326,9 +328,12 @@ class Interrupts:
     def __init__(self) -> None:
         self.count = 0
         self.number = 0  # of the first
+        self._since = 0.0  # time of the first, by time.monotonic
+        self._grace: float | None = None  # seconds from then until this process is killed
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
+        self._grace = grace()
         if threading.current_thread() is threading.main_thread():
             self._before = {s: signal.signal(s, self._count) for s in NOTICES}
         return self
@@ -342,7 +347,16 @@ class Interrupts:
         """The exception that ends the program after the first signal."""
         return KeyboardInterrupt() if self.number == signal.SIGINT else SystemExit(128 + self.number)  # as shells count
 
+    @property
+    def at_once(self) -> bool:
+        """True after a second signal, and shortly before the kill: what is not saved by then is given back."""
+        if self.count != 1 or self._grace is None or time.monotonic() - self._since < USED * self._grace:
+            return self.count > 1
+        _log.warning("%s=%g is nearly over: training ends at once, without a save", GRACE, self._grace)
+        return True
+
     def _count(self, number: int, frame: FrameType | None) -> None:
+        self._since = self._since or time.monotonic()
         self.count += 1
         self.number = self.number or number
 

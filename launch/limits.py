@@ -44,35 +44,57 @@ class Limits:
         return None
 
 
+def family(child: int) -> set[int]:
+    """Return a child with its session, and all that these started: torchrun's ranks have sessions of their own.
+
+    Empty without /proc.
+    """
+    parents, found = dict[int, int](), set[int]()
+    with suppress(OSError):
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                    parents[pid := int(folder.name)] = int(fields[1])
+                    if child in (pid, int(fields[3])):
+                        found.add(pid)
+    more = found
+    while more:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= more
+    return found
+
+
 def memory(session: int) -> int:
-    """Return the bytes that the processes of a session use; shared pages count in proportion."""
+    """Return the bytes that a child and its processes use; shared pages count in proportion."""
     total = 0
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError, ValueError, IndexError, StopIteration):  # it has ended meanwhile
-                if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) != session:
-                    continue
-                lines = (folder / "smaps_rollup").read_text().splitlines()
-                total += 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
+    for pid in family(session):
+        with suppress(OSError, ValueError, IndexError, StopIteration):  # it has ended meanwhile
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            total += 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
     return total
 
 
 def kill(child: int) -> None:
-    """Kill a child and its process group, unless the child was reaped.
+    """Kill a child and its processes, unless the child was reaped.
 
     After that another process may have its number. Before, the number stays reserved, also if the child has ended.
     """
     if ended(child) is None:
         return
+    below = family(child) - {child}
     with suppress(ProcessLookupError, PermissionError):
         if os.name == "posix":
             os.killpg(child, signal.SIGKILL)
         else:
             os.kill(child, signal.SIGTERM)
+    for pid in below:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def kill_rest(child: int, seconds: float = 0.0) -> None:
-    """Kill the rest of a child's process group once the child has ended; wait for that at most so many seconds."""
+    """Kill the rest of a child's session once the child has ended; wait for that at most so many seconds."""
     until = time.monotonic() + seconds
     while hasattr(os, "waitid") and ended(child) is False and time.monotonic() < until:
         time.sleep(0.01)

@@ -121,11 +121,12 @@ class Metrics:
         """Raise InvalidInput if a pattern has no group for a metric that the study needs."""
         if self.kind == "pattern":
             groups = {name for pattern in self.patterns for name in pattern.groupindex}
-            for name in (measures.first, *measures.goals):
+            for name in (measures.first, *measures.goals, *measures.limited):
                 if name not in groups:
+                    what = "constraint" if name in measures.limited else "goal"
                     raise InvalidInput(
-                        f"The pattern has no group for the goal {name!r}. Write (?P<{name}>...), or name one of its "
-                        f"groups as the goal: {', '.join(sorted(groups))}."
+                        f"The pattern has no group for the {what} {name!r}. Write (?P<{name}>...), or name one of its "
+                        f"groups as the {what}: {', '.join(sorted(groups))}."
                     )
         if self.kind == "tensorboard":
             _tensorboard()
@@ -382,18 +383,19 @@ class Events(Reader):
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterable[Row]:
-        self._rest += data
-        while len(self._rest) >= 12:
-            (length,) = struct.unpack_from("<Q", self._rest)
-            if len(self._rest) < 16 + length:
-                return
-            record, self._rest = self._rest[12 : 12 + length], self._rest[16 + length :]
+        data, place = self._rest + data, 0  # cut once: a file may have millions of records
+        while len(data) - place >= 12:
+            (length,) = struct.unpack_from("<Q", data, place)
+            if len(data) - place < 16 + length:
+                break
+            record, place = data[place + 12 : place + 12 + length], place + 16 + length
             row: Row = {}
             with suppress(Exception):  # a record of another version, or a damaged one
                 event = self._event.FromString(record)
                 row = self._scalars(event)
             if row:
                 yield {**row, "step": float(event.step)}
+        self._rest = data[place:]
 
     def _scalars(self, event: Any) -> Row:
         row: Row = {}
@@ -424,17 +426,18 @@ class WandbRuns(Reader):
         self._rest, self._place, self._record = b"", 0, b""
 
     def feed(self, data: bytes) -> Iterable[Row]:
-        self._rest += data
-        while len(self._rest) >= self._header:
+        data, place = self._rest + data, 0  # cut once: a file may have millions of records
+        while len(data) - place >= self._header:
             left = self._block - self._place % self._block
-            length, kind = struct.unpack_from("<HB", self._rest, 4)
+            length, kind = struct.unpack_from("<HB", data, place + 4)
             size = self._header if self._place == 0 else left if left < self._header else self._header + length
-            if len(self._rest) < size:
-                return
-            piece, self._rest = self._rest[self._header : size], self._rest[size:]
+            if len(data) - place < size:
+                break
+            piece, place = data[place + self._header : place + size], place + size
             if self._place and left >= self._header and (row := self._row(piece, kind)):
                 yield row
             self._place += size
+        self._rest = data[place:]
 
     def _row(self, piece: bytes, kind: int) -> Row:
         self._record = piece if kind in (1, 2) else self._record + piece

@@ -16,7 +16,6 @@ space hides a placeholder of haltune with its name. {{lr}} is the text {lr}; oth
 from __future__ import annotations
 
 import json
-import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -294,6 +293,4 @@ def _toml(value: Any) -> str:
         return "true" if value else "false"
     if value is None:
         raise InvalidInput('TOML has no null, and a value is None. Use format = "yaml" or "json".')
-    if isinstance(value, float) and not math.isinf(value) and "." not in repr(value) and "e" not in repr(value):
-        return repr(value)  # nan
     return repr(value) if isinstance(value, int | float) else str(value)  # dates

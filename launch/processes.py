@@ -27,7 +27,7 @@ from haltune.study.attempt import Settings
 from haltune.study.loading import leave_when
 
 from . import limits
-from .crew import Child, Crew, Ending, Options, Slot
+from .crew import Child, Crew, Ending, Options, Slot, need_stored
 
 Train = Callable[[Trial], object]
 Errors = tuple[type[BaseException], ...]
@@ -163,7 +163,8 @@ def run(
     Several workers share the CPUs: each gets OMP_NUM_THREADS = CPUs / workers, unless you set it. If a worker crashes
     or is killed, the search continues. The trial is offered again from its last checkpoint, up to the study's
     max_retries times; then it has failed. After one Ctrl-C, SIGTERM or SIGUSR1 the current epochs are finished and
-    saved; after a second one the program ends at once. To continue, start the same program again.
+    saved; after a second one, or after 80% of HALTUNE_GRACE seconds, the program ends at once. To continue, start the
+    same program again.
 
     Args:
         study: A study whose store is a file or a server.
@@ -232,6 +233,17 @@ def run(
             "Python prompt). Write the function to a file, in a notebook with %%writefile training.py, and import it. "
             f"Or train in this process: study.optimize(train). See {documented('howto/workers#a-notebook')}"
         )
+
+    need_stored(study)
+    settings = study.session.settings
+    try:
+        pickle.dumps((settings.problem, settings.policy))
+    except Exception as error:
+        raise InvalidInput(
+            f"Another process cannot import a function of this study ({error}), such as a constraint of its space. "
+            "Define it, and the class of a policy of your own, at the top of a module, not inside a function or as a "
+            "lambda. Or train in this process: study.optimize(train)."
+        ) from error
 
     def start(slot: Slot, marker: Path) -> Worker:
         return Worker(study, study.session.holder, train, errors, marker, slot.extra)

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from haltune._utils.checks import python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
-from haltune.errors import HaltuneError, InvalidInput, NotSupported
+from haltune.errors import InvalidInput, LeaseLost, NotSupported
 from haltune.log.decisions import Action
 from haltune.log.events import Status
 from haltune.log.problem import Problem, length_argument
@@ -103,7 +103,7 @@ class Program:
         unused = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
         used.difference_update(parameters)  # they hide placeholders of the same name
         if self.checkpoint is not None:
-            _Checkpoints(Path(), self.checkpoint, problem.unit, None)  # its pattern
+            _Checkpoints(Path(os.devnull), self.checkpoint, problem.unit, None)  # its pattern; it searches no folder
             if CHECKPOINT not in used:
                 raise InvalidInput(
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
@@ -320,9 +320,11 @@ class Unedited(Child):
         assert self._lock is not None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             if time.monotonic() < self._waits_until:
                 return False
+        except OSError:  # some network disks have no locks
+            pass
         trial, program, start, log = self._trial, self._program, self._start, self._output
         before, earlier = self._study.history.trial(trial.id), list[tuple[float, float, float]]()
         if trial.checkpoint is not None:
@@ -337,6 +339,7 @@ class Unedited(Child):
         self._log = MetricLog(self._metrics, names, start.folder, log)
         self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, known, self._log.began)
         self._ends = False  # haltune asked it to end
+        self._cut = False  # or the signal to the launcher, which came to it, too
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
         self._saved: float | None = None  # position of the last checkpoint that was recorded
@@ -378,15 +381,14 @@ class Unedited(Child):
 
     def _read(self, whole: bool, cut: bool) -> None:
         """Read the new rows, and say what is wrong with them."""
-        rows = [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
+        self._rows += [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
         curve, trial = self._curve, self._trial
         if curve.again:
-            curve.again = False
             trial.restart(
                 advice="The program was to continue, and starts at its first row again: see how the command gives it "
                 "{checkpoint}."
             )
-        self._rows += rows
+            curve.again = False  # after a StoreError it starts again later
         if curve.differs is not None:
             trial.hint(
                 f"Trial {trial.id} continues after {trial.unit} {numeral(trial.epoch)}, but its log has "
@@ -544,8 +546,9 @@ class Unedited(Child):
         """
         if (path := found.at(position, settled)) is None:
             return None
-        links, record = self._folder.with_name(_LINKS), self._study.history.trial(self._trial.id)
-        used = [links.parent.parent / name for name in (record.checkpoint, record.kept) if name]
+        links, history = self._folder.with_name(_LINKS), self._study.history
+        record, counted = history.trial(self._trial.id), history.kept(self._trial.id)  # perhaps of an earlier attempt
+        used = [links.parent.parent / name for name in (record.checkpoint, record.kept, counted) if name]
         for place in links.glob("*"):
             if not any(name.is_relative_to(place) for name in used):
                 shutil.rmtree(place, ignore_errors=True)
@@ -596,9 +599,7 @@ class Unedited(Child):
         before = found.seen(path)
         try:
             self._trial.save(lambda to: _copied(path, to, before), "".join(path.suffixes[-1:]))
-        except (OSError, InvalidInput, HaltuneError) as error:
-            if isinstance(error, HaltuneError) and not isinstance(error, InvalidInput):
-                raise
+        except (OSError, InvalidInput, LeaseLost) as error:
             self._trial.hint(f"The checkpoint {path} could not be copied: {one_line(error)}", "copy")
             return False
         return True
@@ -615,9 +616,14 @@ class Unedited(Child):
     def _ended(self, code: int) -> Ending:
         trial, found = self._trial, self._checkpoints
         self._input.close()
+        if self._writes is not None:  # another worker may continue the trial, with the same log
+            self._writes.close()
         if trial.ended is not None:
             return Ending()
         whole = trial.horizon is not None and trial.epoch >= trial.horizon
+        if not self._ends and code <= 0 and not whole and self._leaves() is not None:
+            self._ends = self._cut = True
+            self._ended_at, self._pauses_at = 0.0, float(trial.epoch) or None
         if not self._ends and code < 0 and not whole:
             return Ending(died=limits.how_it_died(code))
         if not self._ends and code != 0:  # what has trained in full is not trained again
@@ -652,7 +658,7 @@ class Unedited(Child):
                 "short",
             )
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
-        trial.finish("completed" if by_itself or whole else None)
+        trial.finish("completed" if by_itself or whole else "interrupted" if self._cut else None)
         return Ending()
 
     def _keep(self, found: _Checkpoints) -> None:

@@ -119,7 +119,11 @@ def train_trial(job: Job, id: int, attempt: int) -> str | None:
     if not isinstance(kept, Carried):
         return train_one(trial, job.train, job.retry_on)
     try:
-        kept.fetch(trial.resumes_from)
+        try:
+            kept.fetch(trial.resumes_from)
+        except OSError as error:  # such as a full disk; another node may have room
+            trial.mark_lost(f"its checkpoint could not be copied to its node: {one_line(error)}")
+            return None
         return train_one(trial, job.train, job.retry_on)
     finally:
         kept.clear()

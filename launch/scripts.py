@@ -7,9 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from haltune._utils.signals import NOTICES
 from haltune.errors import InvalidInput
-from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.loading import VARIABLE, handover_text
@@ -127,10 +125,6 @@ class Script(Child):
         if code == 0:
             self._trial.finish()
             return Ending()
-        if code - 128 in NOTICES:
-            self._trial.recall()
-            if self._trial.ended is Status.INTERRUPTED:
-                return Ending()
         if (code := limits.by_signal(code)) < 0:
             return Ending(died=limits.how_it_died(code))
         return failed(self._trial, limits.how_it_died(code), self._log, self._printed)

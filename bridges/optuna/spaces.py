@@ -117,8 +117,10 @@ class Counterpart:
         try:
             if isinstance(self.distribution, CategoricalDistribution):
                 return options_of(self.domain)[int(self.distribution.to_internal_repr(value))]
-            nearest = min(range(len(self.labels)), key=lambda i: abs(float(self.labels[i]) - float(value)))
-            return options_of(self.domain)[nearest]
+            away = [abs(float(label) - float(value)) for label in self.labels]
+            if min(away) > 0.51 * getattr(self.distribution, "step", 0.0):  # enqueued by the user, not rounded
+                raise ValueError("it is outside the range")
+            return options_of(self.domain)[away.index(min(away))]
         except (TypeError, ValueError) as error:
             raise InvalidSpace(f"{value!r} is not one of {self.labels}") from error
 

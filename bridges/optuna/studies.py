@@ -371,10 +371,10 @@ def _facts(run: RecordedTrial, problem: Problem) -> Iterator[tuple[float, int, i
         if counts and not alike(curve.get(last, math.nan), final):
             curve[last] = final
     reports = sorted(curve.items())
-    seconds = (run.ends - run.starts) / max(1, len(reports))
+    seconds = max(0.0, run.ends - run.starts) / max(1, len(reports))  # the clock may be set back, as each autumn
     yield run.starts, run.trial.number, 0, run, None
     for i, (epoch, value) in enumerate(reports, 1):
-        fact = (epoch, value, max(0.0, seconds), run.further if i == len(reports) else {})
+        fact = (epoch, value, seconds, run.further if i == len(reports) else {})
         yield run.starts + i * seconds, run.trial.number, i, run, fact
     yield max(run.ends, run.starts), run.trial.number, len(reports) + 1, run, None
 

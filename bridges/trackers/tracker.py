@@ -271,7 +271,8 @@ class Mirror:
     def _collect(self) -> None:
         """Queue the events since the last call; consecutive reports of a trial are sent together."""
         end = self._read.history.position
-        for position, event in enumerate(self._read.events(self._seen), self._seen):
+        events = list(self._read.events(self._seen))  # all of them, or none: the store may be away
+        for position, event in enumerate(events, self._seen):
             self._take(event, new=position >= self._position)
         for trial in list(self._waiting):
             self._flush(trial)

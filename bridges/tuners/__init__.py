@@ -284,9 +284,11 @@ def conductor_of(
     study = load_study(place, name, policy=policy, constraints=constraints, budget=budget, verbose=0)
     conductor = Conductor(study, bool(state["pauses"]))
     conductor.numbers.update(state["numbers"])
-    unknown = sum(t.status in OVER and t.id not in state["numbers"].values() for t in study.trials)
+    known = set(conductor.numbers.values())
+    unknown = [t.id for t in study.trials if t.status in OVER and t.id not in known]
     if unknown and budget.trials is not None:  # the other tuner trains others instead
-        study.budget = replace(budget, trials=budget.trials + unknown)
+        study.budget = replace(budget, trials=budget.trials + len(unknown))
+    conductor.numbers |= {f"unknown {id}": id for id in unknown}  # a state that is read back again counts them once
     for key, (id, attempt) in state["held"].items():
         try:
             conductor.hold(key, study.take(id, attempt, holder, lambda: None))

@@ -23,9 +23,9 @@ from haltune._utils.signals import NOTICES, named
 from haltune.errors import InvalidInput
 
 _log = logging.getLogger("haltune")
-_GRACE = "HALTUNE_GRACE"
+GRACE = "HALTUNE_GRACE"
 _USER = getattr(signal, "SIGUSR1", None)
-_USED = 0.8  # of the grace: what is left is for giving the trial back
+USED = 0.8  # of the grace: what is left is for giving the trial back
 _WAITED = "_haltune_waited"  # attribute of an error, and of the hook that shows it
 _CLOSING_SECONDS = 0.02  # seconds until a generator that is being closed is surely gone
 
@@ -93,7 +93,7 @@ class Interruption:
     def _listen(self, numbers: Sequence[int]) -> None:
         """Take the signals that are to be heard."""
         if self._bears and threading.current_thread() is threading.main_thread():
-            self._grace = _grace()
+            self._grace = grace()
             for number in numbers:
                 handler = signal.getsignal(number)
                 forgotten = getattr(handler, "__self__", None)  # of a loop that failed
@@ -137,7 +137,7 @@ class Interruption:
                 os.kill(os.getpid(), number)
         elif (self._number and not self._patient) or not self._trains(frame):
             if self._number and not self._left:
-                why = f"{_GRACE}={self._grace:g} is nearly over" if self._late else f"{named(number)} received again"
+                why = f"{GRACE}={self._grace:g} is nearly over" if self._late else f"{named(number)} received again"
                 with suppress(RuntimeError):  # it came in the middle of another line
                     _log.warning("%s: training ends at once, without a save", why)
             self._number = 0  # it waits no longer
@@ -148,7 +148,7 @@ class Interruption:
         else:
             self._number = self._number or number
             if self._grace is not None and self._timer is None:
-                self._timer = threading.Timer(_USED * self._grace, self._give_up)
+                self._timer = threading.Timer(USED * self._grace, self._give_up)
                 self._timer.daemon = True
                 self._timer.start()
             with suppress(RuntimeError):  # it came in the middle of another line
@@ -337,14 +337,14 @@ def _is_free(number: int, handler: Any) -> bool:
     return True
 
 
-def _grace() -> float | None:
+def grace() -> float | None:
     """Seconds from the signal until the process is killed; None if it is not set. Raises InvalidInput."""
-    if not (text := os.environ.get(_GRACE, "").strip()):
+    if not (text := os.environ.get(GRACE, "").strip()):
         return None
     with suppress(ValueError):
         if 0.0 < (seconds := float(text)) <= threading.TIMEOUT_MAX:
             return seconds
-    raise InvalidInput(f"Cannot read {_GRACE}={text!r}. Use a number of seconds above 0, such as 30.")
+    raise InvalidInput(f"Cannot read {GRACE}={text!r}. Use a number of seconds above 0, such as 30.")
 
 
 def quietly(error: KeyboardInterrupt) -> KeyboardInterrupt:

@@ -49,6 +49,7 @@ _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _LONGEST_NAME = 60  # characters of a study's name in the name of its folder
 _PART = "part-"  # prefix of a file that is being written
 _PARTS = ".parts"  # suffix of the list of the files in a checkpoint that is a folder
+_OWN = "files"  # folder of the files that a training writes itself
 _GROWS = "haltune.json"  # a callback may write it again later, so its size is not listed
 _FOLDER = re.compile("trial-(0|[1-9][0-9]{0,17})")
 _FILE = re.compile(r"(?:part-)?(best-)?attempt-([0-9]{1,18})-[^\W\d_]\w*-[0-9.e+-]+-[0-9a-f]{8}.*", re.S)
@@ -131,11 +132,11 @@ class Checkpoints:
 
     def files_of(self, trial: int) -> Path:
         """Return the folder for the files that a training writes itself."""
-        return self.of(trial) / "files"
+        return self.of(trial) / _OWN
 
     def artifacts(self, trial: int, most: int) -> list[Path]:
         """Return the first files that a training wrote itself: into its folder, or into that of its program."""
-        roots = [self.of(trial) / "files", *sorted(self.of(trial).glob("run-*"))]
+        roots = [self.of(trial) / _OWN, *sorted(self.of(trial).glob("run-*"))]
         found = (Path(above) / name for root in roots for above, _, names in os.walk(root) for name in sorted(names))
         return list(islice((path for path in found if path.is_file() and not path.is_symlink()), most))
 
@@ -275,7 +276,7 @@ class Checkpoints:
     def is_written(self, path: StrPath) -> bool:
         """Return whether haltune has named this checkpoint; False for a file of the program's own."""
         id = self.owner(path)
-        return id is not None and not Path(path).is_relative_to(self.files_of(id))
+        return id is not None and not Path(path).is_relative_to(self.of(id) / _OWN)
 
     def _is_ours(self, path: str) -> bool:
         where = self.folder / path

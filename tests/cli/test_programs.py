@@ -1,5 +1,6 @@
 """haltune run over programs that nobody edited: their command line, their logs, their checkpoints, their end."""
 
+import errno
 import fcntl
 import json
 import os
@@ -23,7 +24,7 @@ from haltune.errors import HaltuneWarning, StoreError
 from haltune.launch import programs
 from haltune.launch.metric_logs import WandbRuns
 from haltune.log.decisions import Action
-from haltune.log.events import Reported, Status
+from haltune.log.events import Ended, Reported, Resumed, Status
 from haltune.store.sqlite import SqliteStore
 
 STUDY = """
@@ -45,6 +46,7 @@ csv = "log.csv"
 position = "epoch"
 """
 HALVING = STUDY.replace('name = "RandomSearch"\ntrials = 2', 'name = "Hyperband"\neta = 2') + "[budget]\ntrials = 4\n"
+TWO = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
 PRINTED = "[metrics]\npattern = 'val_acc=(?P<val_acc>.*)'\n"
 RESUMES = HALVING + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
 
@@ -149,6 +151,26 @@ def test_a_program_that_ignores_its_checkpoint_starts_its_curve_again(search, tm
     assert all(map(right, trials(tmp_path)))
 
 
+def test_a_curve_starts_again_although_the_store_fails_once(search, tmp_path, monkeypatch):
+    append, failed = SqliteStore.append, []
+
+    def fails(store, name, events, **options):
+        if [type(event) for event in events] == [Ended, Resumed] and not failed:
+            failed.append(events)
+            raise StoreError("disk I/O error")
+        return append(store, name, events, **options)
+
+    monkeypatch.setattr(SqliteStore, "append", fails)
+    ignores = TRAIN.replace("if a.resume:", "if False:")
+    study = RESUMES.replace('name = "Hyperband"\neta = 2', TWO)
+    study = study.replace("[policy]", "[[start]]\nlr = 0.1\ndepth = 4\n[[start]]\nlr = 0.1\ndepth = 1\n[policy]")
+    with pytest.warns(HaltuneWarning, match="how the command gives it {checkpoint}"):
+        code, said = search(study, ignores, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(0.2)")
+    assert code == 0, said
+    assert failed
+    assert [(t.attempt, t.epoch, right(t)) for t in trials(tmp_path)] == [(3, 4, True), (1, 1, True)]
+
+
 def test_a_program_that_continues_but_counts_its_epochs_from_1_again_is_refused(search, tmp_path):
     counts = TRAIN.replace("{state['epoch']},{a.lr}", "{state['epoch'] - first},{a.lr}")
     counts = counts.replace("path = a.out", "first = state['epoch']\npath = a.out", 1)
@@ -241,6 +263,32 @@ def test_two_searches_do_not_read_the_output_of_each_other(search, tmp_path):
     assert [len(t.epochs) for t in trials(tmp_path)] == [4]
 
 
+def test_a_program_starts_at_once_on_a_disk_without_locks(search, tmp_path, monkeypatch):
+    tries = []
+
+    def lacks(*_):
+        tries.append(1)
+        assert len(tries) < 20, "it waits for a lock"
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", lacks)
+    code, said = search(STUDY + PRINTED, hook="print(f'val_acc={a.lr}', flush=True)")
+    assert code == 0, said
+    assert [len(t.epochs) for t in trials(tmp_path)] == [4, 4]
+
+
+def test_a_trial_whose_metrics_are_printed_resumes_in_the_worker_that_has_paused_it(search, tmp_path):
+    study = HALVING.replace('name = "Hyperband"\neta = 2', TWO) + PRINTED + "[program]\nworkers = 2\n"
+    study = study.replace("[policy]", "[[start]]\nlr = 0.1\ndepth = 4\n[[start]]\nlr = 0.1\ndepth = 1\n[policy]")
+    hook = "import time; time.sleep(2 if a.depth == 1 else 0.2)\n"  # the first one waits for the second
+    hook += "print(f\"val_acc={a.lr * state['epoch'] + a.depth}\", flush=True)"
+    code, said = search(study, hook=hook)
+    assert code == 0, said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [
+        (Status.COMPLETED, 2, True), (Status.STOPPED, 1, True),
+    ]  # fmt: skip
+
+
 def test_rows_before_a_checkpoint_at_sigterm_count_although_the_store_fails_once(search, tmp_path, monkeypatch):
     epoch_after = TRAIN.replace(
         'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
@@ -291,6 +339,38 @@ def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_ep
     assert json.loads(Path(best.checkpoint).read_text()) == {"epoch": 4, "lr": best.config["lr"]}
 
 
+def test_a_checkpoint_for_which_the_quota_has_no_room_does_not_end_the_search(search, tmp_path):
+    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
+    study = STUDY.replace("= 4", '= 1\ncheckpoints = { disk_quota = "0.001KB" }').replace("trials = 2", "trials = 1")
+    study += CSV + '[program]\ncheckpoint = "last.json"\n'
+    code, said = search(study, program, (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert "last.json could not be copied: NoRoom" in said
+    assert [(t.status, t.epoch) for t in trials(tmp_path)] == [(Status.COMPLETED, 1)]
+
+
+def test_a_trial_that_another_worker_took_while_its_checkpoint_was_copied_does_not_end_the_search(
+    search, tmp_path, monkeypatch
+):
+    copied, taken = programs._copied, []
+
+    def taking(*paths):
+        if not taken:
+            other = load_study(tmp_path / "search.db", verbose=0)
+            taken.append(other.take(0, 1, "another worker", lambda: None))
+            taken[0].mark_lost("it did not answer")
+        return copied(*paths)
+
+    monkeypatch.setattr(programs, "_copied", taking)
+    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
+    study = STUDY.replace("= 4", "= 1").replace("trials = 2", "trials = 1") + CSV
+    words = (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}")
+    code, said = search(f'{study}[program]\ncheckpoint = "last.json"\n', program, words)
+    assert code == 0, said
+    assert "last.json could not be copied: LeaseLost" in said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [True, False])
 def test_a_checkpoint_from_before_the_epoch_is_not_taken_for_the_one_after_it(search, tmp_path, late):
@@ -317,9 +397,8 @@ def assert_right_with_one_file(search, tmp_path, then, train=TRAIN):
     save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
     first = save.replace("at-{state['epoch']}", "last") + f"; import time; {then}"
     program = train.replace(save, "").replace("        log.write(f", f"        {first}\n        log.write(f")
-    halving = 'name = "SuccessiveHalving"\nn = 2\neta = 2\nmin_resource = 1\nrounds = 1'
     study = RESUMES.replace("at-{epoch}.json", "last.json").replace("seed = 3", "seed = 5")
-    study = study.replace('name = "Hyperband"\neta = 2', halving)
+    study = study.replace('name = "Hyperband"\neta = 2', TWO)
     code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
@@ -366,6 +445,26 @@ def test_the_checkpoint_of_the_best_epoch_is_kept_if_that_epoch_counts(search, t
     assert code == 0, said
     best = load_study(tmp_path / "search.db").best
     assert best.epoch == json.loads(Path(best.checkpoint).read_text())["epoch"] == 2
+
+
+def test_the_model_of_an_attempt_that_counts_stays_while_a_later_one_is_behind_it(search, tmp_path):
+    falls = TRAIN.replace("a.lr * state['epoch'] + a.depth", "a.lr * state['epoch'] * (state['epoch'] < 3) + a.depth")
+    study = STUDY.replace("trials = 2", "trials = 1").replace("[space]", 'of = "best"\n[space]') + CSV
+    study += '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    hook = "import pathlib, time\nif state['epoch'] == 3 and not os.path.exists('sent'):\n    time.sleep(0.8)\n"
+    hook += f"    open('sent', 'w').close(); os.kill({os.getpid()}, 15); time.sleep(0.7); os.kill(os.getpid(), 9)\n"
+    hook += "if state['epoch'] == 1 and os.path.exists('sent'):\n    time.sleep(1)\n"
+    hook += "    links = pathlib.Path().glob('search.checkpoints/*/trial-0/linked/*/at-2.json')\n"
+    hook += "    open('kept', 'w').write(''.join(link.read_text() for link in links))"
+    words = (*WORDS, "--resume", "{checkpoint}")
+    code, said = search(study, falls, words, hook=hook)
+    assert code == 143, said
+    Path(trials(tmp_path)[0].checkpoint).unlink()
+    with pytest.warns(HaltuneWarning, match="does not exist any more"):
+        code, said = search(study, falls, words, hook=hook)
+    assert code == 0, said
+    assert json.loads((tmp_path / "kept").read_text())["epoch"] == 2
+    assert [t.attempt for t in trials(tmp_path)] == [2]
 
 
 @pytest.mark.slow
@@ -650,6 +749,8 @@ def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_vali
         (STUDY + "[metrics]\nposition = 'epoch'\n", WORDS, ("Name one place of the metrics",)),
         (STUDY + "[metrics]\npattern = 'acc ([0-9]+)'\n", ("{options}",), ("no named group",)),
         (STUDY + "[metrics]\npattern = 'a(?P<acc>.)'\n", ("{options}",), ("no group for the goal 'val_acc'",)),
+        (STUDY + "[constraints]\nsize = { at_most = 5 }\n" + PRINTED, ("{options}",),
+         ("no group for the constraint 'size'",)),
         (STUDY + CSV, ("-x{options}", "{folder}"), ("cannot be a part of",)),
         (STUDY + CSV + "[program]\nconfig = { base = 'none.yaml' }\n", ("{config}", "{folder}"), ("Cannot read",)),
         (STUDY + CSV + "[program]\nconfig = { values = { a = 1 } }\n", WORDS, ("does not use it", "--config {config}")),
@@ -676,6 +777,16 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(search, tmp_path
     assert code == 2, said
     assert [name for name in named if name not in said] == []
     assert not (tmp_path / "search.db").exists()
+
+
+def test_only_the_folder_of_a_trial_is_searched_for_checkpoints(search, tmp_path, monkeypatch):
+    (tmp_path / "at-9.json").touch()
+    searched, matching = [], programs.matching
+    monkeypatch.setattr(programs, "matching", lambda *names: searched.append(matching(*names)) or searched[-1])
+    study = RESUMES.replace("at-{epoch}", "**/at-{epoch}").replace("trials = 4", "trials = 1")
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert {path.name for found in searched for path in found} == {f"at-{n}.json" for n in (1, 2, 3, 4)}
 
 
 def test_a_program_that_is_not_there_is_refused_too(search, tmp_path):
@@ -861,6 +972,30 @@ def test_a_search_that_is_killed_or_interrupted_goes_on_and_no_program_is_left(s
     code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_program_that_the_signal_of_its_launcher_ends_too_resumes_where_it_was(search, tmp_path, own):
+    program = TRAIN + "print(start, 'to', state['epoch'])\n"
+    program = program.replace("path = a.out", "start = state['epoch']\npath = a.out", 1)
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    if own:  # it saves at SIGTERM, and not before
+        save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+        handler = 'lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), sys.exit())'
+        program = program.replace(save, f"import signal; signal.signal(signal.SIGTERM, {handler})")
+        study = study.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\n"
+    hook = "import time\nif state['epoch'] == 2 and not os.path.exists('sent'):\n    time.sleep(0.3)\n"
+    hook += f"    open('sent', 'w').close(); os.kill({os.getpid()}, 15); time.sleep(0.7)\n"
+    hook += "    os.kill(os.getpid(), 15)" if own else "    sys.exit()"
+    words = (*WORDS, "--resume", "{checkpoint}")
+    code, said = search(study, program, words, hook=hook)
+    assert code == 143, said
+    assert [(t.status, t.epoch, t.checkpoint_epoch) for t in trials(tmp_path)] == [(Status.INTERRUPTED, 2, 2)]
+    code, said = search(study, program, words, hook=hook)
+    assert code == 0, said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
+    (log,) = tmp_path.glob("search.logs/*/trial-0.log")
+    assert "2 to 4" in log.read_text()
 
 
 @pytest.mark.slow

@@ -1,14 +1,15 @@
 """After any end of a worker the search continues, and the log has the reason."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
-from trainings import a_study, buggy, greedy, mortal, steady
+from trainings import a_study, buggy, dying, greedy, mortal, preempted, steady
 
 from haltune import Budget
-from haltune.errors import TrainingFailed
-from haltune.launch import run
+from haltune.errors import StoreError, TrainingFailed
+from haltune.launch import crew, run
 from haltune.log.events import Ended, Expired, Status
 from haltune.study.redecide import redecide
 
@@ -64,3 +65,29 @@ def test_too_many_failures_in_a_row_end_the_search(tmp_path):
     with pytest.raises(TrainingFailed, match="batch_sise of trial 2"):
         run(study, buggy, progress=False, gpus=None)
     assert len(study.trials) == 3
+
+
+def test_a_store_that_is_away_when_a_worker_dies_is_tried_again_after_a_pause(tmp_path, monkeypatch):
+    study, tries, waits = a_study(tmp_path, 1, max_retries=0), [], []
+    read, wait = study.store.read, crew.wait
+
+    def away(*arguments, **options):
+        if (tmp_path / "gone").exists() and len(tries) < 3:
+            tries.append(len(waits))
+            raise StoreError("the server is away")
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(study.store, "read", away)
+    monkeypatch.setattr(crew, "wait", lambda *arguments: waits.append(1) or wait(*arguments))
+    assert run(study, partial(dying, tmp_path), progress=False, gpus=None).over
+    assert tries == [tries[0]] * 3  # a process that has ended is ready at once, so nothing waits for it
+    assert [str(t.status) for t in study.trials] == ["failed"]
+
+
+def test_a_worker_that_the_signal_of_its_launcher_ends_too_is_not_lost(tmp_path):
+    study = a_study(tmp_path, 1, max_retries=0)
+    with pytest.raises(SystemExit):
+        run(study, preempted, progress=False, gpus=None)
+    assert [str(t.status) for t in study.trials] == ["interrupted"]
+    assert run(study, steady, progress=False, gpus=None).over
+    assert [(str(t.status), t.attempt, t.epoch) for t in study.trials] == [("completed", 2, 4)]

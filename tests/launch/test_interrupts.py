@@ -103,6 +103,22 @@ def test_interrupted_twice_it_leaves_at_once_and_the_same_program_continues(tmp_
     check_nothing_was_lost(finish(tmp_path))
 
 
+def test_shortly_before_it_is_killed_it_gives_back_what_is_not_saved(tmp_path, monkeypatch):
+    monkeypatch.setenv("HALTUNE_GRACE", "0.5")
+    program = start(tmp_path)
+    wait_for(lambda: len(trains(tmp_path)) == 2)
+    os.kill(program.pid, signal.SIGTERM)
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == 143
+    assert "HALTUNE_GRACE=0.5 is nearly over" in errors
+    assert all(map(ends, trains(tmp_path)))
+    study = a_study(tmp_path)
+    assert [(t.status, t.epoch, t.checkpoint_epoch) for t in study.trials] == [(Status.INTERRUPTED, 1, 1)] * 2
+    assert not [e for e in study.events() if isinstance(e, Expired)]
+    monkeypatch.delenv("HALTUNE_GRACE")
+    check_nothing_was_lost(finish(tmp_path))
+
+
 @pytest.mark.slow
 def test_when_the_launcher_is_killed_its_workers_let_go_and_the_same_program_continues(tmp_path):
     program = start(tmp_path)

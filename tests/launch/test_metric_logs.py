@@ -112,6 +112,29 @@ def test_rows_do_not_depend_on_the_pieces_in_which_bytes_arrive(kind, table, cut
     assert equal([{n: row[n] for n in want} for row, want in zip(got, rows, strict=True)], rows)
 
 
+class Counted(bytes):
+    """Bytes that count what is cut out of them."""
+
+    cut = 0
+
+    def __radd__(self, before):
+        return Counted(before + bytes(self))
+
+    def __getitem__(self, place):
+        found = super().__getitem__(place)
+        if isinstance(place, slice):
+            Counted.cut, found = Counted.cut + len(found), Counted(found)
+        return found
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
+def test_a_file_of_many_records_is_cut_into_them_once(kind, monkeypatch):
+    monkeypatch.setattr(Counted, "cut", 0)
+    reader, data, rows = written(kind, [(float(n), 0.5) for n in range(100)])
+    assert len(list(reader.feed(Counted(data)))) == len(rows)
+    assert Counted.cut < 10 * len(data)
+
+
 @given(TABLES, st.lists(st.floats(0, 1), max_size=6), st.booleans())
 def test_a_file_that_is_written_anew_repeats_no_row(tmp_path_factory, table, cuts, in_place):
     path = tmp_path_factory.mktemp("log") / "log.csv"

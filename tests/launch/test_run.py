@@ -10,7 +10,7 @@ from returning import squared
 from trainings import PROBLEM, a_study, counts_threads, looks_around, saving, steady, wandering
 from worlds import POLICIES, problem
 
-from haltune import Budget, Float, Study
+from haltune import Budget, Float, Problem, Space, Study
 from haltune.errors import InvalidInput, NotSupported
 from haltune.launch import run
 from haltune.log.events import Reported, Status
@@ -115,6 +115,14 @@ def test_a_training_that_no_other_process_can_find_is_refused(tmp_path):
         run(a_study(tmp_path), lambda trial: steady(trial))
     with pytest.raises(InvalidInput, match="a function that trains"):
         run(a_study(tmp_path), 3)
+
+
+def test_a_study_with_a_function_that_no_other_process_can_find_is_refused_before_a_trial_starts(tmp_path):
+    space = Space(dict(PROBLEM.space.parameters), constraints=[lambda config: config["lr"] > 0.01])
+    study = a_study(tmp_path, problem=Problem(space, PROBLEM.goal, 4))
+    with pytest.raises(InvalidInput, match=r"cannot import a function of this study .*lambda.* at the top of a module"):
+        run(study, steady, **QUIET)
+    assert len(study.trials) == 0
 
 
 def test_a_training_of_a_program_that_is_no_file_is_refused(tmp_path):

@@ -159,6 +159,16 @@ if trial.id == 1:
     assert ends(int(next(tmp_path.glob("search.logs/study-*/trial-1.log")).read_text()))
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_processes_of_a_program_end_with_it_also_if_they_have_a_session_of_their_own(tmp_path):
+    """As the ranks of torchrun."""
+    study, rank = a_study(tmp_path, 1), tmp_path / "rank"
+    command = f"setsid sh -c 'echo $$ > {rank}; sleep 1000' & sleep 1000"
+    run_script(study, ["sh", "-c", command], trial_timeout=2, **QUIET)
+    assert study.trials[0].error.startswith("trial_timeout")
+    assert ends(rank.read_text().strip())
+
+
 def test_a_command_that_cannot_be_started_is_an_error_and_its_trial_is_given_back(tmp_path):
     study = a_study(tmp_path)
     with pytest.raises(InvalidInput, match="Cannot start 'no-such-program': No such file"):

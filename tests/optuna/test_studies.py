@@ -1,6 +1,7 @@
 """A haltune study, written where Optuna's tools open it."""
 
 import math
+import warnings
 from datetime import datetime
 
 import pytest
@@ -235,6 +236,27 @@ def of(*trials, **options):
     study = optuna.create_study(**options)
     study.add_trials(trials)
     return study
+
+
+def test_a_trial_outside_a_range_with_steps_is_left_out(caplog):
+    there = optuna.create_study()
+    for x in (0.3, 0.9):
+        there.enqueue_trial({"x": x})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Optuna: 0.9 is out of range
+        there.optimize(lambda trial: trial.suggest_float("x", 0.1, 0.5, step=0.1), n_trials=2)
+    assert [t.params for t in there.trials] == [{"x": 0.3}, {"x": 0.9}]
+    with caplog.at_level("INFO", "haltune"):
+        past = from_study(there)
+    assert [t.config for t in past.trials] == [{"x": 0.3}]
+    assert "1 trial left out: they lack a parameter or are outside the space" in caplog.text
+
+
+def test_a_trial_during_which_the_clock_was_set_back_keeps_its_curve():
+    trial = made([0.1, 0.3, 0.2], 0.2)
+    trial.datetime_start, trial.datetime_complete = datetime(2026, 10, 25, 2, 50), datetime(2026, 10, 25, 2, 10)
+    (t,) = from_study(of(trial, direction="maximize")).trials
+    assert (t.status, list(t.epochs), list(t.values)) == (Status.COMPLETED, [1, 2, 3], [0.1, 0.3, 0.2])
 
 
 @pytest.mark.parametrize(

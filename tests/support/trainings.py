@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,20 @@ def greedy(trial: Trial) -> None:
         time.sleep(3600)
         print(len(taken))
     steady(trial)
+
+
+def dying(folder: Path, trial: Trial) -> None:
+    """Leave a file, and die."""
+    (folder / "gone").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def preempted(trial: Trial) -> None:
+    """Send SIGTERM to the launcher, and once it leaves, to this process: as SLURM does to all processes of a job."""
+    os.kill(os.getppid(), signal.SIGTERM)
+    steps = count(1)
+    wait_for(lambda: trial.report(0.5, next(steps) / 1e6, seconds=1.0).stops)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def buggy(trial: Trial) -> None:

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from haltune import Budget, Float, Maximize, Study, load_study
-from haltune.errors import HaltuneWarning
-from haltune.log.events import Status
+from haltune.errors import HaltuneWarning, StoreError
+from haltune.log.events import Ended, Status
 from haltune.policies import Halting, OptimalStopping, RandomSearch, SuccessiveHalving
 from haltune.trackers import track
 from haltune.trackers.tracker import Mirror, Turn
@@ -135,6 +135,28 @@ def test_a_tracker_that_is_away_gets_the_events_later_and_breaks_nothing():
     assert not mirror.update()
     assert mirror.update()
     assert [line[:2] for line in notes.lines] == [("begin", 0), *[("report", 0)] * 4, ("end", 0)]
+
+
+def test_no_event_is_sent_twice_although_the_store_is_away_in_the_middle(monkeypatch):
+    study, notes = made(trials=2), Notes()
+    searched(study)
+    mirror, read, failed = Mirror(study, notes), study.store.read, []
+
+    def breaks(name, start=0, stop=None):
+        for event in read(name, start, stop):
+            if isinstance(event, Ended) and stop is not None and not failed:  # not while the log is folded
+                failed.append(event)
+                raise StoreError("the server is away")
+            yield event
+
+    monkeypatch.setattr(study.store, "read", breaks)
+    with pytest.warns(HaltuneWarning, match="the server is away"):
+        assert not mirror.update()
+    assert mirror.update()
+    assert failed
+    assert [line[:2] for line in notes.lines] == [
+        line for i in (0, 1) for line in (("begin", i), *[("report", i)] * 4, ("end", i))
+    ]
 
 
 def placed(place, position=0):

@@ -184,6 +184,19 @@ def test_trials_that_started_after_the_state_was_written_are_offered_again(tmp_p
     assert [r.status for r in back.study.trials] == ["running", "running", "completed", "completed"]
 
 
+def test_a_trial_that_the_other_tuner_does_not_know_extends_the_budget_once(tmp_path):
+    c = conductor(RandomSearch(), tmp_path / "s.db", trials=5)
+    trained(c, "a")
+    state = state_of(c)
+    trained(c, "b")
+    budgets = []
+    for _ in range(3):
+        back = conductor_of(state)
+        budgets.append(back.study.budget.trials)
+        state = state_of(back)
+    assert budgets == [6, 6, 6]
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_trial_that_was_stopped_after_the_state_was_written_stops_again(tmp_path, ends):
     c = conductor(RandomSearch(), tmp_path / "s.db")

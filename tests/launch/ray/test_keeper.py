@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -110,6 +113,25 @@ def test_a_keeper_that_starts_again_continues_from_the_log(tmp_path: Path) -> No
     assert list(study.checkpoints.folder.iterdir()) == []  # they are obsolete
 
 
+def test_a_curve_starts_again_on_a_node_that_does_not_reach_the_folder(tmp_path: Path) -> None:
+    study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
+    trial, settings = study.ask(), study.session.settings
+    assert isinstance(trial, Trial)
+    line = Twice(Keeper(study.store.address(), study.checkpoints))
+    carried = Carried(0, line.files)
+    storage = replace(settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
+    remote = Study(**vars(replace(settings, store=storage, checkpoints=carried)))
+    taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
+    carried.fetch(None)
+    for epoch in (1, 2):
+        taken.report(0.5, epoch, seconds=1.0)
+        if epoch == 1:
+            taken.save(lambda path: path.write_text("1"))
+    with pytest.warns(match="trains again after epoch 1"):
+        taken.restart(1.0)
+    assert (taken.attempt, taken.epoch, Path(taken.checkpoint or "").read_text()) == (2, 1, "1")
+
+
 def test_a_task_learns_when_its_attempt_is_over(tmp_path: Path) -> None:
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
     trial = study.ask()
@@ -127,6 +149,28 @@ def test_a_task_learns_when_its_attempt_is_over(tmp_path: Path) -> None:
     assert [e.value for e in late] == [0.5, 0.6]
     assert "lease" in late[1].verdict.reason
     assert [e.reason for e in study.events() if isinstance(e, Expired)] == ["the node died"]
+
+
+def test_a_node_without_room_for_a_checkpoint_loses_its_trial_and_does_not_end_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from haltune.launch import ray as launcher
+
+    study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
+    trial, settings = study.ask(), study.session.settings
+    assert isinstance(trial, Trial)
+    line = Twice(Keeper(study.store.address(), study.checkpoints))
+    carried = Carried(0, line.files)
+    storage = replace(settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
+    remote = Study(**vars(replace(settings, store=storage, checkpoints=carried)))
+    monkeypatch.setattr(launcher, "_opened", lambda job: (remote, SimpleNamespace(leaving=lambda: None)))
+    monkeypatch.setattr(carried, "fetch", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    job: Any = SimpleNamespace(holder=study.session.holder, train=None, retry_on=())
+    assert launcher.train_trial(job, trial.id, trial.attempt) is None
+    study.sync()
+    (lost,) = [e.reason for e in study.events() if isinstance(e, Expired)]
+    assert lost == "its checkpoint could not be copied to its node: OSError: [Errno 28] No space left on device"
+    assert study.trials[0].status is Status.INTERRUPTED
 
 
 # -- checkpoints --------------------------------------------------------------------------------
@@ -148,6 +192,7 @@ def test_a_worker_whose_folder_is_deleted_refuses_files_of_the_users(tmp_path: P
     with pytest.raises(NotSupported, match=r"give the study a folder there: Study\(\.\.\., checkpoints=folder\)"):
         carried.files_of(0)
     assert carried.artifacts(0, 9) == []
+    assert carried.is_written(carried.temporary(0, 1, 2.0, ".ckpt"))  # which asks for no file of the user's
 
 
 @pytest.fixture(autouse=True)
