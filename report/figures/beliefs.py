@@ -227,7 +227,7 @@ class _Landscape:
         return self.found.history.trial(training.trials[0]).config
 
     def there(self, config: Mapping[str, Any]) -> bool:
-        return all(config.get(name) is not None for name in (self.across, self.along) if name)
+        return {self.across, self.along} <= {*config, None}
 
     def traces(self) -> list[Trace]:
         return [*(self._lines() if self.along is None else self._surfaces(self.along)), self._worth()]
