@@ -201,7 +201,7 @@ def _lifted(study: RecordedStudy, budget: Budget) -> str:
 
 def _reopened(where: str, name: str, budget: Budget | None) -> Study:
     if where.endswith(".toml"):
-        return read(where).open(budget)
+        return read(where).open(budget, name)
     store, _ = find(where, name, writing=True)
     created: Any = next(store.read(name, stop=1))
     problem, policy = recorded_problem(created), policy_from(created.policy)

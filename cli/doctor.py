@@ -216,26 +216,26 @@ def _imported(name: str) -> Finding:
 def rehearse(problem: Problem, program: Program, folder: Path, epochs: int) -> Iterator[Finding]:
     """Yield findings on a program. The log of each training stays in `folder`.
 
-    A budget of one epoch ends the training as Ctrl-C does: the trial is saved and given back. With a larger budget it
-    resumes. In a study of steps or tokens a budget of 1 ends it at the first report; `epochs` is a number of reports.
+    A budget of 1 ends the training at its first report from epoch 1 on, as Ctrl-C does: the trial is saved and given
+    back. With a larger budget it resumes. If that report came later than epoch 1, `epochs` is a number of reports.
     """
     if problem.max_epochs is not None and problem.max_epochs < 2:
         yield Finding("resume", None, f"a training of one {problem.unit} is never paused")
         return
     try:
-        first = 1.0
-        if problem.unit != "epoch":
-            first = _trained(problem, program, folder / "paused", 1).history.trial(0).epoch or 1.0
-            if problem.max_epochs is not None and first >= problem.max_epochs:
-                yield Finding("resume", None, f"the program reports only at the end, at {problem.at(first)}, so it "
-                              "is never paused")  # fmt: skip
-                return
+        first = _stopped_at(_trained(problem, program, folder / "paused", 1))
+        if problem.max_epochs is not None and first >= problem.max_epochs:
+            yield Finding("resume", None, f"the program reports only at the end, at {problem.at(first)}, so it is "
+                          "never paused")  # fmt: skip
+            return
         last = min(epochs * first, problem.max_epochs or math.inf)
         straight = _trained(problem, program, folder / "straight", last).history.trial(0)
         trained = f"{program.command[0]} trained {problem.amount(straight.epoch)} with {dict(straight.config)}"
         yield Finding("resume", True, trained)
-        if problem.unit == "epoch":
-            _trained(problem, program, folder / "paused", 1)
+        if straight.epoch <= first:
+            nothing = f"the program reports nothing after {problem.at(first)}, so a pause cannot be judged"
+            yield Finding("resume", None, nothing)
+            return
         study = _trained(problem, program, folder / "paused", last)
     except HaltuneError as error:
         last_line = str(error).strip().rpartition("\n")[2]
@@ -259,20 +259,30 @@ def rehearse(problem: Problem, program: Program, folder: Path, epochs: int) -> I
         if program.metrics is not None:
             save = "name its checkpoint under [program], and give it {checkpoint}"
         yield Finding("resume", False, "nothing was saved at the pause, so the trial started from scratch", save)
-    elif differs := _differs(straight, paused, last):
-        again = _trained(problem, program, folder / "again", last).history.trial(0)
-        if by_itself := _differs(straight, again, last):
-            differ = f"two trainings without a pause differ, so a pause cannot be judged: {by_itself}"
+    else:
+        found = _differences(straight, paused, last)
+        again = _trained(problem, program, folder / "again", last).history.trial(0) if found else straight
+        by_itself = _differences(straight, again, last)  # without a pause
+        by_pause = next((text for what, text in found.items() if what not in by_itself), None)
+        if unseeded := next((text for what, text in by_itself.items() if what in _COMPARED), None):
+            differ = f"two trainings without a pause differ, so a pause cannot be judged: {unseeded}"
             yield Finding("resume", False, differ, "seed all random numbers")
-        else:
+        elif by_pause is not None:
             yield Finding(
-                "resume", False, f"a pause changes the training: {differs}",
+                "resume", False, f"a pause changes the training: {by_pause}",
                 "save and load the whole state: weights, optimizer, schedule, random generators; "
                 "haltune.callbacks.check_resume finds the part that differs",
             )  # fmt: skip
-    else:
-        same = f"paused after {problem.at(first)}, it reports exactly the same {problem.amount(last)}"
-        yield Finding("resume", True, same)
+        else:  # other metrics may differ by themselves, such as a time
+            same = f"paused after {problem.at(first)}, it reports exactly the same {problem.amount(last)}"
+            left = "".join(f"; {what} differs without a pause, too" for what in by_itself)
+            yield Finding("resume", True, f"{same}{left}")
+
+
+def _stopped_at(study: Study) -> float:
+    """Return the position of the report at which the budget ended the trial; if there is none, that of the last one."""
+    stops = (e.epoch for e in study.events() if isinstance(e, Reported) and e.verdict.stops)
+    return next(stops, study.history.trial(0).epoch or 1.0)
 
 
 def _trained(problem: Problem, program: Program, folder: Path, end: float) -> Study:
@@ -284,19 +294,24 @@ def _trained(problem: Problem, program: Program, folder: Path, end: float) -> St
     return study
 
 
-def _differs(one: TrialRecord, other: TrialRecord, last: float) -> str:
-    """Return the first epoch and number that differ between two trainings up to `last`; empty if none differ."""
+_COMPARED = ("the reports", "the value")  # they must not differ between two trainings without a pause
+
+
+def _differences(one: TrialRecord, other: TrialRecord, last: float) -> dict[str, str]:
+    """Return what differs between two trainings up to `last`, each with its first difference, in words."""
     epochs = [[e for e in t.epochs if e <= last] for t in (one, other)]  # a program may end before it is ended
     if epochs[0] != epochs[1]:
         reported = [", ".join(f"{e:g}" for e in found) or "none" for found in epochs]
-        return f"the {one.unit}s reported are {reported[0]} and {reported[1]}"
-    columns = {"the value": (one.values, other.values)}
+        return {_COMPARED[0]: f"the {one.unit}s reported are {reported[0]} and {reported[1]}"}
+    columns = {_COMPARED[1]: (one.values, other.values)}
     columns |= {f"the metric {n!r}": (one.metrics[n], other.metrics[n]) for n in one.metrics if n in other.metrics}
+    found: dict[str, str] = {}
     for i, epoch in enumerate(epochs[0]):
         for what, (a, b) in columns.items():
-            if a[i] != b[i] and not (math.isnan(a[i]) and math.isnan(b[i])):
-                return f"{what} of {one.unit} {epoch:g} is {float(a[i])!r} without a pause, {float(b[i])!r} with one"
-    return ""
+            if what not in found and a[i] != b[i] and not (math.isnan(a[i]) and math.isnan(b[i])):
+                numbers = f"{float(a[i])!r} without a pause, {float(b[i])!r} with one"
+                found[what] = f"{what} of {one.unit} {epoch:g} is {numbers}"
+    return found
 
 
 _MARKS = {True: "ok  ", False: "BAD ", None: "--  "}
@@ -309,7 +324,9 @@ def doctor(
     epochs: Annotated[
         int,
         typer.Option(
-            min=2, help="epochs that the program trains in the rehearsal; reports, if the study counts steps or tokens"
+            min=2,
+            help="epochs that the program trains in the rehearsal; reports, if it reports less often, or the study "
+            "counts steps or tokens",
         ),
     ] = 3,
     format: As = Format.table,

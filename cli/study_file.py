@@ -104,14 +104,18 @@ class StudyFile:
             )
         return replace(self.program, command=list(command)) if command else self.program
 
-    def open(self, budget: Budget | None = None) -> Study:
-        """Create or reopen the study. Raises as Study does, and InvalidInput for a search that would never end."""
+    def open(self, budget: Budget | None = None, name: str | None = None) -> Study:
+        """Create or reopen the study. Raises as Study does, and InvalidInput for a search that would never end.
+
+        budget, name: in place of those of the file.
+        """
         if (budget or self.budget).unlimited and self.policy.endless:
             raise InvalidInput(
                 f"{self.path}: {type(self.policy).__name__} never ends by itself. Add a [budget], such as "
                 'time = "2h" or trials = 50.'
             )
-        return Study(self.problem, self.policy, budget=budget or self.budget, **self.options)
+        options = {**self.options, "name": name or self.name}
+        return Study(self.problem, self.policy, budget=budget or self.budget, **options)
 
     @property
     def store(self) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from haltune.display import clipped, duration, escaped, short
 from haltune.errors import InvalidInput
 from haltune.log.policy import in_words
+from haltune.log.records import Best
 from haltune.study.view import StudyView
 
 from .digest import MOST_TRIALS, Digest, digest, need_study, story_of
@@ -33,6 +34,12 @@ class _Study:
     story: Story
     policy: str
     line: dict[str, object]  # Plotly line style
+
+    @property
+    def best(self) -> Best | None:
+        """Its best trial, by the metric that ranks full trainings: with rank_by= it has none before its first one."""
+        best = self.facts.best
+        return best if best is not None and best.metric == self.facts.problem.goal.final else None
 
 
 def compare(studies: Sequence[StudyView], path: str | os.PathLike[str] = "comparison.html") -> Path:
@@ -66,14 +73,15 @@ def comparison(studies: Sequence[StudyView]) -> str:
     """Return the page as HTML."""
     found = _read(studies)
     goal = found[0].facts.problem.goal
-    ranked = [s for s in found if s.facts.best is not None]
-    ranked.sort(key=lambda s: -goal.sign * (s.facts.best.value if s.facts.best else 0.0))
+    ranked = [(s, best) for s in found if (best := s.best) is not None]
+    ranked.sort(key=lambda pair: -goal.sign * pair[1].value)
     head = "no value yet"
-    if ranked and (best := ranked[0].facts.best):
-        aim = f"{'highest' if goal.sign > 0 else 'lowest'} {escaped(best.metric)}, of {escaped(ranked[0].label)}"
+    leads: _Study | None = None
+    if ranked:
+        leads, best = ranked[0]
+        aim = f"{'highest' if goal.sign > 0 else 'lowest'} {escaped(goal.final)}, of {escaped(leads.label)}"
         head = f"<b>{short(best.value)}</b> <small>{aim}</small>"
     differ = _differences(found)
-    leads = ranked[0] if ranked else None
     main = (
         f'<header><p class="quiet">haltune &middot; {len(found)} studies</p>\n<h1>{head}</h1>'
         + (f'\n<p class="over">{escaped(differ)}</p>' if differ else "")
@@ -137,9 +145,9 @@ _Cells = list[tuple[str, str]]  # (column, HTML)
 def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
     rows = []
     for s in found:
-        facts, best = s.facts, s.facts.best
+        facts, best = s.facts, s.best
         cells = [
-            (best.metric if best else facts.problem.goal.final, short(best.value) if best else "no value yet"),
+            (facts.problem.goal.final, short(best.value) if best else "no value yet"),
             ("trial", str(best.trial) if best else ""),
             ("trials", f"{facts.trials:,}: {facts.states}" if facts.trials else "0"),
             ("trained", facts.problem.amount(facts.trained)),
@@ -153,7 +161,7 @@ def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
 
 
 def _configurations(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
-    known = [(s, s.facts.best.config) for s in found if s.facts.best]
+    known = [(s, best.config) for s in found if (best := s.best) is not None]
     names = dict.fromkeys(name for _, config in known for name in config)
     rows: list[tuple[_Study, _Cells]] = []
     for s, config in known:

@@ -17,6 +17,7 @@ from haltune._utils.threads import one_thread
 from haltune.log.history import History
 from haltune.models.final_values import FinalValues
 from haltune.space import Space
+from haltune.space.domains import token
 
 _TRIES = 200  # random points tried to meet a parameter's conditions
 _BASE = 96  # points at which importance is measured
@@ -154,7 +155,7 @@ class MetricModel:
     def _with(self, rng: np.random.Generator, *names: str) -> Array:
         """Sample configurations in which these parameters have values: points (_OTHERS, dim); any if none is found."""
         sampled = self.space.sample_up_to(_WIDE, rng, "sobol")
-        having = [c for c in sampled if all(c.get(name) is not None for name in names)]
+        having = [c for c in sampled if c.keys() >= {*names}]
         return np.resize(self.space.encode_many((having or sampled)[:_OTHERS]), (_OTHERS, self.space.dim))
 
     def _have(self, points: Array, *names: str) -> Mask:
@@ -162,7 +163,7 @@ class MetricModel:
         if all(self.space.parameters[name].when is None for name in names):
             return np.ones(len(points), dtype=bool)
         configs = self.space.decode_many(points)
-        return np.array([all(config.get(name) is not None for name in names) for config in configs])
+        return np.array([config.keys() >= {*names} for config in configs])
 
     def _grid(self, name: str, levels: int) -> tuple[tuple[object, ...], Array]:
         """Return values of one parameter and their coordinates (n, width)."""
@@ -174,18 +175,20 @@ class MetricModel:
         low, high = self.space.box
         others = low + np.random.default_rng([self.seed, 5]).random((_TRIES, self.space.dim)) * (high - low)
         points = np.vstack([(low + high) / 2, others])
-        met = (k for k, config in enumerate(self.space.decode_many(points)) if config.get(name) is not None)
+        met = (k for k, config in enumerate(self.space.decode_many(points)) if name in config)
         return np.asarray(points[next(met, 0)])
 
 
 def line_through(space: Space, name: str, levels: int, point: Array) -> tuple[tuple[object, ...], Array]:
-    """Return distinct values of one parameter in ascending order, and `point` with each of them (n, dim)."""
+    """Return distinct values of one parameter, numbers in ascending order, and `point` with each of them (n, dim)."""
     at = space.columns[name]
     width = at.stop - at.start
     cube = np.tile(point, (width if width > 1 else levels, 1))
     low, high = space.box[:, at]
     cube[:, at] = np.eye(width) if width > 1 else np.linspace(low, high, levels)
     configs = space.decode_many(cube)
-    values = [config.get(name) for config in configs]
-    kept = [i for i, v in enumerate(values) if v is not None and v not in values[:i]]
-    return tuple(values[i] for i in kept), space.encode_many([configs[i] for i in kept])
+    found = {token(config[name]): config for config in configs if name in config}
+    kept = list(found.values())
+    if all(type(config[name]) in (int, float) for config in kept):
+        kept.sort(key=lambda config: config[name])
+    return tuple(config[name] for config in kept), space.encode_many(kept)

@@ -137,21 +137,24 @@ def _fsync(path: Path) -> None:
 def keep(text: str, path: str | os.PathLike[str]) -> Path:
     """Write text to a file in one step and return its full path. Characters without an encoding are escaped.
 
-    Raises InvalidInput if the file cannot be written.
+    A device or a pipe, such as /dev/stdout, is not replaced. Raises InvalidInput if the file cannot be written.
     """
     target = Path(path).absolute()
     need_folder(target)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    replaces = os.path.isfile(target) or not os.path.exists(target)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp") if replaces else target
     try:
         draft.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-        os.replace(draft, target)
+        if replaces:
+            os.replace(draft, target)
     except OSError as error:
         raise InvalidInput(
             f"cannot write {target}: {error.strerror or error}. Use a file in a folder that you may write to"
         ) from error
     finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+        if replaces:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
     return target
 
 

@@ -14,6 +14,7 @@ import random
 import sys
 import types
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,21 @@ def _generator_of_keras(keras: Any, state: Any) -> Any:
 def put(path: Path, state: dict[str, Any] | None = None) -> None:
     """Write a state to a file. Default: None, the present one."""
     path.write_text(json.dumps(capture() if state is None else state), encoding="utf-8")
+
+
+def with_torch(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state from before PyTorch was imported with the one that its generator had then."""
+    if (torch := sys.modules.get("torch")) is None or "torch" in state:
+        return state
+    return state | {"torch": of_tensor(torch.Generator().manual_seed(torch.initial_seed()).get_state())}
+
+
+def imports(path: Path) -> None:
+    """Import PyTorch if the state in a file has that of its generator: a program may import it later."""
+    if "torch" not in sys.modules and path.is_file():
+        with suppress(ImportError, InvalidInput):  # `put_back` raises it
+            if "torch" in state_from_json(path.read_bytes()):
+                import_module("torch")
 
 
 def put_back(path: Path) -> None:

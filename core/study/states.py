@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.disk import discard, force
-from haltune._utils.randomness import OwnGenerators, capture, put, put_back, restore
+from haltune._utils.randomness import OwnGenerators, capture, imports, put, put_back, restore, with_torch
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.errors import LeaseLost, StoreError
@@ -132,7 +132,7 @@ class States:
                             put(random_of(temporary), self._generators.capture())
                         if attempt.epoch != self._session.log.problem.max_epochs:  # it may resume
                             for suffix, start in self._starts.items():
-                                put(Path(f"{temporary}{suffix}"), start)
+                                put(Path(f"{temporary}{suffix}"), with_torch(start))
                     except OSError:
                         discard(temporary)  # a full disk has no room for a part
                         raise
@@ -240,14 +240,19 @@ class States:
             self._started_in = os.getpid()
             self._before = {} if checkpoint is None else capture()
         if checkpoint is not None and _draws_alone() and (start := Path(f"{checkpoint}{suffix}")).is_file():
-            self.restores()
-            put_back(start)
+            self._draws_from(start)
         self._starts[suffix] = capture()
 
     def restores(self, put_back: Callable[[], object] | None = None) -> None:
         """State that a loop is about to restore a random state. put_back: see `Port.restores_randomness`."""
         self._before, self._restores = capture() | self._before, True  # torch may be imported within the block
         self._put_back = self._put_back or put_back
+
+    def _draws_from(self, path: Path) -> None:
+        """Restore the random state in a file, if there is one."""
+        imports(path)  # before the present state is noted
+        self.restores()
+        put_back(path)
 
     def draws_as_before(self) -> None:
         """State that a trial has ended: a new one is not to draw as the one that began where this one had paused."""
@@ -263,8 +268,7 @@ class States:
         first, self._placed, self._had = self._placed != attempt, attempt, checkpoint
         self._draws, self._drawn = True, None  # a state from before the loop has its place
         if checkpoint is not None and first:
-            self.restores()
-            put_back(random_of(checkpoint))
+            self._draws_from(random_of(checkpoint))
         self._generators.begins(random_of(checkpoint) if checkpoint is not None and first else None)
 
     def ends_epoch(self) -> None:

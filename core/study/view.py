@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, overload
@@ -506,7 +506,6 @@ class RecordedStudy(StudyView):
         with self.log.lock:
             for event in self.store.read(self.name, self.history.position):
                 self.history.apply(event)
-                self.log.forget()
             self.budget = self.history.recorded or Budget()
 
     @property
@@ -561,9 +560,10 @@ class RecordedStudy(StudyView):
 
 
 class _ReadLog:
-    """See attempt.Log. The policy's state is folded at its first use."""
+    """See attempt.Log. The policy's state is folded when it is used."""
 
     logged_budget: Budget | None = None  # the recorded budget counts
+    _folded: Fold | None = None
 
     def __init__(
         self, store: Store, name: str, policy: Policy[Any], history: History, checkpoints: Checkpoints
@@ -581,15 +581,15 @@ class _ReadLog:
     def is_lost(self, lease: Lease, now: float) -> bool:
         return lease.expires < now or surely_gone(lease.holder)
 
-    def forget(self) -> None:
-        """Drop the state, after an event was read."""
-        self.__dict__.pop("_fold", None)
-
-    @cached_property
+    @property
     def _fold(self) -> Fold:
-        fold = Fold(self.problem, self.policy, self.history.whose)
-        fold.read(self.events())
-        return fold
+        with self.lock:
+            if self._folded is None or self._folded.torn:
+                before = partial(self.store.read, self.name, 0)
+                self._folded = Fold(self.problem, self.policy, self.history.whose, before)
+            if (position := self._folded.history.position) < self.history.position:
+                self._folded.read(self.events(position))
+            return self._folded
 
     @property
     def state(self) -> Any:

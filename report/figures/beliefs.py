@@ -227,7 +227,7 @@ class _Landscape:
         return self.found.history.trial(training.trials[0]).config
 
     def there(self, config: Mapping[str, Any]) -> bool:
-        return all(config.get(name) is not None for name in (self.across, self.along) if name)
+        return {self.across, self.along} <= {*config, None}
 
     def traces(self) -> list[Trace]:
         return [*(self._lines() if self.along is None else self._surfaces(self.along)), self._worth()]
@@ -473,6 +473,9 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
 
 
 def _boundary(found: LevelSet, across: str, along: str) -> list[Trace]:
+    places = (on_axis(config[name]) for config in found.configs for name in (across, along) if name in config)
+    if any(isinstance(place, str) for place in places):
+        return []  # no line lies between options, which have no order
     xs, ys, field = found.boundary(across, along)
     if not field.size or np.isnan(field).any() or min(field.shape) < 2:
         return []

@@ -156,7 +156,7 @@ def at_point(problem: Problem) -> str:
 def scale_of(space: Space, name: str) -> dict[str, Any]:
     """Return the axis settings of a parameter: logarithmic, options in their order, or whole numbers."""
     domain = space.whole.parameters[name]  # of all trials
-    if isinstance(domain, Choice) and all(isinstance(on_axis(option), str) for option in domain.options):
+    if isinstance(domain, Choice) and any(isinstance(on_axis(option), str) for option in domain.options):
         return {"type": "category", "categoryarray": [on_axis(option) for option in domain.options]}
     if isinstance(domain, Float | Int) and domain.log:
         return {"type": "log", "exponentformat": "e"}

@@ -35,6 +35,7 @@ _DOTS = 200  # the most trials shown if there are several pairs
 _HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
 _AXES = 12  # the most parameters with an axis
 _LINES = [[0.0, FAINT], [0.6, MUTED], [1.0, ACCENT]]  # the worst, most, the best
+_ABSENT = object()  # in place of a value, where a trial lacks the parameter
 
 
 def importance(study: Source) -> go.Figure:
@@ -153,7 +154,7 @@ def _is_flat(found: Slice) -> bool:
 def _slice(facts: Digest, found: Slice, name: str, metric: str) -> list[Trace]:
     xs, low, mean, high = list(found.values), found.low.tolist(), found.mean.tolist(), found.high.tolist()
     dots = trial_dots(facts, name, None, metric)
-    if any(isinstance(v, (str, bool)) or v is None for v in xs):
+    if any(isinstance(on_axis(v), str) for v in xs):
         reach = [abs(h - m) for h, m in zip(high, mean, strict=True)]
         return [dots, diamonds([plotly_text(v) for v in xs], mean, reach)]
     return [band(xs, low, high), dots, middle(xs, mean)]
@@ -163,7 +164,7 @@ def trial_dots(facts: Digest, across: str, along: str | None, metric: str) -> Tr
     """Return the trials by one parameter and their value, or by two parameters; None if a trial lacks one."""
     rows = valued(facts)
     if along is None:
-        rows = [r for r in rows if r.record.config.get(across) is not None]
+        rows = [r for r in rows if across in r.record.config]
     return {
         "type": "scatter", "mode": "markers", "name": "a trial",
         "x": [_place(r, across) for r in rows],
@@ -179,8 +180,7 @@ def trial_dots(facts: Digest, across: str, along: str | None, metric: str) -> Tr
 
 def _place(row: Row, name: str) -> Any:
     """Return a trial's coordinate on the axis of a parameter; None if it lacks the parameter."""
-    value = row.record.config.get(name)
-    return None if value is None else on_axis(value)
+    return on_axis(row.record.config[name]) if name in row.record.config else None
 
 
 # -- two parameters ------------------------------------------------------------------------
@@ -406,7 +406,7 @@ def parallel_spec(facts: Digest) -> Spec:
     low, high = first_view(values) or [0.0, 1.0]
     held = [min(max(v, low), high) for v in values]  # diverged values are drawn at the end of the axis
     ends = {"label": metric, "values": held, "range": [low, high]}
-    columns = [_dimension(n, domains[n], [r.record.config.get(n) for r in rows]) for n in names]
+    columns = [_dimension(n, domains[n], [r.record.config.get(n, _ABSENT) for r in rows]) for n in names]
     trace = {
         "type": "parcoords", "ids": trial_ids(rows), "dimensions": [*columns, ends],
         "line": {"color": rank, "cmin": 0.0, "cmax": 1.0, "colorscale": _LINES},
@@ -440,23 +440,22 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
         low, high = 0.0, float(max(1, len(options) - 1))
         given = {"tickvals": [*range(len(options))], "ticktext": [plotly_text(o) for o in options]}
     else:  # a bound depends on another parameter: use the range of the trials' values
-        known = [float(v) for v in values if v is not None] or [1.0]
+        known = [float(v) for v in values if v is not _ABSENT] or [1.0]
         low = min(known) if isinstance(domain.low, str) else float(domain.low)
         high = max(known) if isinstance(domain.high, str) else float(domain.high)
-        if isinstance(domain, (Float, Int)) and domain.log:
+        log = isinstance(domain, (Float, Int)) and domain.log
+        if log:
             low, high = math.log10(low), math.log10(high)
-            held = [math.log10(v) if v else low - 1 for v in values]
             marks = _decades(low, high)
             texts = [short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks]  # 1e-5, as on other axes
             given = {"tickvals": [math.log10(m) for m in marks], "ticktext": texts}
-        else:
-            held = [float(v) if v is not None else low for v in values]
-            if isinstance(domain, Int):
-                whole = sorted({round(m) for m in np.linspace(low, high, 5)})
-                given = {"tickvals": whole, "ticktext": [str(m) for m in whole]}
-    if any(v is None for v in values):
+        elif isinstance(domain, Int):
+            whole = sorted({round(m) for m in np.linspace(low, high, 5)})
+            given = {"tickvals": whole, "ticktext": [str(m) for m in whole]}
+        held = [low if v is _ABSENT else math.log10(v) if log else float(v) for v in values]
+    if _ABSENT in values:
         below = low - 0.15 * (high - low or 1.0)
-        held = [below if v is None else h for v, h in zip(values, held, strict=True)]
+        held = [below if v is _ABSENT else h for v, h in zip(values, held, strict=True)]
         marks = np.linspace(low, high, 5).tolist()
         given = given or {"tickvals": marks, "ticktext": [short(m, 3) for m in marks]}
         given = {"tickvals": [below, *given["tickvals"]], "ticktext": ["none", *given["ticktext"]]}

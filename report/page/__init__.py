@@ -73,12 +73,15 @@ def keep_page(make: Callable[[], str], path: str | os.PathLike[str]) -> Path:
     """Write a page atomically, over an older page or as a new file. Raises InvalidInput if any other file is there."""
     target = Path(path).absolute()
     need_folder(target)  # before the page is made, which takes time
-    with suppress(OSError), target.open("rb") as file:  # if this fails, writing raises the error
-        if _MARK.encode() not in file.read(4096) and target.stat().st_size:
-            raise InvalidInput(
-                f"{target} exists and is no page of haltune's. Name another file with -o page.html or report(path), "
-                "or move this one away."
-            )
+    start = b""
+    if os.path.isfile(target):  # a pipe would wait for a writer
+        with suppress(OSError), target.open("rb") as file:  # if this fails, writing raises the error
+            start = file.read(4096)
+    if start and _MARK.encode() not in start:
+        raise InvalidInput(
+            f"{target} exists and is no page of haltune's. Name another file with -o page.html or report(path), "
+            "or move this one away."
+        )
     return keep(make(), target)
 
 

@@ -252,7 +252,7 @@ def order(facts: Digest) -> list[int]:
 def row(facts: Digest, row: Row, traceback: str = "", files: Sequence[tuple[str, str]] = ()) -> str:
     """Return a trial's row, and a second row with its reason, its explanation and its files, (name, address) each."""
     t, names, horizon = row.record, columns(facts), facts.problem.max_epochs
-    config = [_cell(name, t.config.get(name)) for name in names]
+    config = [_cell(name, t.config.get(name, _DASH)) for name in names]
     if not config:
         text = escaped(clipped(settings(t.config)))
         config = [f'<td class="long" data-whole title="{text}">{text}</td>']
@@ -270,7 +270,7 @@ def row(facts: Digest, row: Row, traceback: str = "", files: Sequence[tuple[str,
         f'<td data-of="{escaped(facts.problem.goal.metric)}" data-v="{row.value if finite else ""}">'
         f"{_DASH if row.value is None else short(row.value)}{deviation}</td>",
         *(_cell(name, float(results[name]), 4) for name in facts.problem.measured),
-        *[_cell("level", t.tags.get("level"))] * facts.levels,
+        *[_cell("level", t.tags.get("level", _DASH))] * facts.levels,
         *config,
         f"<td>{row.outcome}{row.praise}{noted}</td>",
     ]
@@ -319,7 +319,7 @@ def _plain(value: object) -> object:
 
 
 def _cell(name: str, value: object, digits: int = 3) -> str:
-    text = _DASH if value is None else escaped(clipped(short(value, digits)))
+    text = escaped(clipped(short(value, digits)))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     sort = f' data-v="{value}"' if number else ""
     long = f' class="long" title="{text}"' if len(text) > 24 else ""

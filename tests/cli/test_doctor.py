@@ -204,6 +204,7 @@ def test_what_a_log_cannot_keep_is_said_and_is_no_ailment(doctor, tmp_path):
 
 
 LOSSY = {"{STATE}": "{state:.3f}"}, "a pause changes the training: the value of epoch 2 is", 1
+TIMED = {"import random": "import random, time", '{"draw": state}': '{"draw": state, "took": time.perf_counter()}'}
 
 
 @pytest.mark.parametrize(
@@ -212,10 +213,12 @@ LOSSY = {"{STATE}": "{state:.3f}"}, "a pause changes the training: the value of 
         ({}, "it reports exactly the same", 0),
         pytest.param(*LOSSY, marks=pytest.mark.slow),
         pytest.param({"SEED": "None"}, "two trainings without a pause differ", 1, marks=pytest.mark.slow),
+        (TIMED, "it reports exactly the same 3 epochs; the metric 'took' differs without a pause, too", 0),
+        pytest.param(TIMED | LOSSY[0], *LOSSY[1:], marks=pytest.mark.slow),
         pytest.param({"trial.save(": "id("}, "nothing was saved at the pause", 1, marks=pytest.mark.slow),
         ({"import random": "import no_such_package"}, "No module named 'no_such_package'", 1),
     ],
-    ids=["exact", "lossy", "unseeded", "unsaved", "broken"],
+    ids=["exact", "lossy", "unseeded", "timed", "timed and lossy", "unsaved", "broken"],
 )
 def test_a_program_is_rehearsed_with_a_pause(replaced, finds, code, doctor, tmp_path):
     (tmp_path / "digits.toml").write_text(TOML)
@@ -229,6 +232,39 @@ def test_a_program_is_rehearsed_with_a_pause(replaced, finds, code, doctor, tmp_
     assert not (tmp_path / "search.db").exists()
     left = list(Path(tempfile.gettempdir()).glob("haltune-doctor-*"))
     assert [folder.exists() for folder in left] == [True] * code  # what the program printed, where that matters
+
+
+SELDOM = """
+from pathlib import Path
+import haltune
+
+trial = haltune.current_trial()
+epoch, state = (Path(trial.checkpoint).read_text() if trial.checkpoint else "0 0.0").split()
+state = float(state)
+with trial:
+    for epoch in range(int(epoch) + 1, 5):
+        state += trial.config["lr"] / epoch
+        if epoch % EVERY == 0:
+            stops = trial.report(state / 10, epoch).stops
+            trial.save(lambda path: path.write_text(f"{epoch} {state!r}"))
+            if stops:
+                break
+"""
+
+
+@pytest.mark.parametrize(
+    ("every", "finds"),
+    [
+        (2, "paused after epoch 2, it reports exactly the same 4 epochs"),
+        pytest.param(3, "reports nothing after epoch 3, so a pause cannot be judged", marks=pytest.mark.slow),
+    ],
+)
+def test_a_program_that_does_not_report_each_epoch_is_rehearsed_by_its_reports(every, finds, doctor, tmp_path):
+    (tmp_path / "search.toml").write_text(TOML)
+    (tmp_path / "train.py").write_text(SELDOM.replace("EVERY", str(every)))
+    told, ended = doctor(tmp_path / "search.toml", "--", sys.executable, tmp_path / "train.py")
+    assert finds in told, told
+    assert ended == 0
 
 
 IN_STEPS = """
@@ -268,6 +304,16 @@ def test_a_program_that_counts_steps_is_rehearsed_by_its_reports(state, every, f
     told, ended = doctor(tmp_path / "search.toml", "--", sys.executable, tmp_path / "train.py")
     assert finds in told, told
     assert ended == code
+
+
+def test_a_program_that_counts_steps_and_continues_after_the_verdict_is_found(doctor, tmp_path):
+    toml = TOML.replace("max_epochs = 4", "max_steps = 40").replace("bounds = [0, 1]\n", "")
+    (tmp_path / "search.toml").write_text(toml)
+    program = IN_STEPS.replace("{STATE}", "{state!r}").replace("EVERY", "10").replace("if stops:", "if False:")
+    (tmp_path / "train.py").write_text(program.replace("trial.steps()", "range(int(step) + 1, 41)"))
+    told, ended = doctor(tmp_path / "search.toml", "--", sys.executable, tmp_path / "train.py")
+    assert "continued after the verdict to stop at step 10" in told, told
+    assert ended == 1
 
 
 @pytest.mark.slow

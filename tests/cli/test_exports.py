@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import math
+import os
+import subprocess
 import sys
 from types import ModuleType
 
@@ -184,6 +186,20 @@ def test_into_a_file_or_a_pipe_csv_is_as_it_was_recorded_and_json_is_ascii(tmp_p
     assert [row["config.opt"] for row in json.loads(told)] == recorded
     assert told.replace("\n", "").isprintable()
     assert told.isascii()
+
+
+def test_a_pipe_gets_an_export_and_a_page_and_stays_a_pipe(log, tmp_path):
+    path, _ = log
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reading = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        haltune("export", path, "--format", "csv", "--out", pipe)
+        assert pipe.is_fifo()
+        assert os.read(reading, 2**16).decode().replace("\r\n", "\n") == haltune("export", path)
+    finally:
+        os.close(reading)
+    command = [sys.executable, "-m", "haltune.cli", "report", path, "--out", "/dev/stdout"]
+    assert "<h1><b>" in subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
 
 
 @pytest.mark.parametrize("of", ["reports", "trials"])

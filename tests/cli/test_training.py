@@ -9,10 +9,11 @@ import pytest
 from trainings import wait_for
 from typer.testing import CliRunner
 
-from haltune import Budget
+from haltune import Budget, load_study
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.cli.common import find
+from haltune.cli.study_file import read
 from haltune.log.events import Reported, Status
 from haltune.store.studies import hold
 from haltune.study.view import read_study
@@ -122,6 +123,14 @@ def test_a_held_search_starts_no_trial_until_it_is_lifted(folder):
     assert "may continue" in ended(haltune("resume", "digits.toml"), 0)
     assert "was not stopped" in ended(haltune("resume", "digits.toml"), 0)
     assert "2 trials" in ended(haltune("resume", "digits.toml", "--trials", "2", *PROGRAM), 0)
+
+
+def test_the_study_that_resume_names_trains_and_not_that_of_its_study_file(folder):
+    (folder / "gate").touch()
+    (folder / "digits.toml").write_text(TOML.replace("trials = 3", "trials = 1"))
+    read("digits.toml").open(name="another")
+    told("resume", "digits.toml", "--name", "another", *PROGRAM)
+    assert [t.status for t in load_study("digits.db").trials] == [Status.COMPLETED]  # the only study there
 
 
 @pytest.mark.slow

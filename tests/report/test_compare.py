@@ -100,6 +100,19 @@ def test_studies_without_a_value_or_with_another_unit_are_shown_as_far_as_they_c
     assert items == {}
 
 
+def test_a_study_without_a_full_training_has_no_value_of_the_metric_that_ranks_them(tmp_path):
+    goal, studies = Minimize("loss", rank_by="eval"), []
+    for name, epochs in (("full", 2), ("early", 1)):
+        study = Study({"lr": Float(0.01, 1.0)}, goal, name=name, max_epochs=2, seed=0, budget="1 trial", verbose=0)
+        trial = study.ask()
+        for _ in range(epochs):
+            trial.report({"loss": 0.3 * epochs, "eval": 0.7}, seconds=60.0)
+        studies.append(study)
+    page, _ = shown(studies, tmp_path / "c.html")
+    assert "<b>0.7</b> <small>lowest eval, of full</small>" in page
+    assert '<td>early</td><td data-of="eval">no value yet</td>' in page
+
+
 def test_what_a_user_typed_is_text_and_never_markup(tmp_path):
     evil = searched(EVIL, goal=Maximize(EVIL), space={EVIL: Choice([EVIL, "b"])})
     page, _ = shown([evil, evil], tmp_path / "c.html")

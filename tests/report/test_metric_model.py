@@ -59,6 +59,13 @@ def test_a_slice_along_a_choice_has_each_option_once_and_an_integer_each_number(
     assert "fixed" not in model.importance().names
 
 
+def test_a_slice_along_a_choice_of_numbers_has_them_in_ascending_order():
+    space = Space({"batch": Choice([64, 16, 32]), "lr": Float(0.0, 1.0)})
+    found = MetricModel.of(searched(space, lambda c: c["batch"] / 64)).slice("batch")
+    assert found.values == (16, 32, 64)
+    assert found.mean.tolist() == sorted(found.mean.tolist())
+
+
 def test_a_contour_is_highest_where_the_function_is():
     model = MetricModel.of(searched(CUBE, lambda x: -((x["a"] - 0.2) ** 2) - (x["b"] - 0.8) ** 2, count=80))
     found = model.contour("a", "b")

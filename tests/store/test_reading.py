@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from locking import END, linux, locked
 from whims import PROBLEM, Whims
 from workers import created
 
-from haltune import Budget, Study, Trial
+from haltune import Budget, Float, Study, Trial
 from haltune.errors import StoreError
+from haltune.log.events import Event
+from haltune.store.memory import MemoryStore
 from haltune.store.open import open_sql, open_store
-from haltune.study.view import read_study
+from haltune.study.view import follow_study, read_study
 
 
 @pytest.fixture
@@ -101,6 +104,33 @@ def test_a_server_is_read_without_a_table_made_or_a_row_written(postgres_url: st
     with pytest.raises(StoreError, match="read-only"):
         reading.create("t", created())
     assert store.names() == ["s"]
+
+
+class CountedStore(MemoryStore):
+    """Counts the events that are read."""
+
+    count = 0
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
+        for event in super().read(name, start, stop):
+            self.count += 1
+            yield event
+
+
+def test_who_follows_a_search_of_steps_reads_a_new_event_twice_and_no_other() -> None:
+    store = CountedStore()
+    study = Study({"x": Float(0.0, 1.0)}, "acc", store, max_steps=300, seed=0, budget="1 trial", verbose=0)
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    trial.report(0.5, step=10)
+    found = follow_study(store)
+    assert found.judged.trial(0).epochs.tolist() == [1]
+    for point in range(2, 20):
+        trial.report(0.5, step=10 * point)
+        store.count = 0
+        found.sync()
+        assert found.judged.trial(0).epochs.tolist() == list(range(1, point + 1))
+        assert store.count == 2
 
 
 # -- a journal that is missing ----------------------------------------------------------------------

@@ -352,6 +352,37 @@ def test_a_plain_loop_killed_after_its_report_resumes_exactly(tmp_path: Path) ->
     assert resumed == whole
 
 
+IMPORTS_TORCH_LATE = """
+import os, sys
+from haltune.policies import RandomSearch
+from haltune import Study, Float
+study = Study({"x": Float(0.0, 1.0)}, "loss", "late.db", max_epochs=2, policy=RandomSearch(trials=3), verbose=0)
+for trial in study:
+    with trial:
+        import torch
+        trial.checkpoint  # whose state it loads
+        held_out, drawn = torch.rand(1).item(), []
+        for epoch in trial.epochs():
+            drawn.append(torch.rand(1).item())
+            trial.report(0.5)
+            trial.save(lambda path: path.write_text("state"))
+            if sys.argv[1] == f"{trial.id} {trial.attempt} {epoch}":
+                print(held_out, flush=True)
+                os.kill(os.getpid(), 9)
+        print(held_out, *drawn)
+"""
+
+
+@pytest.mark.parametrize("killed", [0, 1])  # before the first trial torch is not imported
+def test_a_trial_whose_new_process_imports_torch_late_splits_its_data_as_before(killed: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ends = [run([sys.executable, "-c", IMPORTS_TORCH_LATE, at]).stdout for at in (f"{killed} 1 1", "never")]
+    before, (resumed, new, *_) = ([line.split() for line in end.splitlines()] for end in ends)
+    assert resumed[0] == before[-1][0]
+    assert not {*resumed} & {*new}
+
+
 def leaves_its_block(trial: Trial) -> None:
     with trial:
         saves_after(trial)

@@ -13,6 +13,7 @@ from haltune.log.events import Status
 from haltune.policies import RandomSearch
 from haltune.report import learning_curves, metrics, parallel, slices
 from haltune.report.digest import digest
+from haltune.report.page import page
 
 
 def curves(figure):
@@ -109,7 +110,10 @@ def test_options_stand_in_their_order_and_who_lacks_a_parameter_at_a_place_that_
     figure = slices(history)
     (axis,) = (a for a in figure.select_xaxes() if a.title.text == "kind")
     assert list(axis.categoryarray) == ["b", "a", "None", "True"]
-    depth = parallel(history).data[0].dimensions[1]
+    assert ("b", "a", "None", "True") in [tuple(trace.x) for trace in figure.data]
+    assert '<td data-of="kind">None</td>' in page(history)
+    kind, depth, _ = parallel(history).data[0].dimensions
+    assert list(kind.ticktext) == ["b", "a", "None", "True"]
     assert depth.ticktext[0] == "none"
     assert [v == depth.tickvals[0] for v in depth["values"]] == [n % 4 != 0 for n in range(8)]
     assert depth.tickvals[0] < 1.0 == depth.tickvals[1]

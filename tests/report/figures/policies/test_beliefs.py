@@ -139,6 +139,13 @@ def test_a_mesh_has_a_boundary_and_every_configuration_is_a_point():
     assert figure.layout.yaxis.type == "log"
 
 
+def test_a_choice_has_no_boundary_and_may_mix_texts_and_numbers():
+    found = studied(Space({"x": Float(0, 1), "kind": Choice(["auto", 1])}), grid=4).level_set()
+    figure = region(found)
+    assert {trace.type for trace in figure.data} == {"scatter"}
+    assert {y for trace in figure.data for y in trace.y} == {"auto", 1}
+
+
 def test_an_axis_that_is_not_named_is_another_parameter():
     found = studied(Space({"x": Float(0, 1), "lr": Float(1e-3, 1, log=True)}), grid=4).level_set()
     for figure, axes in (
