@@ -234,6 +234,8 @@ class BracketState:
         """Let `trial` train towards this rung; `of`: the winner that it replaces, if it is a new trial."""
         self.past.pop(trial if of is None else of, None)
         self.members[trial] = entry
+        # more may have started, before a report showed how far apart the points are
+        self.places = max(self.places, len(self.members))
 
     def arrive(self, trial: int, result: float) -> None:
         """Record that a member has arrived at the rung, or that its value there has changed."""
