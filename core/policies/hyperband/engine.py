@@ -432,7 +432,8 @@ class Synchronous(Halving):
         if stopped and e.verdict.resumable:  # by the budget, not judged
             entry.had = min(entry.had, math.nextafter(resource, 0.0))
         reached = entry.had >= resource
-        out = stopped and not e.verdict.resumable and (self.resumes or not reached)  # it never continues
+        ended = reached and (bracket.last or not self.resumes)  # by the end of its schedule: its value counts
+        out = stopped and not e.verdict.resumable and not ended  # it never continues
         if entry.result is None and (out or reached):
             bracket.arrive(e.trial, OUT if out or last == OUT else entry.value)
         after = self._settle(bracket)
@@ -455,7 +456,7 @@ class Synchronous(Halving):
         elif e.trial in bracket.past:
             del bracket.past[e.trial]
             bracket.places -= 1
-        elif self.resumes or e.status is Status.FAILED or entry.result is None:
+        elif (self.resumes and not bracket.last) or e.status is Status.FAILED or entry.result is None:
             bracket.arrive(e.trial, OUT)
         self._settle(bracket)
 

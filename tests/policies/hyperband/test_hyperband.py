@@ -104,6 +104,17 @@ def test_a_rung_that_started_before_a_report_showed_its_size_is_complete_with_th
 # -- who continues ----------------------------------------------------------------------------
 
 
+def test_the_rank_at_the_end_of_a_bracket_is_among_all_that_came_to_it() -> None:
+    """Where it ends before max_epochs, which the policy does not judge."""
+    lab = Lab(lambda: Hyperband(3, brackets=0), lambda trial, epoch: -float(trial), epochs=9).run()
+    ends = [lab.reports(trial)[-1].verdict for trial in (0, 1)]
+    assert [(v.action, v.evidence["rank"], v.evidence["arrived"]) for v in ends] == [
+        (Action.STOP, 1, 1),
+        (Action.STOP, 2, 2),
+    ]
+    assert ends[1].reason == "2nd of 2 after 3 epochs, the end of its bracket"
+
+
 def test_the_last_to_arrive_continues_at_once_when_it_wins_and_is_stopped_when_it_does_not() -> None:
     for last_is_best in (True, False):
         values = lambda trial, epoch, b=last_is_best: trial if b else -trial  # noqa: E731
