@@ -553,6 +553,10 @@ class RungState:
         """Return how many trials are before a key."""
         return bisect_left(self.arrived, key)
 
+    def wait(self, key: Key) -> None:
+        if key not in self.waiting[(at := bisect_left(self.waiting, key)) : at + 1]:
+            self.waiting.insert(at, key)
+
     def leave(self, key: Key) -> None:
         at = bisect_left(self.waiting, key)
         if self.waiting[at : at + 1] == [key]:
@@ -771,8 +775,8 @@ class Asynchronous(Halving):
         # a CONTINUE at the horizon is not the policy's and names no next rung
         if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.pause_at is not None):
             self._enter_next(e.trial)
-        elif arrives and e.verdict.action is Action.PAUSE:
-            insort(self.rung(entry).waiting, entry.key(e.trial))
+        elif e.verdict.action is Action.PAUSE:  # perhaps after its arrival, whose report was delivered late
+            self.rung(entry).wait(entry.key(e.trial))
 
     def _over(self, e: ev.Ended | ev.Expired, entry: RungEntry) -> None:
         """Let a trial that is over arrive at its rung, a complete one at all later ones too; others are only counted.
