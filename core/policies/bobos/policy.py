@@ -462,10 +462,12 @@ class Halting(Wrapper):
         if inner.action is Action.STOP or AUDIT in inner.evidence:
             return inner
         own = ruled(self._stopper, self._surrogate, self.kappa, state[1], state[2], history, trial)
-        if own.action is Action.STOP or inner.action is Action.CONTINUE:
+        evidence = {**inner.evidence, **own.evidence}  # the inner policy folds its own
+        if own.action is Action.STOP:
             return replace(own, pause_at=inner.pause_at)
+        if inner.action is Action.CONTINUE:
+            return replace(own, pause_at=inner.pause_at, evidence=evidence)
         if AUDIT in own.evidence:  # recorded although the trial pauses
-            evidence = {**inner.evidence, **own.evidence}
             return replace(inner, reason=f"{inner.reason}; {own.reason}", evidence=evidence)
         return inner
 

@@ -20,7 +20,7 @@ from haltune.log.decisions import Action
 from haltune.log.events import Ended, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.models.curve_rows import CurveRows
-from haltune.policies import MultiFidelity, RandomSearch
+from haltune.policies import Halting, MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.policies.multifidelity.policy import FIRST, LadderState, first_rung
 from haltune.store.memory import MemoryStore
@@ -354,9 +354,10 @@ def test_the_first_trial_that_trains_in_full_does_not_pause_where_it_would_resum
     assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
 
 
-def test_a_trial_that_equals_the_paused_ones_does_not_pause_where_it_would_resume_at_once() -> None:
+@pytest.mark.parametrize("policy", [MultiFidelity(), Halting(MultiFidelity())], ids=["alone", "halting"])
+def test_a_trial_that_equals_the_paused_ones_does_not_pause_where_it_would_resume_at_once(policy: Any) -> None:
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 6)
-    study = Study(problem, seed=0, budget=Budget(epochs=60), verbose=0)
+    study = Study(problem, policy, seed=0, budget=Budget(epochs=60), verbose=0)
     slow = study.ask()
     assert isinstance(slow, Trial)
     for trial in (study.ask() for _ in range(5)):  # with the epoch of the slow one they spend a full training
