@@ -274,7 +274,7 @@ class Marked:
             marks = {max(1.0, float(round(share * horizon))) for share in self.shares}
             chosen = [i for i, n in enumerate(trial.epochs) if n in marks or i == len(trial.epochs) - 1]
             coordinates = epoch_coordinate(trial.epochs[chosen], horizon)
-            if trial.status is Status.COMPLETED:  # also if its training ended by itself before
+            if trial.status is Status.COMPLETED and len(chosen):  # also if its training ended by itself before
                 coordinates[-1] = 1.0
             y = targets(history, trial.counting(history.problem.goal)[chosen])
         known = np.isfinite(y)
