@@ -28,7 +28,7 @@ from haltune._utils.checks import MOST_POINTS, check_whole, is_number
 from haltune._utils.memo import Memo
 from haltune.display import short
 from haltune.errors import InvalidInput
-from haltune.gp import Posterior, condition_on, fit
+from haltune.gp import Posterior, condition_on, fit, subset
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event, Status
 from haltune.log.history import History
@@ -73,7 +73,7 @@ class Surrogate:
     _rows: Memo[tuple[Problem, Scale | None, TrainingRows, RowKey]] = field(init=False)  # by the trial's record
 
     def __post_init__(self) -> None:
-        self._fits, self._rows = Memo(2 * self.refit_every + 1), Memo(_ROWS_KEPT)
+        self._fits, self._rows = Memo(self.refit_every + 1), Memo(_ROWS_KEPT)
 
     def check(self, name: str, unset: bool = False) -> None:
         """Raise InvalidInput for an option that is not allowed.
@@ -372,7 +372,7 @@ class ImprovementSurrogate:
     """
 
     refit_every: int  # values, after the first 50
-    _fits: Memo[Posterior] = field(default_factory=lambda: Memo(8))
+    _fits: Memo[Posterior] = field(default_factory=lambda: Memo(2))  # each is as large as all data
 
     def improvement(self, history: History, finished: FinishedTrials) -> Improvement | None:
         """Return the improvement after `finished`; None before the first finite value."""
@@ -390,7 +390,10 @@ class ImprovementSurrogate:
             posterior = fit(x[:m], y[:m], rng=history.rng("fit", m), learn_from=400)
             if m == len(y):
                 return posterior
-            return condition_on(posterior.kernel, x, y, noise=posterior.noise, constant=float(y.mean()))
+            kept = subset(x, y)  # as in a fit
+            return condition_on(
+                posterior.kernel, x[kept], y[kept], noise=posterior.noise, constant=float(y.mean())
+            )  # fmt: skip
 
         posterior = self._fits((history.seed, x.tobytes(), y.tobytes()), fitted)
         pending = history.points[[t.id for t in history.pending]]

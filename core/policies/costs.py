@@ -459,7 +459,7 @@ class CostOptions:
                 f"{self.name}(affordable={self.affordable!r}) is not a probability. Give a number between 0 and 1, "
                 "such as 0.5."
             )
-        object.__setattr__(self, "fits", Memo(2 * self.refit_every + 1))
+        object.__setattr__(self, "fits", Memo(4))  # the last two in each unit; each is as large as all data
 
     @property
     def columns(self) -> Sequence[str] | None:
