@@ -48,6 +48,7 @@ Beta = Literal["scaled", "theorem"] | float
 AGAIN = "; every configuration found was tried before, so this one trains again"
 _FLOOR = 0.3  # of s: smaller distances to the best count little, as noise does
 _ROWS_KEPT = 10_000  # trials
+_LARGE = 10**200  # configurations; the squares of larger numbers are no floats
 _DRAWN = 512  # configurations that a design chooses from
 _MIDDLE = 0.5  # the middle share of each coordinate that they are drawn from
 
@@ -196,7 +197,10 @@ def beta_t(beta: Beta | None, space: Space, t: int, delta: float) -> float:
         return float(beta)
     if space.size is None:
         return 0.2 * space.dim * math.log(2 * t)
-    theorem = 2.0 * math.log(space.size * t**2 * math.pi**2 / (6.0 * delta))
+    if space.size < _LARGE:
+        theorem = 2.0 * math.log(space.size * t**2 * math.pi**2 / (6.0 * delta))
+    else:
+        theorem = 2.0 * (math.log(space.size) + math.log(t**2 * math.pi**2 / (6.0 * delta)))
     return theorem / 5.0 if beta == "scaled" else theorem
 
 
@@ -206,7 +210,8 @@ def initial_design(history: History, initial: int, rng: Generator) -> Start:
     design = space.sample_up_to(initial, history.rng("design"), design="sobol")
     config = design[min(len(history), len(design) - 1)]
     if space.key(config) in history.tried:
-        config = fresh(history, rng)
+        why = "too few trials have values for a model" if len(history) >= initial else "its configuration was tried"
+        return Start(fresh(history, rng), reason=f"initial design: drawn at random, because {why}")
     return Start(config, reason=f"initial design: one of {initial} Sobol configurations")
 
 
