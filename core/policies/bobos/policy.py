@@ -31,12 +31,11 @@ from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy,
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale, measured
-from haltune.models.curves import ReferenceCurves, errors_of, reference_curves, reference_trials
+from haltune.models.curves import ReferenceCurves, coarse, errors_of, reference_curves, reference_trials
 from haltune.policies.bayesopt import Beta, Surrogate, TrainingRows, epoch_coordinate, targets
 
 from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecision
 
-_FINEST = 120  # most steps of a stopping problem
 _SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
 _FIRST_K1 = 500.0  # of BOBOS: half of the usual one, because it grows
 _FALL = 0.05  # of the scale: a curve that ends further below its best falls
@@ -166,9 +165,8 @@ class Stopper:
             inside = math.log(math.pi**2 * t**2 * (t - 1) / (6.0 * self.delta))
             threshold += math.sqrt(2.0 * self.noise**2 * max(inside, 0.0))
         full = history.problem.max_epochs or 1
-        stride = math.ceil(full / _FINEST)
+        stride, steps = coarse(full)
         horizon, before = divmod(full, stride)
-        steps = slice(before + stride - 1, None, stride)
         errors = errors_of(trial, goal.of == "best")[steps]
         # In the faithful mode c is the cost of an epoch at every horizon.
         each = replace(losses, c=losses.c * stride) if self.settings.mode == "faithful" else losses

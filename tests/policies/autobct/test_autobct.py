@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -154,6 +155,22 @@ def test_runs_stopped_early_count_with_what_they_were_heading_for_and_uncertainl
         assert training.value >= float(trial.values[-1]) - 0.05
         assert training.spread > 0
         assert training.seconds == pytest.approx(training.paid * 40 / trial.epoch)
+
+
+def test_a_long_curve_is_extrapolated_from_as_many_steps_as_it_is_judged_at():
+    what = Problem(LINE, Maximize("acc", (0, 1)), 3000)
+    study = Study(what, RandomSearch(), seed=3, budget=Budget(trials=1), verbose=0)
+    trial = study.ask()
+    for epoch in range(1, 601):
+        trial.report(0.5 - 0.4 / epoch, epoch)
+    trial.finish("stopped")
+    tracemalloc.start()
+    (training,) = trainings(study.history, [0])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert training.value == pytest.approx(0.5, abs=0.05)
+    assert training.spread > 0
+    assert peak < 200e6
 
 
 def test_two_hyperparameters_are_searched_three_trainings_ahead():
