@@ -32,7 +32,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune.display import plural
 from haltune.errors import InvalidInput
-from haltune.log.decisions import AUDIT, ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
+from haltune.log.decisions import ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
 from haltune.log.events import Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -303,8 +303,6 @@ class MultiFidelity(Policy[LadderState]):
         }  # fmt: skip
         if prior_values.every:
             evidence["earlier"] = prior_values.evidence(kernel.relevance[1:])
-        if AUDIT in move.evidence:
-            evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
         reason = chosen_because(history, evidence)
         if move.tags.get(ALL_TRIED):
             reason += "; every configuration was tried, so it trains in full"
