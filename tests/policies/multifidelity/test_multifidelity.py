@@ -231,6 +231,22 @@ def test_where_a_trial_trains_on_instead_of_pausing_later_ones_stop() -> None:
     assert study.best.epoch == 27
 
 
+def test_trials_that_report_again_before_they_pause_can_pause() -> None:
+    study = Study(LONG, MultiFidelity(initial=10), seed=3, budget=Budget(epochs=300), verbose=0)
+    for trial in study:
+        with trial:
+            over = False
+            for epoch in range(round(trial.epoch) + 1, 28):
+                if trial.report(early(trial.config, epoch), epoch, seconds=1.0).resumable and over:
+                    trial.checkpointed(f"memory of {trial.id}")  # the state that it saves as it is asked to end
+                    break
+                over = trial.verdict is not None and trial.verdict.stops
+    paused = {t.id for t in study.trials if t.status is Status.PAUSED}
+    assert len(paused) > 5
+    reasons = [e.verdict.reason for e in study.events() if isinstance(e, Reported)]
+    assert not any("trials cannot pause in this study" in reason for reason in reasons)
+
+
 @pytest.mark.parametrize("epochs", [5, 50])  # runs are first compared after 1 epoch, after 3
 @pytest.mark.parametrize("saves", [True, False], ids=["saves", "saves nothing"])
 @pytest.mark.parametrize("before_saving", [True, False])
