@@ -627,6 +627,7 @@ def sample(
     kernel: KernelName = "matern52",
     priors: Priors | None = None,
     rng: np.random.Generator | None = None,
+    limit: int = 2000,
     learn_from: int = 200,
 ) -> tuple[Posterior, ...]:
     """Return `count` equally probable posteriors of targets y (n,) at X (n, d), with sampled hyperparameters.
@@ -640,6 +641,7 @@ def sample(
         kernel: As in `fit`. Default: "matern52".
         priors: For standardised targets. Default: Priors.default(d).
         rng: Generator of the chain. Default: np.random.default_rng(0).
+        limit: Of more observations a `subset` of this size is kept. Default: 2000.
         learn_from: Hyperparameters are learnt from a `subset` of at most this size. Default: 200.
 
     Raises:
@@ -655,6 +657,8 @@ def sample(
     targets = as_targets(y, len(points))
     if len(points) == 0 or count < 1:
         raise InvalidInput(f"sample got {len(points)} observations and count={count}. Give 1 of each or more.")
+    kept = subset(points, targets, limit)
+    points, targets = points[kept], targets[kept]
     learnt = subset(points, targets, learn_from)
     centre, scale = standard(targets[learnt])
     evidence = _LogDensity(

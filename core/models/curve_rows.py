@@ -119,7 +119,7 @@ class CurveRows:
         if e.epoch <= t.at:
             return  # seen before
         marked = _marked(t.at, e.epoch, self.first)
-        self.trained += e.epoch - t.at
+        self.trained += 0.0 if e.copied else e.epoch - t.at
         if e.epoch >= self.end:
             self._full(t, e.epoch, e.value)
         t.at, t.top = e.epoch, e.value if self.goal.better(e.value, t.top) else t.top

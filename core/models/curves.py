@@ -86,6 +86,18 @@ def _checked(errors: ArrayLike, horizon: int, count: int = 1) -> Array:
     return y
 
 
+_FINEST = 120  # most steps of a simulation: its cost grows with the third power
+
+
+def coarse(horizon: int) -> tuple[int, slice]:
+    """Return the epochs per step of a full training, one or more, and the slice of epochs 1, 2, ... that steps are.
+
+    The last epoch is a step. A horizon of S epochs a step has horizon // S steps.
+    """
+    stride = math.ceil(horizon / _FINEST)
+    return stride, slice(horizon % stride + stride - 1, None, stride)
+
+
 def errors_of(trial: TrialRecord, peaks: bool, scale: Scale | None = None) -> Array:
     """Return the errors 1 - score of epochs 1..n; if a trial counts with its best epoch (peaks), of the running best.
 

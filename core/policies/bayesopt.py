@@ -28,7 +28,7 @@ from haltune._utils.checks import MOST_POINTS, check_whole, is_number
 from haltune._utils.memo import Memo
 from haltune.display import short
 from haltune.errors import InvalidInput
-from haltune.gp import Posterior, condition_on, fit
+from haltune.gp import Posterior, condition_on, fit, subset
 from haltune.log.decisions import Move, Start
 from haltune.log.events import Event, Status
 from haltune.log.history import History
@@ -48,6 +48,7 @@ Beta = Literal["scaled", "theorem"] | float
 AGAIN = "; every configuration found was tried before, so this one trains again"
 _FLOOR = 0.3  # of s: smaller distances to the best count little, as noise does
 _ROWS_KEPT = 10_000  # trials
+_LARGE = 10**200  # configurations; the squares of larger numbers are no floats
 _DRAWN = 512  # configurations that a design chooses from
 _MIDDLE = 0.5  # the middle share of each coordinate that they are drawn from
 
@@ -73,7 +74,7 @@ class Surrogate:
     _rows: Memo[tuple[Problem, Scale | None, TrainingRows, RowKey]] = field(init=False)  # by the trial's record
 
     def __post_init__(self) -> None:
-        self._fits, self._rows = Memo(2 * self.refit_every + 1), Memo(_ROWS_KEPT)
+        self._fits, self._rows = Memo(self.refit_every + 1), Memo(_ROWS_KEPT)
 
     def check(self, name: str, unset: bool = False) -> None:
         """Raise InvalidInput for an option that is not allowed.
@@ -196,7 +197,10 @@ def beta_t(beta: Beta | None, space: Space, t: int, delta: float) -> float:
         return float(beta)
     if space.size is None:
         return 0.2 * space.dim * math.log(2 * t)
-    theorem = 2.0 * math.log(space.size * t**2 * math.pi**2 / (6.0 * delta))
+    if space.size < _LARGE:
+        theorem = 2.0 * math.log(space.size * t**2 * math.pi**2 / (6.0 * delta))
+    else:
+        theorem = 2.0 * (math.log(space.size) + math.log(t**2 * math.pi**2 / (6.0 * delta)))
     return theorem / 5.0 if beta == "scaled" else theorem
 
 
@@ -206,7 +210,8 @@ def initial_design(history: History, initial: int, rng: Generator) -> Start:
     design = space.sample_up_to(initial, history.rng("design"), design="sobol")
     config = design[min(len(history), len(design) - 1)]
     if space.key(config) in history.tried:
-        config = fresh(history, rng)
+        why = "too few trials have values for a model" if len(history) >= initial else "its configuration was tried"
+        return Start(fresh(history, rng), reason=f"initial design: drawn at random, because {why}")
     return Start(config, reason=f"initial design: one of {initial} Sobol configurations")
 
 
@@ -372,7 +377,7 @@ class ImprovementSurrogate:
     """
 
     refit_every: int  # values, after the first 50
-    _fits: Memo[Posterior] = field(default_factory=lambda: Memo(8))
+    _fits: Memo[Posterior] = field(default_factory=lambda: Memo(2))  # each is as large as all data
 
     def improvement(self, history: History, finished: FinishedTrials) -> Improvement | None:
         """Return the improvement after `finished`; None before the first finite value."""
@@ -390,7 +395,10 @@ class ImprovementSurrogate:
             posterior = fit(x[:m], y[:m], rng=history.rng("fit", m), learn_from=400)
             if m == len(y):
                 return posterior
-            return condition_on(posterior.kernel, x, y, noise=posterior.noise, constant=float(y.mean()))
+            kept = subset(x, y)  # as in a fit
+            return condition_on(
+                posterior.kernel, x[kept], y[kept], noise=posterior.noise, constant=float(y.mean())
+            )  # fmt: skip
 
         posterior = self._fits((history.seed, x.tobytes(), y.tobytes()), fitted)
         pending = history.points[[t.id for t in history.pending]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from haltune.log.events import Event
 from haltune.log.history import History
 from haltune.log.policy import Policy
 from haltune.log.problem import Problem
+from haltune.space import Space
+from haltune.space.cube import MOST_ROWS
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,19 @@ class RandomSearch(Policy[None]):
 
 
 def fresh(history: History, rng: Generator) -> dict[str, Any]:
-    """Return a random configuration that was not tried, or a repeat if none is found in 64 draws."""
+    """Return a random configuration that was not tried; a repeat if there is none.
+
+    In a space of more than 100,000 configurations, also if none is found in 64 draws.
+    """
     space, tried = history.problem.space, history.tried
     configs = space.sample(1, rng, design="uniform")
     if space.key_of_canonical(configs[0]) in tried:
-        configs += [c for c in space.sample_up_to(64, rng) if space.key_of_canonical(c) not in tried]
+        configs += _untried(space.sample_up_to(64, rng), tried)
+        if len(configs) == 1 and space.size is not None and space.size <= MOST_ROWS:
+            left = _untried(space.enumerate(), tried)
+            configs += left and [left[rng.integers(len(left))]]
     return dict(configs[-1])
+
+
+def _untried(configs: Sequence[dict[str, Any]], tried: Set[str]) -> list[dict[str, Any]]:
+    return [c for c in configs if Space.key_of_canonical(c) not in tried]

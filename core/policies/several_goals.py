@@ -224,10 +224,9 @@ class Views:
         by = Scalarization.at(history, weights)
         if any((view.by.spans, view.by.scale) != (by.spans, by.scale) for view in self.views.values()):
             self.views.clear()
-        if weights not in self.views:
-            self.views[weights] = View(self.problem, self.policy, by)
-        found = self.views[weights]
+        found = self.views.pop(weights, None) or View(self.problem, self.policy, by)
         found.read(self.events)
+        self.views[weights] = found  # unless Ctrl-C left it half changed
         return found
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from haltune.gp import Kernel, LogNormal, Priors, sample
+from haltune.gp import Kernel, LogNormal, Priors, sample, subset
 
 
 def data(n, d=1, seed=0):
@@ -80,3 +80,10 @@ def test_odd_targets_are_sampled_all_the_same(y):
     X = np.linspace(0, 1, len(y))[:, None]
     for posterior in sample(X, y):
         assert np.isfinite(posterior.predict(np.array([[0.3]]))).all()
+
+
+def test_of_many_observations_a_subset_is_kept():
+    X, y = data(40, d=2)
+    kept = X[subset(X, y, 25)]
+    for posterior in sample(X, y, count=2, limit=25):
+        np.testing.assert_array_equal(posterior.X, kept)

@@ -1,5 +1,7 @@
 """Beliefs about costs, against Monte Carlo, dense solves and differences."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -168,6 +170,27 @@ def test_expected_costs_and_their_gradients_are_those_of_the_log_normal():
         for k, step in enumerate(steps):
             rise = np.log(model.predict(at + step).mean / model.predict(at - step).mean) / 2e-4
             np.testing.assert_allclose(slopes[:, k], rise, atol=1e-3)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 40])
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 0.3, 3.0])
+def test_the_noise_of_a_line_is_that_of_largest_likelihood_by_a_dense_solve(n: int, spread: float) -> None:
+    x, rng = points(n), np.random.default_rng(n)
+    logs = 1.0 + 2.0 * x[:, 0] - x[:, 1] + spread * rng.standard_normal(n)
+    design = np.column_stack([np.ones(n), x[:, :2] - 0.5])
+    centred, noises = logs - logs.mean(), np.geomspace(1e-4, 2.0, 24)[::-1] ** 2
+    dense = [(design * [1e4, 9.0, 9.0]) @ design.T + noise * np.eye(n) for noise in noises]
+    found = [-0.5 * np.linalg.slogdet(c)[1] - 0.5 * centred @ np.linalg.solve(c, centred) for c in dense]
+    assert fit_line(x, np.exp(logs), [0, 1]).noise == pytest.approx(noises[int(np.argmax(found))])
+
+
+def test_a_line_of_many_costs_needs_no_matrix_of_their_pairs() -> None:
+    x = points(2000)
+    tracemalloc.start()
+    fit_line(x, np.exp(x[:, 0]), [0, 1])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2000**2
 
 
 def test_a_cost_beyond_all_numbers_is_more_expensive_than_any_budget() -> None:

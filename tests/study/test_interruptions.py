@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy
 from interrupted import ROOM, default_ctrl_c, uninterrupted
 
-from haltune import Budget, Float, Maximize, Problem, Space, Storage, Study, Trial
+from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Storage, Study, Trial
 from haltune._utils.forks import held_off
+from haltune.gp import Kernel
 from haltune.log.decisions import Finish, Wait
-from haltune.log.events import Reported
-from haltune.policies import RandomSearch
+from haltune.log.events import Reported, Started
+from haltune.policies import Hyperband, RandomSearch, TruVaR
 
 __all__ = ["default_ctrl_c"]
 STEP = 3  # places between two that are tried: a prime, so that each of a loop's is
@@ -92,6 +96,44 @@ def test_asking_and_giving_back_may_be_interrupted_anywhere(tmp_path: Path) -> N
         other.store.close()
     assert place > 20 * STEP
     assert held_off.depth == 0
+
+
+SQUARE = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
+LEVEL_SET = TruVaR(0.6, grid=5, kernel=Kernel("se", 1.0, np.array([0.3, 0.3])), noise=1e-3, mean=0.5)
+# policies that keep what they have computed, their goals, the trial at which Ctrl-C comes, and the distance of places
+DECIDED: dict[str, Any] = {
+    "several goals": (RandomSearch(), [Maximize("acc", (0, 1)), Minimize("ms")], (2,), 2),
+    "level set": (LEVEL_SET, Maximize("acc", (0, 1)), (8,), 6),
+    "brackets": (Hyperband(eta=2, schedule="growing"), Maximize("acc", (0, 1)), range(8), 5),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a generator that is closed
+@pytest.mark.parametrize("kind", DECIDED)
+@pytest.mark.usefixtures("default_ctrl_c")
+def test_a_decision_that_is_interrupted_anywhere_is_made_again_as_if_it_was_not(kind: str) -> None:
+    policy, goal, at, step = DECIDED[kind]
+
+    def searched(interrupted: Sequence[int]) -> list[Any]:
+        """Return the starts of a search."""
+        problem, storage = Problem(SQUARE, goal, 4), Storage(None, max_retries=10_000)
+        study = Study(problem, replace(policy), storage, seed=0, budget=Budget(trials=9), verbose=0)
+        while True:
+            place, trial = 1, None if len(study.trials) in interrupted else study.ask()
+            while trial is None:
+                trial, place = uninterrupted(study.ask, place), place + step
+            if not isinstance(trial, Trial):
+                break
+            x, z = trial.config["x"], trial.config["z"]
+            for epoch in trial.epochs():
+                value = (1.0 - (x - 0.3) ** 2 - (z - 0.6) ** 2) * epoch / (epoch + 1)
+                trial.report({"acc": value, "ms": x + z} if trial.measures.others else value, seconds=1.0)
+            if trial.verdict is not None and trial.verdict.resumable:
+                trial.checkpointed(f"memory of {trial.id}")
+            trial.finish()
+        return [(e.config, e.evidence, e.tags) for e in study.events() if isinstance(e, Started)]
+
+    assert searched(at) == searched(())
 
 
 def in_another_thread(work: Callable[[], object], seconds: float) -> bool:

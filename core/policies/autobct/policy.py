@@ -29,7 +29,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import plausible
-from haltune.models.curves import decay_posterior, fit_decay
+from haltune.models.curves import coarse, decay_posterior, errors_of, fit_decay
 from haltune.space import Space
 
 from .prior import Prior, Ruler, Transform, check_map, cost_ends, preset, prior_from_json, sampled, score_ends
@@ -131,13 +131,11 @@ def _final_value(history: History, trial: TrialRecord) -> tuple[float, float]:
         return math.nan, 0.0
     if trial.status is not Status.STOPPED or horizon is None or scale is None or trial.epoch >= horizon:
         return last, 0.0
-    scores = trial.scores[trial.whole]
-    errors = np.clip(1.0 - np.where(np.isfinite(scores), scores, 0.0), 0.0, 1.0)
-    if goal.of == "best":
-        errors = np.minimum.accumulate(errors)
+    stride, steps = coarse(horizon)
+    errors = errors_of(trial, goal.of == "best", scale)[steps] if trial.whole.any() else np.zeros(0)
     if not len(errors):
         return last, scale.high - scale.low
-    mean, cov = decay_posterior(errors, horizon, fit_decay(errors))
+    mean, cov = decay_posterior(errors, horizon // stride, fit_decay(errors))
     value = float(scale.raw(1.0 - float(mean[-1])))
     return value, float(np.sqrt(max(cov[-1, -1], 0.0))) * (scale.high - scale.low)
 

@@ -410,16 +410,16 @@ class Ruler:
         return None
 
 
-def check_map(worst: float | None, best: float | None, kind: Transform) -> None:
+def check_map(worst: float | None, best: float | None, kind: Transform, where: str = "AutoBCT") -> None:
     if kind not in ("linear", "log"):
-        raise InvalidInput(f"AutoBCT(score_scale={kind!r}) is not allowed. Give 'linear' or 'log'.")
+        raise InvalidInput(f"{where}(score_scale={kind!r}) is not allowed. Give 'linear' or 'log'.")
     if (worst is None) != (best is None):
-        raise InvalidInput("AutoBCT got only one of worst= and best=. Give both, or neither.")
+        raise InvalidInput(f"{where} got only one of worst= and best=. Give both, or neither.")
     if worst is not None and best is not None:
         fine = math.isfinite(worst) and math.isfinite(best) and worst != best
         if not fine or (kind == "log" and min(worst, best) <= 0):
             raise InvalidInput(
-                f"AutoBCT(worst={worst!r}, best={best!r}) is not allowed. Give two different finite scores, "
+                f"{where}(worst={worst!r}, best={best!r}) is not allowed. Give two different finite scores, "
                 "both positive for 'log'."
             )
 
@@ -501,6 +501,7 @@ def from_studies(
 def _prepared(
     studies: Sequence[Any], worst: float | None, best: float | None, kind: Transform, usual: Prior | None
 ) -> tuple[list[History], Ruler, Prior]:
+    check_map(worst, best, kind, "from_studies")
     listed = list(studies) if isinstance(studies, Sequence) else [None]
     if any(not hasattr(s, "history") and not isinstance(s, History) for s in listed):
         raise InvalidInput(
@@ -516,17 +517,20 @@ def _prepared(
         raise InvalidInput(
             "from_studies got a study without a full training that has a finite value. Leave this study out."
         )
-    values = np.array([first.goal.sign * h.trial(i).target(first.goal) for h in histories for i in _done(h)])
     unit = 2.0 * float(np.median([_seconds(h, i) for h in histories for i in _done(h)]))
     sign, bounds = first.goal.sign, first.goal.bounds
     if worst is not None and best is not None:
         ends = worst, best
-    elif bounds is not None:
+    elif bounds is not None and (kind == "linear" or bounds[0] > 0.0):  # the logarithm of 0 is no end of a map
         ends = bounds if sign > 0 else (bounds[1], bounds[0])
     else:
-        low, high = np.quantile(sign * values, [0.1, 1.0])
+        values = [sign * h.trial(i).target(first.goal) for h in histories for i in _done(h)]
+        bent = sign * np.array([_bent(value, kind) for value in values])
+        if not len(bent := bent[np.isfinite(bent)]):
+            raise InvalidInput("from_studies(score_scale='log') got no score above 0. Give score_scale='linear'.")
+        low, high = np.quantile(bent, [0.1, 1.0])
         width = max(float(high - low), 1e-9 * max(abs(float(high)), 1.0))
-        ends = sign * float(low), sign * float(low + 1.1 * width)
+        ends = _unbent(sign * float(low), kind), _unbent(sign * float(low + 1.1 * width), kind)
     return histories, Ruler(*ends, kind, 0.0, max(unit, 1e-9)), usual or sampled(first.space.dim)
 
 

@@ -31,12 +31,11 @@ from haltune.log.policy import FinishedTrials, Policy, T, Wrapper, check_policy,
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import Scale, measured
-from haltune.models.curves import ReferenceCurves, errors_of, reference_curves, reference_trials
+from haltune.models.curves import ReferenceCurves, coarse, errors_of, reference_curves, reference_trials
 from haltune.policies.bayesopt import Beta, Surrogate, TrainingRows, epoch_coordinate, targets
 
 from .optimal_stopping import DecisionTable, Losses, OptimalStopping, StopDecision
 
-_FINEST = 120  # most steps of a stopping problem
 _SLOWEST = 1e6  # largest weight of an epoch, so that c is finite
 _FIRST_K1 = 500.0  # of BOBOS: half of the usual one, because it grows
 _FALL = 0.05  # of the scale: a curve that ends further below its best falls
@@ -166,9 +165,8 @@ class Stopper:
             inside = math.log(math.pi**2 * t**2 * (t - 1) / (6.0 * self.delta))
             threshold += math.sqrt(2.0 * self.noise**2 * max(inside, 0.0))
         full = history.problem.max_epochs or 1
-        stride = math.ceil(full / _FINEST)
+        stride, steps = coarse(full)
         horizon, before = divmod(full, stride)
-        steps = slice(before + stride - 1, None, stride)
         errors = errors_of(trial, goal.of == "best")[steps]
         # In the faithful mode c is the cost of an epoch at every horizon.
         each = replace(losses, c=losses.c * stride) if self.settings.mode == "faithful" else losses
@@ -274,7 +272,7 @@ class Marked:
             marks = {max(1.0, float(round(share * horizon))) for share in self.shares}
             chosen = [i for i, n in enumerate(trial.epochs) if n in marks or i == len(trial.epochs) - 1]
             coordinates = epoch_coordinate(trial.epochs[chosen], horizon)
-            if trial.status is Status.COMPLETED:  # also if its training ended by itself before
+            if trial.status is Status.COMPLETED and len(chosen):  # also if its training ended by itself before
                 coordinates[-1] = 1.0
             y = targets(history, trial.counting(history.problem.goal)[chosen])
         known = np.isfinite(y)
@@ -462,10 +460,12 @@ class Halting(Wrapper):
         if inner.action is Action.STOP or AUDIT in inner.evidence:
             return inner
         own = ruled(self._stopper, self._surrogate, self.kappa, state[1], state[2], history, trial)
-        if own.action is Action.STOP or inner.action is Action.CONTINUE:
+        evidence = {**inner.evidence, **own.evidence}  # the inner policy folds its own
+        if own.action is Action.STOP:
             return replace(own, pause_at=inner.pause_at)
+        if inner.action is Action.CONTINUE:
+            return replace(own, pause_at=inner.pause_at, evidence=evidence)
         if AUDIT in own.evidence:  # recorded although the trial pauses
-            evidence = {**inner.evidence, **own.evidence}
             return replace(inner, reason=f"{inner.reason}; {own.reason}", evidence=evidence)
         return inner
 

@@ -16,6 +16,7 @@ from itertools import count, cycle, islice
 from math import ceil, floor
 from typing import Literal
 
+from haltune._utils.signals import undisturbed
 from haltune.display import plural
 from haltune.errors import InvalidInput, StoreError
 from haltune.log.events import ADVICE, Started
@@ -93,7 +94,9 @@ class Plan:
         self._made: list[Bracket] = []
 
     def __call__(self, number: int) -> Bracket:
-        self._made.extend(islice(self._source, max(0, number + 1 - len(self._made))))
+        if number >= len(self._made):
+            with undisturbed:  # Ctrl-C within a generator would end it
+                self._made.extend(islice(self._source, number + 1 - len(self._made)))
         return self._made[number]
 
     @classmethod

@@ -234,6 +234,8 @@ class BracketState:
         """Let `trial` train towards this rung; `of`: the winner that it replaces, if it is a new trial."""
         self.past.pop(trial if of is None else of, None)
         self.members[trial] = entry
+        # more may have started, before a report showed how far apart the points are
+        self.places = max(self.places, len(self.members))
 
     def arrive(self, trial: int, result: float) -> None:
         """Record that a member has arrived at the rung, or that its value there has changed."""
@@ -430,7 +432,8 @@ class Synchronous(Halving):
         if stopped and e.verdict.resumable:  # by the budget, not judged
             entry.had = min(entry.had, math.nextafter(resource, 0.0))
         reached = entry.had >= resource
-        out = stopped and not e.verdict.resumable and (self.resumes or not reached)  # it never continues
+        ended = reached and (bracket.last or not self.resumes)  # by the end of its schedule: its value counts
+        out = stopped and not e.verdict.resumable and not ended  # it never continues
         if entry.result is None and (out or reached):
             bracket.arrive(e.trial, OUT if out or last == OUT else entry.value)
         after = self._settle(bracket)
@@ -453,7 +456,7 @@ class Synchronous(Halving):
         elif e.trial in bracket.past:
             del bracket.past[e.trial]
             bracket.places -= 1
-        elif self.resumes or e.status is Status.FAILED or entry.result is None:
+        elif (self.resumes and not bracket.last) or e.status is Status.FAILED or entry.result is None:
             bracket.arrive(e.trial, OUT)
         self._settle(bracket)
 
@@ -549,6 +552,10 @@ class RungState:
     def rank(self, key: Key) -> int:
         """Return how many trials are before a key."""
         return bisect_left(self.arrived, key)
+
+    def wait(self, key: Key) -> None:
+        if key not in self.waiting[(at := bisect_left(self.waiting, key)) : at + 1]:
+            self.waiting.insert(at, key)
 
     def leave(self, key: Key) -> None:
         at = bisect_left(self.waiting, key)
@@ -768,8 +775,8 @@ class Asynchronous(Halving):
         # a CONTINUE at the horizon is not the policy's and names no next rung
         if e.verdict.action is Action.CONTINUE and (e.verdict.evidence or e.verdict.pause_at is not None):
             self._enter_next(e.trial)
-        elif arrives and e.verdict.action is Action.PAUSE:
-            insort(self.rung(entry).waiting, entry.key(e.trial))
+        elif e.verdict.action is Action.PAUSE:  # perhaps after its arrival, whose report was delivered late
+            self.rung(entry).wait(entry.key(e.trial))
 
     def _over(self, e: ev.Ended | ev.Expired, entry: RungEntry) -> None:
         """Let a trial that is over arrive at its rung, a complete one at all later ones too; others are only counted.

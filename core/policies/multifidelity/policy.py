@@ -32,7 +32,7 @@ from haltune._utils.arrays import Array
 from haltune._utils.checks import MOST_POINTS, check_whole
 from haltune.display import plural
 from haltune.errors import InvalidInput
-from haltune.log.decisions import AUDIT, ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
+from haltune.log.decisions import ENQUEUED, Action, Finish, Move, Resume, Start, Verdict, Wait
 from haltune.log.events import Ended, Event, Expired, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.log.policy import Policy
@@ -303,8 +303,6 @@ class MultiFidelity(Policy[LadderState]):
         }  # fmt: skip
         if prior_values.every:
             evidence["earlier"] = prior_values.evidence(kernel.relevance[1:])
-        if AUDIT in move.evidence:
-            evidence[AUDIT] = move.evidence[AUDIT]  # what was declared of this trial
         reason = chosen_because(history, evidence)
         if move.tags.get(ALL_TRIED):
             reason += "; every configuration was tried, so it trains in full"
@@ -402,10 +400,11 @@ class Pauses:
 
     If one could not, trials stop. Without checkpoints a trial that resumes trains again from its start, which is cheap
     at early rungs: it stops at later ones. A trial that was killed or interrupted before it paused does not count:
-    perhaps it was about to save.
+    perhaps it was about to save. Nor does one that reported again before it paused: a program may train until it saves.
     """
 
-    asked: set[int] = field(default_factory=set)  # running, in the attempt of that verdict
+    # running, in the attempt of that verdict -> whether it has reported since
+    asked: dict[int, bool] = field(default_factory=dict)
     unsaved: bool = False  # one paused without a checkpoint
     declined: bool = False  # one trained on
 
@@ -420,13 +419,16 @@ class Pauses:
         if t is None or (not isinstance(event, Resumed) and event.attempt != t.attempt):
             return  # superseded
         if not isinstance(event, Reported):
-            self.asked.discard(event.trial)
-            paused = isinstance(event, Ended) and event.status is Status.PAUSED
-            self.unsaved = self.unsaved or (paused and t.saved < t.at)
+            trained_on, end = self.asked.pop(event.trial, False), event.status if isinstance(event, Ended) else None
+            self.unsaved = self.unsaved or (end is Status.PAUSED and t.saved < t.at)
+            self.declined = self.declined or (end is Status.COMPLETED and trained_on)
+        elif not t.held or event.epoch <= t.at:
+            return
         elif event.trial in self.asked:
-            self.declined = self.declined or (t.held and event.epoch > t.at)
-        elif t.held and event.verdict.action is Action.PAUSE:
-            self.asked.add(event.trial)
+            self.asked[event.trial] = True
+            self.declined = self.declined or event.verdict.action is not Action.UNJUDGED  # the pause was taken back
+        elif event.verdict.action is Action.PAUSE:
+            self.asked[event.trial] = False
 
 
 # -- the first result

@@ -43,7 +43,7 @@ _BETA2 = 0.25  # beta^2 of F_beta
 
 @dataclass(frozen=True)
 class Rule:
-    """A box: parameter -> (lowest, highest) or the allowed options; parameters without a condition are absent."""
+    """A box: parameter -> (lowest, highest), or a list of the allowed options; others have no condition."""
 
     conditions: Mapping[str, Any]
     coverage: float  # share of the region that is in the box
@@ -66,8 +66,7 @@ def describe(space: Space, configs: Sequence[Mapping[str, Any]], probability: Ar
     columns: dict[str, NDArray[Any]] = {}
     for name, domain in space.parameters.items():
         if not isinstance(domain, Constant):
-            columns[name] = np.empty(len(configs), dtype=object)
-            columns[name][:] = [config.get(name) for config in configs]
+            columns[name] = np.fromiter((config.get(name) for config in configs), object, len(configs))
     choices = {n for n, d in space.parameters.items() if isinstance(d, Choice)}
     total, left = float(probability.sum()), probability.copy()
     rules: list[Rule] = []
@@ -127,7 +126,7 @@ def _conditions(columns: Mapping[str, NDArray[Any]], made: set[tuple[str, str]],
     for name, column in columns.items():
         inside = column[box & ~_absent(column)]
         if (name, "") in made:
-            found[name] = tuple({repr(v): v for v in inside}.values())
+            found[name] = list({repr(v): v for v in inside}.values())
         elif {(name, "low"), (name, "high")} & made:
             low = min(inside) if (name, "low") in made else None
             found[name] = (low, max(inside) if (name, "high") in made else None)
@@ -135,18 +134,14 @@ def _conditions(columns: Mapping[str, NDArray[Any]], made: set[tuple[str, str]],
 
 
 def _fits(value: Any, kept: Any) -> bool:
-    if isinstance(kept, tuple) and len(kept) == 2 and not isinstance(value, str) and _is_interval(kept):
-        low, high = kept
-        return bool((low is None or value >= low) and (high is None or value <= high))
-    return value in kept
-
-
-def _is_interval(kept: tuple[Any, Any]) -> bool:
-    return all(end is None or isinstance(end, (int, float)) for end in kept)
+    if isinstance(kept, list):
+        return value in kept
+    low, high = kept
+    return bool((low is None or value >= low) and (high is None or value <= high))
 
 
 def _condition(name: str, kept: Any) -> str:
-    if not (len(kept) == 2 and _is_interval(kept)):
+    if isinstance(kept, list):
         return f"{name} is {' or '.join(map(repr, kept))}"
     low, high = kept
     if low is None or high is None:

@@ -404,9 +404,10 @@ class SiteSurrogate:
                     f"The kernel has {len(self.kernel.lengthscales)} lengthscales, but the space has "
                     f"{problem.space.dim} coordinates (space.dim). Give one lengthscale for each."
                 )
-            self._problem, self._fixed, self._field = problem, None, None
+            self._fixed = self._field = None
             self._sites.clear()
             self._bases.clear()
+            self._problem = problem  # last, because Ctrl-C may come before
 
     def _with_given(self, history: History, finished: FinishedTrials) -> _Base:
         assert isinstance(self.kernel, Kernel)
@@ -502,6 +503,7 @@ class SiteSurrogate:
         memory = self._field
         if memory is None or memory[0] != key or memory[1] != data[: len(memory[1])]:
             memory = (key, (), field_of(base.posterior, sites.points))
+        self._field = None  # Ctrl-C may leave it half changed
         grown = memory[2]
         for id in later[len(memory[1]) :]:
             site = sites.number.get(history.problem.space.key(history.trial(id).config))

@@ -359,15 +359,17 @@ class TruVaR(Policy[TruVaRState]):
         again = number < len(repeats)
         k, level = plan[number] if number < len(plan) else (number, cheap)
         design = space.sample_up_to(max(self._initial, 1), history.rng("design"), design="sobol")
-        config: Mapping[str, Any] = design[k] if k < len(design) else fresh(history, rng)
+        random = k >= len(design)
+        config: Mapping[str, Any] = fresh(history, rng) if random else design[k]
         sites = self._surrogate.sites_of(history.problem)
         if sites is not None:
             apart = np.linalg.norm(sites.points - space.encode(config), axis=1)
             tried = sites.tried(history.tried)
             config = sites.configs[int(np.argmin(apart + np.where(tried & (not again), 1e3, 0.0)))]
         elif not again and space.key(config) in history.tried:
-            config = fresh(history, rng)
-        return Start(config, tags=_tags(level), reason=f"initial design: one of {len(plan)} Sobol configurations")
+            random, config = True, fresh(history, rng)
+        source = "drawn at random" if random else f"one of {len(plan)} Sobol configurations"
+        return Start(config, tags=_tags(level), reason=f"initial design: {source}")
 
     def _with_pending(self, history: History, belief: SiteBelief) -> SiteBelief:
         """Return the posterior as if pending trials were observed at their mean."""

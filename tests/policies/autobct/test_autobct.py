@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -156,6 +157,22 @@ def test_runs_stopped_early_count_with_what_they_were_heading_for_and_uncertainl
         assert training.seconds == pytest.approx(training.paid * 40 / trial.epoch)
 
 
+def test_a_long_curve_is_extrapolated_from_as_many_steps_as_it_is_judged_at():
+    what = Problem(LINE, Maximize("acc", (0, 1)), 3000)
+    study = Study(what, RandomSearch(), seed=3, budget=Budget(trials=1), verbose=0)
+    trial = study.ask()
+    for epoch in range(1, 601):
+        trial.report(0.5 - 0.4 / epoch, epoch)
+    trial.finish("stopped")
+    tracemalloc.start()
+    (training,) = trainings(study.history, [0])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert training.value == pytest.approx(0.5, abs=0.05)
+    assert training.spread > 0
+    assert peak < 200e6
+
+
 def test_two_hyperparameters_are_searched_three_trainings_ahead():
     def score(config):
         return hill(config) - 0.01 * (math.log2(config["batch"]) - 5) ** 2
@@ -194,3 +211,32 @@ def test_a_learnt_prior_is_for_its_own_space_unless_said_otherwise():
     with pytest.raises(InvalidInput, match="studies of another space"):
         AutoBCT(prior=again).start(other)
     AutoBCT(prior=replace(again, space=None)).start(other)
+
+
+@pytest.mark.parametrize("bounds", [None, (0.0, 10.0), (1e-4, 10.0)])
+def test_a_prior_on_a_log_scale_tells_losses_apart_whose_orders_differ(bounds):
+    def loss(config):
+        return 10.0 ** (-3.0 + 0.5 * (math.log10(config["lr"]) + 2.0) ** 2)
+
+    what = Problem(LINE, Minimize("loss", bounds), 1)
+    studies = [trained(RandomSearch(trials=8), loss, what=what, seed=seed) for seed in (0, 1)]
+    prior = from_studies(studies, score_scale="log")
+    worst, best = prior.score_map
+    assert 0.0 < best < worst
+    points = controls_of(LINE).points
+    expected = prior.on(points) @ prior.score.mean
+    assert points[int(np.argmax(expected)), 0] == pytest.approx(0.5, abs=0.15)
+    assert np.ptp(expected) > 0.2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"worst": 1.0}, r"^from_studies got only one of worst= and best=\."),
+        ({"worst": 1.0, "best": 0.0, "score_scale": "log"}, r"^from_studies\(worst=1\.0, best=0\.0\) .*positive"),
+        ({"score_scale": "square"}, r"^from_studies\(score_scale='square'\)"),
+    ],
+)
+def test_a_map_that_is_none_is_refused_where_a_prior_is_learnt(given, message):
+    with pytest.raises(InvalidInput, match=message):
+        from_studies(earlier(2), **given)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from virtual import SQUARE, hill, search, slope, study
 
-from haltune import Budget, Choice, Float, Maximize, Minimize, Space
+from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space
+from haltune.gp import Posterior
+from haltune.log.decisions import continue_
+from haltune.log.events import Ended, Reported, Started, Status
+from haltune.log.history import History
 from haltune.policies import EI
 from haltune.policies.acquisition import log_ei
 from haltune.policies.bayesopt import ImprovementSurrogate, Squash
 from haltune.policies.costs import CostOptions, RemainingBudget
 
+DONE = continue_("trained in full")
 GRID = Space({"a": Choice([i / 9 for i in range(10)], ordered=True), "b": Choice([0.1, 0.3, 0.5], ordered=True)})
 
 
@@ -119,3 +126,40 @@ def test_what_is_hoped_of_a_configuration_is_what_draws_of_the_belief_show(goal)
     reason = found.trials[-1].proposed
     assert ", expected gain " in reason
     assert f"P(beats {sign * max(sign * t.values[-1] for t in found.trials[:5]):.4g})" in reason
+
+
+def test_a_policy_keeps_few_models_because_each_is_as_large_as_all_data():
+    policy = EI(cost="per", initial=3)
+    before = {id(o) for o in gc.get_objects() if isinstance(o, Posterior)}
+    found = search(study(policy, Budget(trials=24, cost=1e9)), cost=lambda config: 1.0 + config["a"])
+    gc.collect()
+    kept = [o for o in gc.get_objects() if isinstance(o, Posterior) and id(o) not in before]
+    assert len(found.trials) == 24
+    assert len(kept) <= 30, len(kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trials", [2000, 2005, 2010])
+def test_of_many_trials_the_model_keeps_as_many_as_a_fit(trials):
+    problem = Problem(SQUARE, Maximize("acc", (0, 1)), 1)
+    history = History(problem)
+    for id, config in enumerate(SQUARE.sample(trials, np.random.default_rng(0))):
+        facts = {"at": float(id), "trial": id}
+        history.apply(
+            Started(
+                **facts,
+                config=config,
+                pause_at=1.0,
+                resource=None,
+                tags={},
+                reason="",
+                evidence={},
+                seen=0,
+                deciding=0.0,
+                worker="",
+            )
+        )
+        history.apply(Reported(**facts, attempt=1, epoch=1.0, value=hill(config), seconds=1.0, verdict=DONE, seen=0))
+        history.apply(Ended(**facts, attempt=1, status=Status.COMPLETED))
+    improvement = ImprovementSurrogate(10).improvement(history, tuple(range(trials)))
+    assert improvement.posterior.n == 2000

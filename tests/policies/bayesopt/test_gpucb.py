@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from curves import accuracy
 from virtual import SQUARE
-from worlds import SPACE, problem, search, small_study, train
+from worlds import SPACE, begun, problem, search, small_study, train
 
 from haltune import Budget, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial
 from haltune.gp import condition_on
@@ -33,6 +33,21 @@ def test_beta_is_theorem_1_on_a_finite_space() -> None:
     assert beta_t("theorem", GRID, 7, 0.1) == pytest.approx(expected)
     assert beta_t("scaled", GRID, 7, 0.1) == pytest.approx(expected / 5)
     assert beta_t(3.5, GRID, 7, 0.1) == 3.5
+
+
+def test_beta_of_a_space_whose_size_is_no_float_is_the_same() -> None:
+    space = Space({f"x{i}": Int(1, 10**6) for i in range(60)})
+    expected = 2 * (360 * math.log(10) + math.log(7**2 * math.pi**2 / (6 * 0.1)))
+    assert beta_t("theorem", space, 7, 0.1) == pytest.approx(expected)
+    assert beta_t("scaled", space, 7, 0.1) == pytest.approx(expected / 5)
+
+
+def test_workers_that_ask_before_trials_have_ended_start_random_configurations_and_say_so() -> None:
+    study = small_study(GPUCB(initial=2), problem=problem(), trials=4)
+    trials = [begun(study) for _ in range(4)]
+    reasons = [study.trials[trial.id].proposed for trial in trials]
+    assert [reason.startswith("initial design: one of 2 Sobol") for reason in reasons] == [True, True, False, False]
+    assert reasons[2] == "initial design: drawn at random, because too few trials have values for a model"
 
 
 @pytest.mark.parametrize("goal", [Maximize("acc", (0, 1)), Minimize("loss", (0, 20))])

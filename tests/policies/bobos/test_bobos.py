@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rising import ALONE, HORIZON, SOLVER, Pausing, curve
-from worlds import problem, search, small_study, train
+from worlds import begun, problem, search, small_study, train
 
 from haltune import (
     Action,
@@ -111,6 +111,15 @@ def test_c_is_weighed_by_the_seconds_of_this_trials_epochs() -> None:
     weighed = judge_curve(Halting(RandomSearch(), SOLVER, epoch_cost="seconds"), 0.52, values, seconds=3.0)
     assert plain.evidence["c"] == 1.0
     assert weighed.evidence["c"] == pytest.approx(round(3.0 / np.median([1.0, 3.0]), 1))
+
+
+def test_a_trial_that_completed_without_a_report_is_no_row_of_the_surrogate() -> None:
+    study = small_study(BOBOS(initial=2), problem=problem(epochs=HORIZON), trials=4)
+    train(begun(study), lambda c, e: curve(0.5, e))
+    begun(study).finish("completed")
+    for trial in study:
+        train(trial, lambda c, e: curve(0.5, e))
+    assert [len(t.epochs) > 0 for t in study.trials] == [True, False, True, True]
 
 
 # the verdict

@@ -115,6 +115,22 @@ def test_after_any_events_only_the_top_is_promoted_and_the_search_ends(
     assert differences(lab) == []
 
 
+@pytest.mark.parametrize("policy", [SuccessiveHalving(9, asynchronous=True), Ladder(3, 3, min_trials_per_rung=3)])
+def test_a_trial_whose_report_at_its_rung_was_delivered_late_waits_there_when_it_pauses(policy: Any) -> None:
+    study = Study(problem(9), policy, seed=0, budget=Budget(trials=9), verbose=0)
+    trials = [study.ask() for _ in range(3)]
+    for trial, value in zip(trials, (0.9, 0.1, 0.2), strict=True):
+        assert isinstance(trial, Trial)
+        if trial.id == 0:
+            trial.report(value, judge=False)  # the store did not answer
+        assert trial.report(value).action is Action.PAUSE
+        trial.checkpointed(f"memory of {trial.id}")
+        trial.finish()
+    promoted = study.ask()
+    assert isinstance(promoted, Trial)
+    assert (promoted.id, promoted.attempt) == (0, 2)
+
+
 # -- validations every few epochs ---------------------------------------------------------------
 
 

@@ -79,7 +79,40 @@ def test_the_infinite_horizon_runs_figure_9_without_and_with_a_largest_epoch() -
         assert longest == 4 if epochs else longest > 4
 
 
+def test_a_rung_that_started_before_a_report_showed_its_size_is_complete_with_those_that_started() -> None:
+    """In steps the first rung has 729 places; reports every 250 of 1000 steps leave 3 of them."""
+    space = Space({"x": Float(0.0, 1.0)})
+    study = Study(space, "acc", max_steps=1000, policy=Hyperband(), seed=0, budget=Budget(epochs=8000), verbose=0)
+    held = [study.ask() for _ in range(8)]
+    while held:
+        trial = held.pop(0)
+        assert isinstance(trial, Trial)
+        step = int(trial.epoch) + 250
+        verdict = trial.report(trial.config["x"] * step / 1000, step=step)
+        if step < 1000 and not verdict.stops:
+            held.append(trial)
+            continue
+        if verdict.resumable:
+            trial.checkpointed(f"memory of {trial.id} at {step}")
+        trial.finish()
+        if isinstance(following := study.ask(), Trial):
+            held.append(following)
+    assert [t.tags["bracket"] for t in study.trials[:9]] == [0] * 8 + [1]
+    assert max(study.trials[:8], key=lambda t: t.config["x"]).epoch == 1000.0
+
+
 # -- who continues ----------------------------------------------------------------------------
+
+
+def test_the_rank_at_the_end_of_a_bracket_is_among_all_that_came_to_it() -> None:
+    """Where it ends before max_epochs, which the policy does not judge."""
+    lab = Lab(lambda: Hyperband(3, brackets=0), lambda trial, epoch: -float(trial), epochs=9).run()
+    ends = [lab.reports(trial)[-1].verdict for trial in (0, 1)]
+    assert [(v.action, v.evidence["rank"], v.evidence["arrived"]) for v in ends] == [
+        (Action.STOP, 1, 1),
+        (Action.STOP, 2, 2),
+    ]
+    assert ends[1].reason == "2nd of 2 after 3 epochs, the end of its bracket"
 
 
 def test_the_last_to_arrive_continues_at_once_when_it_wins_and_is_stopped_when_it_does_not() -> None:

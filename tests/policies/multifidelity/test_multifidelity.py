@@ -20,7 +20,7 @@ from haltune.log.decisions import Action
 from haltune.log.events import Ended, Reported, Resumed, Started, Status
 from haltune.log.history import History
 from haltune.models.curve_rows import CurveRows
-from haltune.policies import MultiFidelity, RandomSearch
+from haltune.policies import Halting, MultiFidelity, RandomSearch
 from haltune.policies.from_spec import policy_from
 from haltune.policies.multifidelity.policy import FIRST, LadderState, first_rung
 from haltune.store.memory import MemoryStore
@@ -231,6 +231,22 @@ def test_where_a_trial_trains_on_instead_of_pausing_later_ones_stop() -> None:
     assert study.best.epoch == 27
 
 
+def test_trials_that_report_again_before_they_pause_can_pause() -> None:
+    study = Study(LONG, MultiFidelity(initial=10), seed=3, budget=Budget(epochs=300), verbose=0)
+    for trial in study:
+        with trial:
+            over = False
+            for epoch in range(round(trial.epoch) + 1, 28):
+                if trial.report(early(trial.config, epoch), epoch, seconds=1.0).resumable and over:
+                    trial.checkpointed(f"memory of {trial.id}")  # the state that it saves as it is asked to end
+                    break
+                over = trial.verdict is not None and trial.verdict.stops
+    paused = {t.id for t in study.trials if t.status is Status.PAUSED}
+    assert len(paused) > 5
+    reasons = [e.verdict.reason for e in study.events() if isinstance(e, Reported)]
+    assert not any("trials cannot pause in this study" in reason for reason in reasons)
+
+
 @pytest.mark.parametrize("epochs", [5, 50])  # runs are first compared after 1 epoch, after 3
 @pytest.mark.parametrize("saves", [True, False], ids=["saves", "saves nothing"])
 @pytest.mark.parametrize("before_saving", [True, False])
@@ -354,9 +370,10 @@ def test_the_first_trial_that_trains_in_full_does_not_pause_where_it_would_resum
     assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
 
 
-def test_a_trial_that_equals_the_paused_ones_does_not_pause_where_it_would_resume_at_once() -> None:
+@pytest.mark.parametrize("policy", [MultiFidelity(), Halting(MultiFidelity())], ids=["alone", "halting"])
+def test_a_trial_that_equals_the_paused_ones_does_not_pause_where_it_would_resume_at_once(policy: Any) -> None:
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 6)
-    study = Study(problem, seed=0, budget=Budget(epochs=60), verbose=0)
+    study = Study(problem, policy, seed=0, budget=Budget(epochs=60), verbose=0)
     slow = study.ask()
     assert isinstance(slow, Trial)
     for trial in (study.ask() for _ in range(5)):  # with the epoch of the slow one they spend a full training

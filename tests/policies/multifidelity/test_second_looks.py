@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from haltune import Budget, Float, Maximize, Problem, Space, Study
+from haltune import Budget, Float, Maximize, Problem, Space, Study, Trial
 from haltune.log.decisions import Action
 from haltune.log.events import Reported, Resumed, Started
 from haltune.policies import MultiFidelity
@@ -136,6 +136,18 @@ def test_a_configuration_that_the_user_enqueues_starts_first() -> None:
     first, second = (events.index(look) for look in looks(study)[:2])
     between = [e.config["x"] for e in events[first:second] if isinstance(e, Started)]
     assert between[:4] == [0.9] * 4
+
+
+def test_reports_that_are_copied_from_an_earlier_attempt_were_trained_once() -> None:
+    study = Study(PROBLEM, MultiFidelity(), seed=0, budget=Budget(trials=9), verbose=0)
+    for epochs in ((1, 2, 3), (4, 5)):  # the second attempt continues from a state of the program's own
+        trial = study.ask()
+        assert isinstance(trial, Trial)
+        for epoch in epochs:
+            trial.report(0.5, epoch)
+        trial.interrupt()
+    assert study.trials[0].epochs.tolist() == [1, 2, 3, 4, 5]
+    assert study.session.replica.state.rows.trained == study.spent.epochs == 5.0
 
 
 def test_its_reason_names_the_rank_the_standstill_and_the_prediction() -> None:

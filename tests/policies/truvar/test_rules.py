@@ -45,3 +45,14 @@ def test_two_boxes_get_a_rule_each():
     assert len(rules) == 2
     assert rules[0].conditions["lr"][0] is None
     assert rules[1].conditions["layers"] == (6, None)
+
+
+def test_options_that_are_numbers_or_pairs_are_options():
+    space = Space({"batch": Choice([64, 16, 32, 128]), "kernel": Choice([(3, 3), (5, 5), (7, 7)]), "lr": Float(0, 1)})
+    configs = space.sample(1000, np.random.default_rng(0), "sobol")
+    truth = np.array([float(c["batch"] in (16, 64) and c["kernel"] != (5, 5)) for c in configs])
+    (rule,) = describe(space, configs, truth)
+    assert sorted(rule.conditions["batch"]) == [16, 64]
+    assert sorted(rule.conditions["kernel"]) == [(3, 3), (7, 7)]
+    assert [rule.holds(c) for c in configs] == [bool(t) for t in truth]
+    assert "batch is 16 or 64" in str(rule) or "batch is 64 or 16" in str(rule)
