@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
@@ -37,6 +37,8 @@ from haltune.study.states import RANDOM, random_of
 
 from .behind import Behind, copied
 from .reporter import Reporter, ordinary_errors
+
+T = TypeVar("T")
 
 
 class TrainingLoop:
@@ -318,7 +320,7 @@ class TrainingLoop:
             if self._together:
                 together(lambda: path.mkdir(exist_ok=True))
                 together(lambda: put(self._random(path), self._generators.capture()))
-            write = partial(_to_disk, copies(path), path)
+            write = partial(_to_disk, together(lambda: copies(path)) if self._together else copies(path), path)
         except Exception:
             torch_ranks().first(lambda: discard(path))
             raise
@@ -326,8 +328,10 @@ class TrainingLoop:
 
     def _commit(self, wait: bool = True) -> None:
         """Commit the state that a thread writes. If not wait, do it only if all ranks have written theirs."""
-        if self._together and not wait and self._behind.started:
-            wait = all(torch_ranks().gather(self._behind.done))
+        if self._together and not wait:
+            if not (self._behind.started and all(torch_ranks().gather(self._behind.done))):
+                return  # a rank that commits alone waits for the others
+            wait = True
         self._behind.commit(self._ready, wait)
 
     def _ready(self, work: Future[Any], path: Path) -> None:
@@ -432,14 +436,16 @@ def _need_group() -> None:
         )
 
 
-def together(work: Callable[[], object]) -> None:
-    """Do the work on every rank of torch's group. If it fails on one, raise OSError with its text on all."""
+def together(work: Callable[[], T]) -> T:
+    """Return what the work gives on this rank of torch's group. If it fails on one, raise OSError on all."""
+    result: Any = None
     failure = None
     try:
         with ordinary_errors():
-            work()
+            result = work()
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     for found in torch_ranks().gather(failure):
         if found is not None:
             raise OSError(found)
+    return result  # type: ignore[no-any-return]
