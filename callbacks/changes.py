@@ -397,11 +397,12 @@ def fingerprint_of(tensors: list[Any]) -> str:
     import torch
 
     shapes = repr([(tuple(t.shape), t.dtype) for t in tensors]).encode()
-    parts: dict[Any, list[Any]] = {}  # by device, for one copy from each
+    parts: dict[Any, list[Any]] = {}  # bytes by device, for one copy from each
     for t in (objects.local(t) for t in tensors if t.device.type != "meta" and t.layout is torch.strided):
         flat = (torch.view_as_real(t) if t.is_complex() else t).reshape(-1)
-        few = flat[:: len(flat) // _SAMPLED + 1].double()
-        parts.setdefault(t.device, []).extend((*_sums(flat), few))
+        flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # it has gaps
+        few = flat[:: len(flat) // _SAMPLED + 1].clone(memory_format=torch.contiguous_format)
+        parts.setdefault(t.device, []).extend(part.view(torch.uint8) for part in (*_sums(flat), few))
     return digest([shapes, *(torch.cat(of_device).cpu().numpy() for of_device in parts.values())])
 
 
@@ -413,4 +414,4 @@ def _sums(flat: Any) -> tuple[Any, Any]:
     bits = flat[:whole]
     if bits.storage_offset() * bits.element_size() % 8:
         bits = bits.clone()
-    return bits.view(torch.int64).sum()[None].view(torch.float64), flat[whole:].double()
+    return bits.view(torch.int64).sum()[None], flat[whole:]
