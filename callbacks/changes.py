@@ -112,14 +112,16 @@ class Attributes:
         always: also what fits of other trials hold, because it is not what a program collects of them: data.
         """
         self._states = dict(states)
-        for place, owner in owners:
-            for name, state in states.items():
-                attribute = name.removeprefix(f"{place}.")
-                value = vars(owner).get(attribute)
-                if attribute != name and (always or not objects.is_shared(value, state, self._trial)):
-                    with suppress(NotSupported):
-                        setattr(owner, attribute, objects.put_back(state, value, device))
-                        self._put.add(name)
+        there = dict(owners)
+        for name, state in states.items():
+            place, _, attribute = name.rpartition(".")
+            if (owner := there.get(place)) is None:
+                continue
+            value = vars(owner).get(attribute)
+            if always or not objects.is_shared(value, state, self._trial):
+                with suppress(NotSupported):
+                    setattr(owner, attribute, objects.put_back(state, value, device))
+                    self._put.add(name)
 
     def _set_by_hook(self, owners: Owners) -> list[str]:
         """Return the names of the attributes that the start of a fit sets, as the code of its hook says.

@@ -582,3 +582,39 @@ def test_a_smaller_batch_after_out_of_memory_starts_the_curve_again(tmp_path):
     (record,) = s.trials
     assert record.values.tolist() == [line["eval_loss"] for line in t.state.log_history if "eval_loss" in line]
     assert (record.epochs.tolist(), s.spent.epochs) == ([1, 2, 3], 4.0)
+
+
+class Nested(Counts):
+    """A net within modules of the program's, of which the innermost remembers losses."""
+
+    def __init__(self):
+        super().__init__()
+        self.outer = Remembers(Remembers(None))
+
+    def forward(self, x, labels):
+        return self.outer(super().forward(x, labels))
+
+
+class Remembers(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.losses = inner, []
+
+    def forward(self, out):
+        if self.inner is not None:
+            return self.inner(out)
+        self.losses = [*self.losses, float(out["loss"])][-3:]
+        return out | {"loss": out["loss"] * (1 + self.losses[0])}
+
+
+def test_what_an_inner_module_remembers_is_set_in_it_alone(tmp_path):
+    made = []
+
+    def make():
+        made.append(Nested())
+        return made[-1]
+
+    record, _, said = trained(tmp_path, (2,), model=make)
+    assert (record.attempt, said) == (2, [])
+    names = [{*vars(model.outer)} for model in made]
+    assert names == names[:1] * len(names)
