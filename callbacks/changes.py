@@ -70,7 +70,14 @@ class Attributes:
         now = self._now(values, saved)
         data = {name for name, one in now.items() if isinstance(one, str) and objects.is_data(one)}
         changed = [name for name in data if name in self._set or now[name] != self._before.get(name)]
-        return self._states | {name: objects.data_of(values[name], weights=weights) for name in changed}
+        states = {name: objects.data_of(values[name], weights=weights) for name in changed}
+        return self._states | {name: objects.started(one, self._start(name)) for name, one in states.items()}
+
+    def _start(self, name: str) -> str | None:
+        """Return the mark of a container when the trial first started."""
+        earlier, before = self._states.get(name), self._before.get(name)
+        start = earlier.get("start") if isinstance(earlier, dict) else None
+        return start or (before if isinstance(before, str) else None)
 
     def changed_within(self, owners: Owners, saved: Iterable[Any], passes: Container[int]) -> str | None:
         """Return why a pause within a pass loses a change of data.

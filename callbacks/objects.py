@@ -27,6 +27,7 @@ import logging
 import sys
 import time
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
@@ -81,8 +82,10 @@ _LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays and tensors, values: of a
 SMALL, _SHORT = 1 << 20, 10**4  # the same in a file that the program itself saves, perhaps often
 _SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
 _FEW = 1000  # elements of a sample
-# lists, objects and the like of the last fits, and their trials and marks when these fits started
-_HELD: deque[tuple[Any, int, str]] = deque(maxlen=64)
+# what refers to a list, an object or the like of the last fits; their trials, and its marks when they started
+_HELD: list[tuple[Callable[[], Any], int, str]] = []
+_MOST_HELD = 256
+SET = "set "  # before the mark of what a hook of a fit's start has set, which counts as a change
 _COUNT = itertools.count()
 
 
@@ -145,11 +148,39 @@ def note(value: Any, trial: int, marked: str, before: str | None = None) -> None
 
     marked: its mark. before: that which was noted before a hook of the start has changed it.
     """
-    if value is not None and not isinstance(value, (bool, int, float, str, bytes)):
-        replaced = ([trial, marked], [trial, before])
-        for i in [i for i, (one, *of) in enumerate(_HELD) if one is value and of in replaced][::-1]:
-            del _HELD[i]
-        _HELD.append((value, trial, marked))
+    if not _is_constant(value):
+        held = [one for one in _HELD if one[0]() is not None]
+        refers = next((refers for refers, *_ in held if refers() is value), None) or _reference(value)
+        held = [one for one in held if not (one[0] is refers and one[1] == trial and one[2] in (marked, before))]
+        _HELD[:] = [*held, (refers, trial, marked)][-_MOST_HELD:]
+
+
+def _is_constant(value: Any) -> bool:
+    """Return whether nothing in a value can change."""
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_is_constant, value))
+    return value is None or isinstance(value, (bool, int, float, str, bytes, np.generic))
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    """Return what refers to a value while anything else does: a fit may start with much memory, also of a device."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return _OfContainer(value)
+
+
+class _OfContainer:
+    """Reference to a list or a dict, which Python cannot refer to weakly."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __call__(self) -> Any:
+        return self._value if sys.getrefcount(self._value) > _OWN_REFERENCES else None
+
+
+_OWN_REFERENCES = 2  # that of the object, and that of the argument
 
 
 def is_shared(value: Any, state: Any, trial: int) -> bool:
@@ -157,13 +188,16 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
 
     A fit of another trial has started with it, too, and with other contents: no program has reset it. Or it has all
     that it had in the state, and more, such as records that the program has read from its file. Put back, a copy from
-    before the pause would take its place, and lose the rest.
+    before the pause would take its place, and lose the rest. Not so what is as when the trial first started, such as a
+    list from which the trial has taken some.
     """
-    starts = [(of, marked) for one, of, marked in _HELD if one is value]
+    starts = [(of, marked) for refers, of, marked in _HELD if refers() is value]
     own = {marked for of, marked in starts if of == trial}
     if any(of != trial and own != {marked} for of, marked in starts):
         return True
     if not isinstance(value, tuple(_CONTAINERS)) or not isinstance(state, dict) or not state.get("items"):
+        return False
+    if state.get("start") == mark(value):
         return False
     with suppress(NotSupported, TypeError, ValueError):
         texts = [json.dumps(item) for item in data_of(value)["items"]]
@@ -171,6 +205,13 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
         ordered = isinstance(value, (list, tuple, deque))
         return texts[: len(before)] == before if ordered else {*before} <= {*texts}
     return False
+
+
+def started(state: Any, marked: str | None) -> Any:
+    """Return the state of an attribute with its mark when the trial first started, for `is_shared`."""
+    if isinstance(state, dict) and "items" in state and marked is not None:
+        state["start"] = marked.removeprefix(SET)
+    return state
 
 
 def changes(
@@ -188,7 +229,7 @@ def changes(
         changed = now != marks.get(name)
         if is_data(now):
             if changed:
-                states[name] = data_of(value, **how)
+                states[name] = started(data_of(value, **how), marks.get(name))
         elif (changed and is_large(now)) or under_way(value):
             lost.append(name)
         elif changed and not callable(value):
