@@ -1,9 +1,11 @@
 """What a resumed Trainer needs beyond its own checkpoint is restored, or the trial does not pause."""
 
 import copy
+import gc
 import random
 import time
 import warnings
+import weakref
 from functools import partial
 
 import numpy as np
@@ -618,3 +620,14 @@ def test_what_an_inner_module_remembers_is_set_in_it_alone(tmp_path):
     assert (record.attempt, said) == (2, [])
     names = [{*vars(model.outer)} for model in made]
     assert names == names[:1] * len(names)
+
+
+def test_a_class_of_trainers_that_a_program_makes_for_each_trial_is_freed(tmp_path):
+    kind = type("Mine", (Trainer,), {})
+    trial = pausing_study(at=(), epochs=1, metric="eval_loss", verbose=0).ask()
+    with trial:
+        trainer(tmp_path, HaltuneCallback(trial), kind=kind, epochs=1).train()
+    gone = weakref.ref(kind)
+    del kind, trial
+    gc.collect()
+    assert gone() is None
