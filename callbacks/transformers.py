@@ -223,7 +223,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # random numbers of an evaluation at the end of the epoch belong to the state that a pause saves there
         ends_epoch = self._steps is not None and state.epoch % 1 == 0
         self._later = self._by_log and args.eval_strategy == "epoch" and ends_epoch
-        if ends and not self._later and args.eval_strategy in (("steps", "epoch") if self._by_log else ("steps",)):
+        # otherwise it evaluates at the end of its epoch, after the hooks there
+        cuts = (
+            args.eval_strategy == "epoch" and (self._by_log or state.global_step < state.max_steps) and not ends_epoch
+        )
+        if ends and (args.eval_strategy == "steps" or cuts):
             control.should_evaluate = True  # which ends the training
         if self._by_log:
             ends |= state.global_step >= state.max_steps
@@ -238,6 +242,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._by_log:
             control.should_evaluate &= not (self._cut or self._evaluated == state.global_step)
             control.should_log |= control.should_evaluate or self._later
+        elif self._cut and self._evaluated == state.global_step:  # at the last step of the study, within an epoch
+            control.should_evaluate = False
         if control.should_evaluate:
             self._reporter.clock.validating()
         if self._waits:
@@ -818,6 +824,9 @@ class _ObjectiveCallback(HaltuneCallback):
     def __init__(self, trial: Trial, compute: Objective, sets: int) -> None:
         super().__init__(trial, OBJECTIVE)
         self._compute, self._sets = compute, sets
+
+    def _start(self, step: int = 0) -> None:
+        super()._start(step)
         self._found: list[dict[str, float]] = []  # metrics of each set in this evaluation
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
