@@ -95,6 +95,7 @@ def data_of(
     weights: Container[int] = (),
     tensors: bool = False,
     small: bool = False,
+    copies: bool = True,
 ) -> Any:
     """Return the state of an attribute, for `put_back`, if it is plain data.
 
@@ -102,13 +103,13 @@ def data_of(
     objects of the program's own classes with these attributes.
 
     constant: see `state_of`. weights: `storages` of the model; a tensor in one is no state of its own. tensors: they
-    stay tensors, of any size. small: only of up to `SMALL` bytes, and few values.
+    stay tensors, of any size. small: only of up to `SMALL` bytes, and few values. copies: whether these are copied.
 
     Raises NotSupported if it is something else.
     """
     if isinstance(value, (*_CONSTANT, *constant)):
         raise NotSupported(f"{type(value).__name__} is the same in each process")
-    return _DataReader(constant, weights, tensors, small).read(value, type(value).__name__)
+    return _DataReader(constant, weights, tensors, small, copies).read(value, type(value).__name__)
 
 
 def mark(
@@ -125,7 +126,8 @@ def mark(
     if type(value) in PLAIN and not (isinstance(value, str) and len(value) > 100):
         return f"plain {value!r}"
     try:
-        text = json.dumps(data_of(value, constant, weights, tensors, small), default=lambda tensor: next(_COUNT))
+        state = data_of(value, constant, weights, tensors, small, copies=False)
+        text = json.dumps(state, default=lambda tensor: next(_COUNT))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     except _Large:
         return f"large {'' if small else json.dumps(_sample(value))}"
@@ -470,9 +472,11 @@ def _array(value: Any) -> dict[str, Any]:
 class _DataReader(_Reader):
     """Reader of plain data alone."""
 
-    def __init__(self, constant: tuple[type, ...], weights: Container[int], tensors: bool, small: bool) -> None:
+    def __init__(
+        self, constant: tuple[type, ...], weights: Container[int], tensors: bool, small: bool, copies: bool
+    ) -> None:
         super().__init__((object,), (*_CONSTANT, *constant), ())
-        self._weights, self._tensors, self._small = weights, tensors, small
+        self._weights, self._tensors, self._small, self._copies = weights, tensors, small, copies
         self._bytes, self._values = (SMALL, _SHORT) if small else (_LARGEST, _LONGEST)  # that may follow
 
     def read(self, value: Any, name: str, part: bool = True) -> Any:
@@ -492,7 +496,8 @@ class _DataReader(_Reader):
         if self._bytes < 0:
             raise _Large(f"{name} is too large")
         if self._tensors:
-            return {"is": "tensor itself", "tensor": value.detach().cpu().clone(), "cpu": value.is_cpu}
+            tensor = value.detach().cpu().clone() if self._copies else value
+            return {"is": "tensor itself", "tensor": tensor, "cpu": value.is_cpu}
         return super()._tensor(value, name)
 
 
