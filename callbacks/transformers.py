@@ -1,10 +1,11 @@
 """The callback for the Trainer of Hugging Face's transformers, and its hyperparameter search.
 
-It reports after every evaluation during training, but not after `trainer.evaluate()` alone or eval_on_start. A training
-metric is reported at every log of the Trainer (logging_steps). The position is in the study's unit: state.epoch (with
-fractions), the optimizer's steps, or the tokens seen. The training can stop and pause within an epoch. After an
-exception the Trainer calls no callback, so keep the training inside `with trial:`. At a pause, the Trainer writes one
-of its checkpoints, with the random state, and haltune moves it to the trial.
+It reports after every evaluation during training (of several sets: after the last one), but not after
+`trainer.evaluate()` alone or eval_on_start. A training metric is reported at every log of the Trainer (logging_steps).
+The position is in the study's unit: state.epoch (with fractions), the optimizer's steps, or the tokens seen. The
+training can stop and pause within an epoch. After an exception the Trainer calls no callback, so keep the training
+inside `with trial:`. At a pause, the Trainer writes one of its checkpoints, with the random state, and haltune moves it
+to the trial.
 
 In one process, Ctrl-C and SIGTERM wait for the next report, and the state is saved there. In a distributed training
 every rank makes a callback. Rank 0 reports, and all ranks follow its decisions; signals do not wait there.
