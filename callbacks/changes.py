@@ -125,7 +125,8 @@ class Attributes:
             if (owner := there.get(place)) is None:
                 continue
             value = vars(owner).get(attribute)
-            if always or not objects.is_shared(value, state, self._trial):
+            own = always or name in self._put  # a hook that was called once more has changed it since
+            if own or not objects.is_shared(value, state, self._trial):
                 with suppress(NotSupported):
                     setattr(owner, attribute, objects.put_back(state, value, device))
                     self._put.add(name)

@@ -78,6 +78,19 @@ class CountsEpochs(Cools):
         super().on_step_end(args, state, control, model)
 
 
+class Lists(TrainerCallback):
+    """It lists the epochs as they start, and lowers the dropout by their number."""
+
+    def __init__(self):
+        self.epochs = []
+
+    def on_epoch_begin(self, args, state, control, **others):
+        self.epochs.append(state.epoch)
+
+    def on_step_end(self, args, state, control, model, **others):
+        model.layers[1].p = 0.3 / len(self.epochs)
+
+
 class Shrinks(TrainerCallback):
     """It shrinks the weights at the end of an epoch, by a number that it draws."""
 
@@ -348,6 +361,8 @@ RESTORED = {
     "attributes of a Trainer, within": (*WITHIN, {"kind": Weighs}),
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
+    "a list that grows at the start of an epoch": (*BETWEEN, {"others": [Lists]}),
+    "a list that grows at the start of an epoch, within": (*WITHIN, {"others": [Lists]}),
     "attributes that change at the end of an epoch": ((2,), EVERY_TWO, {"others": [CountsEpochs]}),
     "weights that change at the end of an epoch": ((2, 3), EVERY_TWO, {"others": [Shrinks]}),
     "random numbers at the start of an epoch": (*BETWEEN, {"others": [Starts]}),
@@ -375,6 +390,7 @@ RESTORED = {
 ALIKE = (
     "trainable flags", "random numbers at the start of an epoch, within", "an evaluation at the start",
     "patience that counts an evaluation at the start", "a function of the loss, within",
+    "a list that grows at the start of an epoch",
     "attributes of a callback", "weights that change at the end of an epoch",
     "tensors and a generator of a callback", "a collator of NumPy",
     "a collator that draws", "data that draw in workers", "plain data in workers, within", "a seed of the data",
