@@ -152,7 +152,8 @@ class TrainingLoop:
                 raise
             self._epoch = None
             self._commit()
-            if self._save is not None and not (self._reporter.pausing or interruption.waits) and self._reporter.keeps:
+            over = not self._reporter.pausing and (self.stopping or not interruption.waits)
+            if self._save is not None and over and self._reporter.keeps:
                 self._keep()
             self._reporter.end_of_fit()
 
@@ -179,7 +180,7 @@ class TrainingLoop:
             try:
                 yield epoch
             except GeneratorExit:
-                if not interruption.waits and self.trial.ended is None:
+                if self.trial.ended is None and (self.stopping or not interruption.waits):
                     self.trial.leaves_loop()
                     self._leave(epoch)
                 raise
