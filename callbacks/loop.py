@@ -100,6 +100,7 @@ class TrainingLoop:
         self._generators = OwnGenerators()
         self._epoch: int | None = None
         self._position: float | None = None  # of the report in this epoch
+        self._evaluated: str | None = None  # fingerprint of the weights at the last report
 
     @property
     def trial(self) -> Trial:
@@ -153,7 +154,7 @@ class TrainingLoop:
             self._epoch = None
             self._commit()
             over = not self._reporter.pausing and (self.stopping or not interruption.waits)
-            if self._save is not None and over and self._reporter.keeps:
+            if self._save is not None and over and self._keeps(self._reporter.keeps):
                 self._keep()
             self._reporter.end_of_fit()
 
@@ -167,6 +168,29 @@ class TrainingLoop:
     def _of(self, model: Any) -> int | str | None:
         """Return the other trial whose state the model has, if known."""
         return None
+
+    def _fingerprint(self) -> str | None:
+        """Return what differs between the weights that it trains and others, or None: not known."""
+        return None
+
+    @property
+    def _is_evaluated(self) -> bool:
+        """True if the weights are those of the last report, as far as is known. Every rank asks."""
+        if self._trained_model() is None:
+            return True
+        return torch_ranks().once(lambda: self._evaluated in (None, self._fingerprint()))
+
+    def _keeps(self, wanted: bool) -> bool:
+        """Return whether a state that is wanted for the user is kept; warn if it is not of the last report."""
+        if not wanted or self._is_evaluated:
+            return wanted
+        self._reporter.advise(
+            f"The model of trial {self.trial.id}, the best so far, is not kept: after loop.report(value) its weights "
+            "have changed, so it does not have the value of its trial. Report at the end of an epoch, with a value of "
+            "the weights that you train.",
+            "kept",
+        )
+        return False
 
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
         tokens = self.trial.unit == "token"
@@ -245,7 +269,7 @@ class TrainingLoop:
 
     def _keep_epoch(self) -> None:
         """Save the state after the epoch just reported, if it is to be kept as that of the best epoch."""
-        if self._save is None or not self._reporter.keeps_epoch:
+        if self._save is None or not self._keeps(self._reporter.keeps_epoch):
             return
         if self._copies is not None:
             self._reporter.attempt(partial(self._save_later, self._copies), keeps=True)
@@ -288,7 +312,7 @@ class TrainingLoop:
         """Save the state after the last epoch of a loop that was left, if it is needed."""
         self._keep_epoch()
         self._commit()
-        if self._reporter.pausing or self._reporter.keeps:
+        if self._reporter.pausing or self._keeps(self._reporter.keeps):
             self._keep(over=True)
 
     def _keep(self, over: bool = False) -> None:
@@ -310,7 +334,7 @@ class TrainingLoop:
         except Exception:
             ranks.first(lambda: discard(path))
             raise
-        self.trial.commit_save(path, time.monotonic() - began, keep)
+        self.trial.commit_save(path, time.monotonic() - began, keep, not (keep or self._is_evaluated))
 
     def _save_later(self, copies: Callable[[Path], Any]) -> None:
         """Copy the state of the best epoch, and let a thread write it."""

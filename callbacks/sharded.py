@@ -127,8 +127,15 @@ class ShardedLoop(TrainingLoop):
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
         over = super().report(value, metrics, tokens=tokens)
-        torch_ranks().first(lambda: self.trial.sign(fingerprint(self._model)))
+        torch_ranks().first(self._sign)
         return over
+
+    def _sign(self) -> None:
+        self._evaluated = self._fingerprint()
+        self.trial.sign(self._evaluated)
+
+    def _fingerprint(self) -> str:
+        return fingerprint(self._model)
 
     def _trained_model(self) -> Any:
         return self._model
