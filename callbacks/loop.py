@@ -148,7 +148,7 @@ class TrainingLoop:
             except GeneratorExit:
                 if interruption.waits and not self.stopping:  # a trial that fails then is offered again
                     if self._reported:
-                        self._reporter.attempt(partial(self.trial.save, self._write, self._suffix))
+                        self._save_to_resume()
                     self._reporter.end("interrupted")
                 raise
             self._epoch = None
@@ -220,8 +220,7 @@ class TrainingLoop:
             if self._save is not None and self._reporter.pausing:
                 self._keep()
             elif interruption.waits and not self.stopping and self._reported:
-                save = self._save_together if self._together else partial(self.trial.save, self._write, self._suffix)
-                self._reporter.attempt(save)
+                self._save_to_resume()
             unsaved = self._position is None
 
     @contextmanager
@@ -322,6 +321,12 @@ class TrainingLoop:
         elif self._reporter.save(self._write, self._suffix, over) and follows():
             with suppress(OSError):  # rank 0 may have removed the folder already
                 put(self._random(self.trial.checkpoint or ""), self._generators.capture())
+
+    def _save_to_resume(self) -> None:
+        """Save the state of an epoch in which a signal came."""
+        self._reporter.attempt(
+            self._save_together if self._together else partial(self.trial.save, self._write, self._suffix)
+        )
 
     def _save_together(self, keep: bool = False) -> None:
         """Write every rank's part, and commit them when all are there. If one rank raises an error, all raise it."""

@@ -82,6 +82,22 @@ def test_a_pause_is_declined_before_the_program_leaves_its_loop_for_it():
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+@pytest.mark.usefixtures("handlers")
+def test_a_state_that_is_not_whole_is_not_saved_where_the_program_leaves_its_loop_after_ctrl_c():
+    study = pausing_study(at=(), verbose=0)
+    warned = pytest.warns(HaltuneWarning, match="register_for_checkpointing as pickles")
+    with pytest.raises(KeyboardInterrupt), warned, study.ask() as trial:
+        accelerator = Accelerator(cpu=True)
+        accelerator.prepare(torch.nn.Linear(1, 1))
+        accelerator.register_for_checkpointing(torch.nn.Linear(1, 1))
+        for _ in (loop := AcceleratedLoop(trial, accelerator)):
+            os.kill(os.getpid(), signal.SIGINT)
+            loop.report(1.0)
+            break
+        signal.pause()
+    assert (study.trials[0].status, study.trials[0].checkpoint) == ("interrupted", None)
+
+
 def test_a_training_is_not_paused_while_gradients_of_accumulated_batches_wait():
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
 
