@@ -466,7 +466,17 @@ class _Reader:
 
 def _array(value: Any) -> dict[str, Any]:
     shape = list(value.shape) if isinstance(value, np.ndarray) else None
-    return {"is": "array", "data": _text(value.tobytes()), "type": value.dtype.str, "shape": shape}
+    kind = np.lib.format.dtype_to_descr(value.dtype)  # of the fields, if there are any
+    return {"is": "array", "data": _text(value.tobytes()), "type": kind, "shape": shape}
+
+
+def _dtype(kind: Any) -> Any:
+    """Return the type that `_array` has saved; JSON has made lists of its tuples."""
+
+    def tuples(kind: Any) -> Any:
+        return kind if isinstance(kind, str) else [(name, tuples(of), *map(tuple, shape)) for name, of, *shape in kind]
+
+    return np.lib.format.descr_to_dtype(tuples(kind))
 
 
 class _DataReader(_Reader):
@@ -526,7 +536,7 @@ class _Writer:
             case "bytes":
                 return base64.b64decode(state["data"])
             case "array":
-                flat = np.frombuffer(base64.b64decode(state["data"]), np.dtype(state["type"]))
+                flat = np.frombuffer(base64.b64decode(state["data"]), _dtype(state["type"]))
                 return flat[0] if state["shape"] is None else flat.reshape(state["shape"]).copy()
             case "generator":
                 generator = value if is_generator(value) else new_generator(state["kind"])
