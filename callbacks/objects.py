@@ -418,7 +418,8 @@ class _Reader:
         if isinstance(value, self._constant):
             return {"is": "constant"}
         if isinstance(value, enum.Enum):
-            return {"is": "enum", "name": value.name}
+            named = value.value if isinstance(value, enum.Flag) else value.name  # flags may be joined
+            return {"is": "enum", "name": named, "class": _class(value)}
         if isinstance(value, (int, float, str)) and not isinstance(value, np.generic):
             return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
         if id(value) in self._seen:
@@ -523,9 +524,11 @@ class _Writer:
         if state["is"] == "same":
             return self._seen[state["as"]]
         if state["is"] == "enum":
-            if not isinstance(value, enum.Enum):
-                raise _otherwise(name)
-            return type(value)[state["name"]]
+            kind, named = type(value) if isinstance(value, enum.Enum) else _kind(state["class"]), state["name"]
+            if kind is not None and issubclass(kind, enum.Enum):
+                with suppress(LookupError, ValueError):
+                    return kind[named] if isinstance(named, str) else kind(named)
+            raise _otherwise(name)
         number = len(self._seen)
         self._seen.append(None)
         self._seen[number] = written = self._written(state, value, name, number)

@@ -1,6 +1,7 @@
 """What a resumed Trainer needs beyond its own checkpoint is restored, or the trial does not pause."""
 
 import copy
+import enum
 import gc
 import random
 import time
@@ -89,6 +90,26 @@ class Lists(TrainerCallback):
 
     def on_step_end(self, args, state, control, model, **others):
         model.layers[1].p = 0.3 / len(self.epochs)
+
+
+class Phase(enum.Enum):
+    WARM, COLD = "warm", "cold"
+
+
+class Kinds(enum.Flag):
+    EVEN, ODD = enum.auto(), enum.auto()
+
+
+class Phases(TrainerCallback):
+    """It notes members of enumerations, of which it has none at the start, and lowers the dropout by their number."""
+
+    def __init__(self):
+        self.phases, self.kinds = [], None
+
+    def on_step_end(self, args, state, control, model, **others):
+        self.phases.append(Phase.WARM if len(self.phases) < 3 else Phase.COLD)
+        self.kinds = Kinds.EVEN | Kinds.ODD if self.kinds is Kinds.EVEN else Kinds.EVEN
+        model.layers[1].p = 0.3 / (1 + self.phases.count(Phase.COLD) + (self.kinds is Kinds.EVEN))
 
 
 class Rows(TrainerCallback):
@@ -372,6 +393,7 @@ RESTORED = {
     "attributes of a Trainer, within": (*WITHIN, {"kind": Weighs}),
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
+    "members of enumerations": (*BETWEEN, {"others": [Phases]}),
     "an array with fields": (*BETWEEN, {"others": [Rows]}),
     "a list that grows at the start of an epoch": (*BETWEEN, {"others": [Lists]}),
     "a list that grows at the start of an epoch, within": (*WITHIN, {"others": [Lists]}),
