@@ -28,7 +28,7 @@ import sys
 import time
 import types
 import weakref
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -436,7 +436,9 @@ class _Reader:
         for kind, word in _CONTAINERS.items():
             if isinstance(value, kind):
                 state = {"is": word, "items": self._items(value, name), "longest": getattr(value, "maxlen", None)}
-                return state | ({"class": _class(value)} if hasattr(value, "_fields") else {})
+                named = hasattr(value, "_fields") or type(value) in _DICTS
+                made = getattr(getattr(value, "default_factory", None), "__name__", None)
+                return state | ({"class": _class(value), "default": made} if named else {})
         if not self._is_read(value, part):
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
@@ -524,7 +526,7 @@ class _Writer:
         if state["is"] == "same":
             return self._seen[state["as"]]
         if state["is"] == "enum":
-            kind, named = type(value) if isinstance(value, enum.Enum) else _kind(state["class"]), state["name"]
+            kind, named = type(value) if isinstance(value, enum.Enum) else _kind(state.get("class")), state["name"]
             if kind is not None and issubclass(kind, enum.Enum):
                 with suppress(LookupError, ValueError):
                     return kind[named] if isinstance(named, str) else kind(named)
@@ -573,7 +575,7 @@ class _Writer:
     def _container(self, state: dict[str, Any], value: Any, name: str, number: int) -> Any:
         items = state["items"]
         if state["is"] == "dict":
-            now: Any = value if isinstance(value, dict) else {}
+            now: Any = value if isinstance(value, dict) else _empty_dict(state)
             before = dict(now)
             made = copy.copy(now) if number else now
             made.clear()
@@ -602,6 +604,18 @@ class _Writer:
             value.update(new)
             return value
         return made_of(new) if made_of else new
+
+
+_DICTS = (Counter, OrderedDict, defaultdict)
+_DEFAULTS: dict[str, Any] = {kind.__name__: kind for kind in (int, float, list, dict, set, Counter)}
+
+
+def _empty_dict(state: dict[str, Any]) -> Any:
+    """Return a dict of the kind of a state, where the program has none yet; a plain one if it cannot be known."""
+    kind = _kind(state.get("class"))
+    if kind is defaultdict:
+        return defaultdict(_DEFAULTS.get(state["default"]))
+    return kind() if kind in _DICTS else {}
 
 
 def _in_attributes(value: Any) -> bool:

@@ -7,6 +7,7 @@ import random
 import time
 import warnings
 import weakref
+from collections import Counter, defaultdict
 from functools import partial
 
 import numpy as np
@@ -110,6 +111,18 @@ class Phases(TrainerCallback):
         self.phases.append(Phase.WARM if len(self.phases) < 3 else Phase.COLD)
         self.kinds = Kinds.EVEN | Kinds.ODD if self.kinds is Kinds.EVEN else Kinds.EVEN
         model.layers[1].p = 0.3 / (1 + self.phases.count(Phase.COLD) + (self.kinds is Kinds.EVEN))
+
+
+class Tallies(TrainerCallback):
+    """It counts steps in counters that it makes when it needs them, and lowers the dropout by their number."""
+
+    def __init__(self):
+        self.steps, self.places = {}, {}
+
+    def on_step_end(self, args, state, control, model, **others):
+        self.steps.setdefault("all", Counter())[f"{state.global_step % 5}"] += 1
+        self.places.setdefault("all", defaultdict(list))[state.global_step % 3].append(1)
+        model.layers[1].p = 0.3 / (1 + self.steps["all"]["2"] + len(self.places["all"][1]))
 
 
 class Rows(TrainerCallback):
@@ -394,6 +407,7 @@ RESTORED = {
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
     "members of enumerations": (*BETWEEN, {"others": [Phases]}),
+    "counters": (*BETWEEN, {"others": [Tallies]}),
     "an array with fields": (*BETWEEN, {"others": [Rows]}),
     "a list that grows at the start of an epoch": (*BETWEEN, {"others": [Lists]}),
     "a list that grows at the start of an epoch, within": (*WITHIN, {"others": [Lists]}),
