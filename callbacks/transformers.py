@@ -317,7 +317,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._averages |= self._swaps
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if self._unsaved is not None and source.is_dir():
-            with suppress(OSError):  # then a pause finds out
+            with suppress(OSError):  # `_take` finds out
                 place = {"passes": self._passes, "pass_began": self._pass_began, "logged": self._logged}
                 self._unsaved.write(source, self._within(state), place)
         ended = control.should_training_stop or state.global_step >= state.max_steps
@@ -474,6 +474,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
         def put(puts: Callable[[Path, Path], object], path: Path) -> None:
             fsdp.check(source)
+            if self._unsaved is not None and not (source / trainer_state.FILE).is_file():
+                raise OSError(f"{trainer_state.FILE} could not be written")
             puts(source, path)
 
         if keeps and not self._swaps:

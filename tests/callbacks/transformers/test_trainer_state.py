@@ -568,6 +568,17 @@ def test_a_callback_that_ends_the_training_after_the_epoch_wins_over_a_pause_in_
     assert (record.attempt, record.epoch, record.status.value, said) == (1, 2.0, "completed", [])
 
 
+def test_a_pause_without_what_haltune_adds_to_the_checkpoint_is_declined(tmp_path):
+    class Blocks(TrainerCallback):
+        def on_save(self, args, state, control, **others):
+            (tmp_path / f"checkpoint-{state.global_step}" / "haltune.json").mkdir()
+
+    s = pausing_study(at=(2,), epochs=3, metric="eval_loss", verbose=0)
+    with pytest.warns(HaltuneWarning, match=r"haltune\.json could not be written.*keeps training"), s.ask() as trial:
+        trainer(tmp_path, Blocks(), HaltuneCallback(trial)).train()
+    assert s.trials[0].epochs.tolist() == [1, 2, 3]
+
+
 # whose checkpoint it is
 
 
