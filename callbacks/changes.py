@@ -295,11 +295,12 @@ def extras(model: Any) -> dict[str, dict[str, Any]]:
         "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
         "modes": {name: module.training for name, module in modules.items()},
         "numbers": {
-            f"{module}.{name}": value
+            f"{module}.{name}": number
             for module, holder in modules.items()
             if type(holder).__name__ != objects.FSDP1
             for name, value in vars(holder).items()
-            if type(value) in (bool, int, float) and name not in _OF_TORCH
+            if type(number := value.item() if isinstance(value, np.generic) else value) in (bool, int, float)
+            and name not in _OF_TORCH
         },
         "buffers": {name: fingerprint_of([buffer]) for name, buffer in unsaved_buffers(model)},
     }

@@ -2,11 +2,9 @@
 
 import copy
 import enum
-import gc
 import random
 import time
 import warnings
-import weakref
 from collections import Counter, defaultdict
 from functools import partial
 
@@ -125,6 +123,13 @@ class Tallies(TrainerCallback):
         model.layers[1].p = 0.3 / (1 + self.steps["all"]["2"] + len(self.places["all"][1]))
 
 
+class Anneals(TrainerCallback):
+    """It lowers the dropout by a function of NumPy."""
+
+    def on_step_end(self, args, state, control, model, **others):
+        model.layers[1].p = np.interp(state.global_step, [0, 16], [0.5, 0.1])
+
+
 class Rows(TrainerCallback):
     """It notes the steps in an array with fields, and lowers the dropout by their number."""
 
@@ -133,7 +138,7 @@ class Rows(TrainerCallback):
 
     def on_step_end(self, args, state, control, model, **others):
         self.rows["step"][state.global_step] = state.global_step
-        model.layers[1].p = 0.3 / (1 + np.count_nonzero(self.rows["step"]))
+        model.layers[1].p = 0.3 / (1 + int(np.count_nonzero(self.rows["step"])))
 
 
 class Shrinks(TrainerCallback):
@@ -421,6 +426,7 @@ RESTORED = {
     "a function of the loss": (*BETWEEN, LABELLED | {"loss": Eases}),
     "a function of the loss, within": (*WITHIN, LABELLED | {"loss": eases}),
     "what a hook makes in each fit": (*BETWEEN, {"others": [Looks]}),
+    "numbers of NumPy in modules": (*BETWEEN, {"others": [Anneals]}),
     "numbers of modules": (*BETWEEN, {"model": Counts}),
     "a collator with a generator": (*BETWEEN, OWN),
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
@@ -695,14 +701,3 @@ def test_what_an_inner_module_remembers_is_set_in_it_alone(tmp_path):
     assert (record.attempt, said) == (2, [])
     names = [{*vars(model.outer)} for model in made]
     assert names == names[:1] * len(names)
-
-
-def test_a_class_of_trainers_that_a_program_makes_for_each_trial_is_freed(tmp_path):
-    kind = type("Mine", (Trainer,), {})
-    trial = pausing_study(at=(), epochs=1, metric="eval_loss", verbose=0).ask()
-    with trial:
-        trainer(tmp_path, HaltuneCallback(trial), kind=kind, epochs=1).train()
-    gone = weakref.ref(kind)
-    del kind, trial
-    gc.collect()
-    assert gone() is None
