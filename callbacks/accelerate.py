@@ -173,7 +173,8 @@ class AcceleratedLoop(TrainingLoop):
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
         super().report(value, metrics, tokens=tokens)
-        self.trial.sign(fingerprint(*self._accelerator._models))
+        self._evaluated = self._fingerprint()
+        self.trial.sign(self._evaluated)
         if self._lone is False:  # before the program breaks; all ranks decide the same
             self._check_pause()
         return self.stopping
@@ -213,7 +214,10 @@ class AcceleratedLoop(TrainingLoop):
         return next(iter(self._accelerator._models), None)
 
     def _of(self, model: Any) -> int | str | None:
-        return self.trial.signer(fingerprint(*self._accelerator._models))
+        return self.trial.signer(self._fingerprint())
+
+    def _fingerprint(self) -> str:
+        return fingerprint(*self._accelerator._models)
 
     def _save_together(self, keep: bool = False) -> None:
         waits = self._interruption is not None and self._interruption.waits

@@ -154,14 +154,17 @@ def framework_bases(homes: tuple[str, ...], name: str, install: str) -> tuple[ty
     return tuple(getattr(importlib.import_module(m), name) for m in found)
 
 
-@functools.cache
 def over(cls: Any, bases: tuple[type, ...]) -> Any:
     """Return a subclass of `cls` and of the `bases` that it lacks; `cls` itself if it lacks none."""
     lacking = tuple(b for b in bases if not issubclass(cls, b))
     if not lacking:
         return cls
-    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    return type(cls.__name__, (cls, *lacking), names | {"_stands_for": cls})
+    if (made := vars(cls).get("_over")) is None:  # in the class: a program may make one for each trial
+        cls._over = made = {}
+    if lacking not in made:
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        made[lacking] = type(cls.__name__, (cls, *lacking), names | {"_stands_for": cls})
+    return made[lacking]
 
 
 def _blank(cls: Any) -> Any:

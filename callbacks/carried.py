@@ -43,20 +43,25 @@ def need_own_state(who: str, callbacks: Iterable[Any], starts: bool) -> None:
     """
     for callback in callbacks:
         counts = _marks(callback)
-        if counts and (carried := begins(callback, who, counts)) and starts:
+        if counts and (carried := begins(callback, who, counts, starts)) and starts:
             raise NotSupported(
                 f"The {type(callback).__name__} object of this fit has been in another training, and its "
                 f"{carried[0]} would change this one. Make one for each trial, within the loop."
             )
 
 
-def begins(one: Any, who: str, now: Marks) -> list[str]:
-    """Note what a callback or function holds when a fit starts; return what the last fit of another one has changed."""
+def begins(one: Any, who: str, now: Marks, refuses: bool = False) -> list[str]:
+    """Note what a callback or function holds when a fit starts; return what the last fit of another one has changed.
+
+    refuses: the fit does not start if there is a change, so that the next one of this trial is refused, too.
+    """
     with suppress(TypeError):  # it cannot be referred to weakly, or hashed
         of, start, end = _FITS.get(one, (who, {}, {}))
-        _FITS[one] = who, now, {}
         end = end or now  # an exception ended that fit
-        return [name for name in end if of != who and now.get(name) == end[name] != start.get(name)]
+        changed = [name for name in end if of != who and now.get(name) == end[name] != start.get(name)]
+        if not (changed and refuses):
+            _FITS[one] = who, now, {}
+        return changed
     return []
 
 

@@ -70,7 +70,14 @@ class Attributes:
         now = self._now(values, saved)
         data = {name for name, one in now.items() if isinstance(one, str) and objects.is_data(one)}
         changed = [name for name in data if name in self._set or now[name] != self._before.get(name)]
-        return self._states | {name: objects.data_of(values[name], weights=weights) for name in changed}
+        states = {name: objects.data_of(values[name], weights=weights) for name in changed}
+        return self._states | {name: objects.started(one, self._start(name)) for name, one in states.items()}
+
+    def _start(self, name: str) -> str | None:
+        """Return the mark of a container when the trial first started."""
+        earlier, before = self._states.get(name), self._before.get(name)
+        start = earlier.get("start") if isinstance(earlier, dict) else None
+        return start or (before if isinstance(before, str) else None)
 
     def changed_within(self, owners: Owners, saved: Iterable[Any], passes: Container[int]) -> str | None:
         """Return why a pause within a pass loses a change of data.
@@ -112,14 +119,17 @@ class Attributes:
         always: also what fits of other trials hold, because it is not what a program collects of them: data.
         """
         self._states = dict(states)
-        for place, owner in owners:
-            for name, state in states.items():
-                attribute = name.removeprefix(f"{place}.")
-                value = vars(owner).get(attribute)
-                if attribute != name and (always or not objects.is_shared(value, state, self._trial)):
-                    with suppress(NotSupported):
-                        setattr(owner, attribute, objects.put_back(state, value, device))
-                        self._put.add(name)
+        there = dict(owners)
+        for name, state in states.items():
+            place, _, attribute = name.rpartition(".")
+            if (owner := there.get(place)) is None:
+                continue
+            value = vars(owner).get(attribute)
+            own = always or name in self._put  # a hook that was called once more has changed it since
+            if own or not objects.is_shared(value, state, self._trial):
+                with suppress(NotSupported):
+                    setattr(owner, attribute, objects.put_back(state, value, device))
+                    self._put.add(name)
 
     def _set_by_hook(self, owners: Owners) -> list[str]:
         """Return the names of the attributes that the start of a fit sets, as the code of its hook says.
@@ -285,11 +295,12 @@ def extras(model: Any) -> dict[str, dict[str, Any]]:
         "flags": {name: parameter.requires_grad for name, parameter in model.named_parameters()},
         "modes": {name: module.training for name, module in modules.items()},
         "numbers": {
-            f"{module}.{name}": value
+            f"{module}.{name}": number
             for module, holder in modules.items()
             if type(holder).__name__ != objects.FSDP1
             for name, value in vars(holder).items()
-            if type(value) in (bool, int, float) and name not in _OF_TORCH
+            if type(number := value.item() if isinstance(value, np.generic) else value) in (bool, int, float)
+            and name not in _OF_TORCH
         },
         "buffers": {name: fingerprint_of([buffer]) for name, buffer in unsaved_buffers(model)},
     }
@@ -397,11 +408,12 @@ def fingerprint_of(tensors: list[Any]) -> str:
     import torch
 
     shapes = repr([(tuple(t.shape), t.dtype) for t in tensors]).encode()
-    parts: dict[Any, list[Any]] = {}  # by device, for one copy from each
+    parts: dict[Any, list[Any]] = {}  # bytes by device, for one copy from each
     for t in (objects.local(t) for t in tensors if t.device.type != "meta" and t.layout is torch.strided):
         flat = (torch.view_as_real(t) if t.is_complex() else t).reshape(-1)
-        few = flat[:: len(flat) // _SAMPLED + 1].double()
-        parts.setdefault(t.device, []).extend((*_sums(flat), few))
+        flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # it has gaps
+        few = flat[:: len(flat) // _SAMPLED + 1].clone(memory_format=torch.contiguous_format)
+        parts.setdefault(t.device, []).extend(part.view(torch.uint8) for part in (*_sums(flat), few))
     return digest([shapes, *(torch.cat(of_device).cpu().numpy() for of_device in parts.values())])
 
 
@@ -413,4 +425,4 @@ def _sums(flat: Any) -> tuple[Any, Any]:
     bits = flat[:whole]
     if bits.storage_offset() * bits.element_size() % 8:
         bits = bits.clone()
-    return bits.view(torch.int64).sum()[None].view(torch.float64), flat[whole:].double()
+    return bits.view(torch.int64).sum()[None], flat[whole:]

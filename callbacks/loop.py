@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from haltune._utils.disk import discard, force
 from haltune._utils.interruption import Interruption
@@ -37,6 +37,8 @@ from haltune.study.states import RANDOM, random_of
 
 from .behind import Behind, copied
 from .reporter import Reporter, ordinary_errors
+
+T = TypeVar("T")
 
 
 class TrainingLoop:
@@ -98,6 +100,7 @@ class TrainingLoop:
         self._generators = OwnGenerators()
         self._epoch: int | None = None
         self._position: float | None = None  # of the report in this epoch
+        self._evaluated: str | None = None  # fingerprint of the weights at the last report
 
     @property
     def trial(self) -> Trial:
@@ -145,12 +148,13 @@ class TrainingLoop:
             except GeneratorExit:
                 if interruption.waits and not self.stopping:  # a trial that fails then is offered again
                     if self._reported:
-                        self._reporter.attempt(partial(self.trial.save, self._write, self._suffix))
+                        self._save_to_resume()
                     self._reporter.end("interrupted")
                 raise
             self._epoch = None
             self._commit()
-            if self._save is not None and not (self._reporter.pausing or interruption.waits) and self._reporter.keeps:
+            over = not self._reporter.pausing and (self.stopping or not interruption.waits)
+            if self._save is not None and over and self._keeps(self._reporter.keeps):
                 self._keep()
             self._reporter.end_of_fit()
 
@@ -165,6 +169,29 @@ class TrainingLoop:
         """Return the other trial whose state the model has, if known."""
         return None
 
+    def _fingerprint(self) -> str | None:
+        """Return what differs between the weights that it trains and others, or None: not known."""
+        return None
+
+    @property
+    def _is_evaluated(self) -> bool:
+        """True if the weights are those of the last report, as far as is known. Every rank asks."""
+        if self._trained_model() is None:
+            return True
+        return torch_ranks().once(lambda: self._evaluated in (None, self._fingerprint()))
+
+    def _keeps(self, wanted: bool) -> bool:
+        """Return whether a state that is wanted for the user is kept; warn if it is not of the last report."""
+        if not wanted or self._is_evaluated:
+            return wanted
+        self._reporter.advise(
+            f"The model of trial {self.trial.id}, the best so far, is not kept: after loop.report(value) its weights "
+            "have changed, so it does not have the value of its trial. Report at the end of an epoch, with a value of "
+            "the weights that you train.",
+            "kept",
+        )
+        return False
+
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
         tokens = self.trial.unit == "token"
         horizon = None if tokens else self.trial.horizon
@@ -177,7 +204,7 @@ class TrainingLoop:
             try:
                 yield epoch
             except GeneratorExit:
-                if not interruption.waits and self.trial.ended is None:
+                if self.trial.ended is None and (self.stopping or not interruption.waits):
                     self.trial.leaves_loop()
                     self._leave(epoch)
                 raise
@@ -193,8 +220,7 @@ class TrainingLoop:
             if self._save is not None and self._reporter.pausing:
                 self._keep()
             elif interruption.waits and not self.stopping and self._reported:
-                save = self._save_together if self._together else partial(self.trial.save, self._write, self._suffix)
-                self._reporter.attempt(save)
+                self._save_to_resume()
             unsaved = self._position is None
 
     @contextmanager
@@ -242,7 +268,7 @@ class TrainingLoop:
 
     def _keep_epoch(self) -> None:
         """Save the state after the epoch just reported, if it is to be kept as that of the best epoch."""
-        if self._save is None or not self._reporter.keeps_epoch:
+        if self._save is None or not self._keeps(self._reporter.keeps_epoch):
             return
         if self._copies is not None:
             self._reporter.attempt(partial(self._save_later, self._copies), keeps=True)
@@ -285,7 +311,7 @@ class TrainingLoop:
         """Save the state after the last epoch of a loop that was left, if it is needed."""
         self._keep_epoch()
         self._commit()
-        if self._reporter.pausing or self._reporter.keeps:
+        if self._reporter.pausing or self._keeps(self._reporter.keeps):
             self._keep(over=True)
 
     def _keep(self, over: bool = False) -> None:
@@ -295,6 +321,12 @@ class TrainingLoop:
         elif self._reporter.save(self._write, self._suffix, over) and follows():
             with suppress(OSError):  # rank 0 may have removed the folder already
                 put(self._random(self.trial.checkpoint or ""), self._generators.capture())
+
+    def _save_to_resume(self) -> None:
+        """Save the state of an epoch in which a signal came."""
+        self._reporter.attempt(
+            self._save_together if self._together else partial(self.trial.save, self._write, self._suffix)
+        )
 
     def _save_together(self, keep: bool = False) -> None:
         """Write every rank's part, and commit them when all are there. If one rank raises an error, all raise it."""
@@ -307,7 +339,7 @@ class TrainingLoop:
         except Exception:
             ranks.first(lambda: discard(path))
             raise
-        self.trial.commit_save(path, time.monotonic() - began, keep)
+        self.trial.commit_save(path, time.monotonic() - began, keep, not (keep or self._is_evaluated))
 
     def _save_later(self, copies: Callable[[Path], Any]) -> None:
         """Copy the state of the best epoch, and let a thread write it."""
@@ -318,7 +350,7 @@ class TrainingLoop:
             if self._together:
                 together(lambda: path.mkdir(exist_ok=True))
                 together(lambda: put(self._random(path), self._generators.capture()))
-            write = partial(_to_disk, copies(path), path)
+            write = partial(_to_disk, together(lambda: copies(path)) if self._together else copies(path), path)
         except Exception:
             torch_ranks().first(lambda: discard(path))
             raise
@@ -326,8 +358,10 @@ class TrainingLoop:
 
     def _commit(self, wait: bool = True) -> None:
         """Commit the state that a thread writes. If not wait, do it only if all ranks have written theirs."""
-        if self._together and not wait and self._behind.started:
-            wait = all(torch_ranks().gather(self._behind.done))
+        if self._together and not wait:
+            if not (self._behind.started and all(torch_ranks().gather(self._behind.done))):
+                return  # a rank that commits alone waits for the others
+            wait = True
         self._behind.commit(self._ready, wait)
 
     def _ready(self, work: Future[Any], path: Path) -> None:
@@ -432,14 +466,16 @@ def _need_group() -> None:
         )
 
 
-def together(work: Callable[[], object]) -> None:
-    """Do the work on every rank of torch's group. If it fails on one, raise OSError with its text on all."""
+def together(work: Callable[[], T]) -> T:
+    """Return what the work gives on this rank of torch's group. If it fails on one, raise OSError on all."""
+    result: Any = None
     failure = None
     try:
         with ordinary_errors():
-            work()
+            result = work()
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     for found in torch_ranks().gather(failure):
         if found is not None:
             raise OSError(found)
+    return result  # type: ignore[no-any-return]

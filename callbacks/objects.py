@@ -27,11 +27,13 @@ import logging
 import sys
 import time
 import types
-from collections import deque
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -88,10 +90,11 @@ _LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays and tensors, values: of a
 SMALL, _SHORT = 1 << 20, 10**4  # the same in a file that the program itself saves, perhaps often
 _SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
 _FEW = 1000  # elements of a sample
-# lists, objects and the like of the last fits, by their ids, trials and marks when these fits started; threads that
-# train trials at a time change it, so it is copied in one step to be read
-_HELD: dict[tuple[int, int, str | None], Any] = {}
-_MOST_HELD = 64
+# what refers to a list, an object or the like of the last fits; their trials, and its marks when they started
+_HELD: list[tuple[Callable[[], Any], int, str]] = []
+_MOST_HELD = 256
+_LOCK = RLock()  # threads may train trials at a time
+SET = "set "  # before the mark of what a hook of a fit's start has set, which counts as a change
 _COUNT = itertools.count()
 
 
@@ -101,6 +104,7 @@ def data_of(
     weights: Container[int] = (),
     tensors: bool = False,
     small: bool = False,
+    copies: bool = True,
 ) -> Any:
     """Return the state of an attribute, for `put_back`, if it is plain data.
 
@@ -108,13 +112,13 @@ def data_of(
     objects of the program's own classes with these attributes.
 
     constant: see `state_of`. weights: `storages` of the model; a tensor in one is no state of its own. tensors: they
-    stay tensors, of any size. small: only of up to `SMALL` bytes, and few values.
+    stay tensors, of any size. small: only of up to `SMALL` bytes, and few values. copies: whether these are copied.
 
     Raises NotSupported if it is something else.
     """
     if isinstance(value, (*_CONSTANT, *constant)):
         raise NotSupported(f"{type(value).__name__} is the same in each process")
-    return _DataReader(constant, weights, tensors, small).read(value, type(value).__name__)
+    return _DataReader(constant, weights, tensors, small, copies).read(value, type(value).__name__)
 
 
 def mark(
@@ -131,7 +135,8 @@ def mark(
     if type(value) in PLAIN and not (isinstance(value, str) and len(value) > 100):
         return f"plain {value!r}"
     try:
-        text = json.dumps(data_of(value, constant, weights, tensors, small), default=lambda tensor: next(_COUNT))
+        state = data_of(value, constant, weights, tensors, small, copies=False)
+        text = json.dumps(state, default=lambda tensor: next(_COUNT))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     except _Large:
         return f"large {'' if small else json.dumps(_sample(value))}"
@@ -154,12 +159,41 @@ def note(value: Any, trial: int, marked: str, before: str | None = None) -> None
 
     marked: its mark. before: that which was noted before a hook of the start has changed it.
     """
-    if value is not None and not isinstance(value, (bool, int, float, str, bytes)):
-        for old in (marked, before):
-            _HELD.pop((id(value), trial, old), None)
-        _HELD[id(value), trial, marked] = value  # which lives, so its id is not reused
-        for oldest in [*_HELD][:-_MOST_HELD]:
-            _HELD.pop(oldest, None)
+    if _is_constant(value):
+        return
+    with _LOCK:
+        held = [one for one in _HELD if one[0]() is not None]
+        refers = next((refers for refers, *_ in held if refers() is value), None) or _reference(value)
+        held = [one for one in held if not (one[0] is refers and one[1] == trial and one[2] in (marked, before))]
+        _HELD[:] = [*held, (refers, trial, marked)][-_MOST_HELD:]
+
+
+def _is_constant(value: Any) -> bool:
+    """Return whether nothing in a value can change."""
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_is_constant, value))
+    return value is None or isinstance(value, (bool, int, float, str, bytes, np.generic))
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    """Return what refers to a value while anything else does: a fit may start with much memory, also of a device."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return _OfContainer(value)
+
+
+class _OfContainer:
+    """Reference to a list or a dict, which Python cannot refer to weakly."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __call__(self) -> Any:
+        return self._value if sys.getrefcount(self._value) > _OWN_REFERENCES else None
+
+
+_OWN_REFERENCES = 2  # that of the object, and that of the argument
 
 
 def is_shared(value: Any, state: Any, trial: int) -> bool:
@@ -167,13 +201,17 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
 
     A fit of another trial has started with it, too, and with other contents: no program has reset it. Or it has all
     that it had in the state, and more, such as records that the program has read from its file. Put back, a copy from
-    before the pause would take its place, and lose the rest.
+    before the pause would take its place, and lose the rest. Not so what is as when the trial first started, such as a
+    list from which the trial has taken some.
     """
-    starts = [(of, marked) for (_, of, marked), one in [*_HELD.items()] if one is value]
+    with _LOCK:
+        starts = [(of, marked) for refers, of, marked in _HELD if refers() is value]
     own = {marked for of, marked in starts if of == trial}
     if any(of != trial and own != {marked} for of, marked in starts):
         return True
     if not isinstance(value, tuple(_CONTAINERS)) or not isinstance(state, dict) or not state.get("items"):
+        return False
+    if state.get("start") == mark(value):
         return False
     with suppress(NotSupported, TypeError, ValueError):
         texts = [json.dumps(item) for item in data_of(value)["items"]]
@@ -181,6 +219,13 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
         ordered = isinstance(value, (list, tuple, deque))
         return texts[: len(before)] == before if ordered else {*before} <= {*texts}
     return False
+
+
+def started(state: Any, marked: str | None) -> Any:
+    """Return the state of an attribute with its mark when the trial first started, for `is_shared`."""
+    if isinstance(state, dict) and "items" in state and marked is not None:
+        state["start"] = marked.removeprefix(SET)
+    return state
 
 
 def changes(
@@ -198,7 +243,7 @@ def changes(
         changed = now != marks.get(name)
         if is_data(now):
             if changed:
-                states[name] = data_of(value, **how)
+                states[name] = started(data_of(value, **how), marks.get(name))
         elif (changed and is_large(now)) or under_way(value):
             lost.append(name)
         elif changed and not callable(value):
@@ -385,7 +430,8 @@ class _Reader:
         if isinstance(value, self._constant):
             return {"is": "constant"}
         if isinstance(value, enum.Enum):
-            return {"is": "enum", "name": value.name}
+            named = value.value if isinstance(value, enum.Flag) else value.name  # flags may be joined
+            return {"is": "enum", "name": named, "class": _class(value)}
         if isinstance(value, (int, float, str)) and not isinstance(value, np.generic):
             return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
         if id(value) in self._seen:
@@ -402,7 +448,9 @@ class _Reader:
         for kind, word in _CONTAINERS.items():
             if isinstance(value, kind):
                 state = {"is": word, "items": self._items(value, name), "longest": getattr(value, "maxlen", None)}
-                return state | ({"class": _class(value)} if hasattr(value, "_fields") else {})
+                named = hasattr(value, "_fields") or type(value) in _DICTS
+                made = getattr(getattr(value, "default_factory", None), "__name__", None)
+                return state | ({"class": _class(value), "default": made} if named else {})
         if not self._is_read(value, part):
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
@@ -433,15 +481,27 @@ class _Reader:
 
 def _array(value: Any) -> dict[str, Any]:
     shape = list(value.shape) if isinstance(value, np.ndarray) else None
-    return {"is": "array", "data": _text(value.tobytes()), "type": value.dtype.str, "shape": shape}
+    kind = np.lib.format.dtype_to_descr(value.dtype)  # of the fields, if there are any
+    return {"is": "array", "data": _text(value.tobytes()), "type": kind, "shape": shape}
+
+
+def _dtype(kind: Any) -> Any:
+    """Return the type that `_array` has saved; JSON has made lists of its tuples."""
+
+    def tuples(kind: Any) -> Any:
+        return kind if isinstance(kind, str) else [(name, tuples(of), *map(tuple, shape)) for name, of, *shape in kind]
+
+    return np.lib.format.descr_to_dtype(tuples(kind))
 
 
 class _DataReader(_Reader):
     """Reader of plain data alone."""
 
-    def __init__(self, constant: tuple[type, ...], weights: Container[int], tensors: bool, small: bool) -> None:
+    def __init__(
+        self, constant: tuple[type, ...], weights: Container[int], tensors: bool, small: bool, copies: bool
+    ) -> None:
         super().__init__((object,), (*_CONSTANT, *constant), _skips_none)
-        self._weights, self._tensors, self._small = weights, tensors, small
+        self._weights, self._tensors, self._small, self._copies = weights, tensors, small, copies
         self._bytes, self._values = (SMALL, _SHORT) if small else (_LARGEST, _LONGEST)  # that may follow
 
     def read(self, value: Any, name: str, part: bool = True) -> Any:
@@ -461,7 +521,8 @@ class _DataReader(_Reader):
         if self._bytes < 0:
             raise _Large(f"{name} is too large")
         if self._tensors:
-            return {"is": "tensor itself", "tensor": value.detach().cpu().clone(), "cpu": value.is_cpu}
+            tensor = value.detach().cpu().clone() if self._copies else value
+            return {"is": "tensor itself", "tensor": tensor, "cpu": value.is_cpu}
         return super()._tensor(value, name)
 
 
@@ -477,9 +538,11 @@ class _Writer:
         if state["is"] == "same":
             return self._seen[state["as"]]
         if state["is"] == "enum":
-            if not isinstance(value, enum.Enum):
-                raise _otherwise(name)
-            return type(value)[state["name"]]
+            kind, named = type(value) if isinstance(value, enum.Enum) else _kind(state.get("class")), state["name"]
+            if kind is not None and issubclass(kind, enum.Enum):
+                with suppress(LookupError, ValueError):
+                    return kind[named] if isinstance(named, str) else kind(named)
+            raise _otherwise(name)
         number = len(self._seen)
         self._seen.append(None)
         self._seen[number] = written = self._written(state, value, name, number)
@@ -490,7 +553,7 @@ class _Writer:
             case "bytes":
                 return base64.b64decode(state["data"])
             case "array":
-                flat = np.frombuffer(base64.b64decode(state["data"]), np.dtype(state["type"]))
+                flat = np.frombuffer(base64.b64decode(state["data"]), _dtype(state["type"]))
                 return flat[0] if state["shape"] is None else flat.reshape(state["shape"]).copy()
             case "generator":
                 generator = value if is_generator(value) else new_generator(state["kind"])
@@ -524,7 +587,7 @@ class _Writer:
     def _container(self, state: dict[str, Any], value: Any, name: str, number: int) -> Any:
         items = state["items"]
         if state["is"] == "dict":
-            now: Any = value if isinstance(value, dict) else {}
+            now: Any = value if isinstance(value, dict) else _empty_dict(state)
             before = dict(now)
             made = copy.copy(now) if number else now
             made.clear()
@@ -553,6 +616,18 @@ class _Writer:
             value.update(new)
             return value
         return made_of(new) if made_of else new
+
+
+_DICTS = (Counter, OrderedDict, defaultdict)
+_DEFAULTS: dict[str, Any] = {kind.__name__: kind for kind in (int, float, list, dict, set, Counter)}
+
+
+def _empty_dict(state: dict[str, Any]) -> Any:
+    """Return a dict of the kind of a state, where the program has none yet; a plain one if it cannot be known."""
+    kind = _kind(state.get("class"))
+    if kind is defaultdict:
+        return defaultdict(_DEFAULTS.get(state["default"]))
+    return kind() if kind in _DICTS else {}
 
 
 def _in_attributes(value: Any) -> bool:

@@ -416,8 +416,9 @@ def _array(value: Any) -> Any:
 
 
 def _same(one: Any, two: Any) -> bool:
-    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
-        return one.shape == two.shape and one.dtype == two.dtype and one.tobytes() == two.tobytes()
+    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
+        both = isinstance(one, np.ndarray) and isinstance(two, np.ndarray)
+        return both and one.shape == two.shape and one.dtype == two.dtype and one.tobytes() == two.tobytes()
     if isinstance(one, float) and isinstance(two, float) and math.isnan(one):
         return math.isnan(two)
     return bool(one == two) if _is_plain(one) else True  # other objects: functions, classes

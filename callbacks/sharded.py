@@ -18,7 +18,6 @@ continue, but random numbers and the order of the data differ, and haltune warns
 
 from __future__ import annotations
 
-import copy
 import json
 import pickle
 import time
@@ -128,8 +127,15 @@ class ShardedLoop(TrainingLoop):
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
         over = super().report(value, metrics, tokens=tokens)
-        torch_ranks().first(lambda: self.trial.sign(fingerprint(self._model)))
+        torch_ranks().first(self._sign)
         return over
+
+    def _sign(self) -> None:
+        self._evaluated = self._fingerprint()
+        self.trial.sign(self._evaluated)
+
+    def _fingerprint(self) -> str:
+        return fingerprint(self._model)
 
     def _trained_model(self) -> Any:
         return self._model
@@ -156,7 +162,7 @@ class ShardedLoop(TrainingLoop):
 
     def _copied_state(self, folder: Path) -> Callable[[], None]:
         """Copy the modules, and return what writes the copies: in a thread, so over a group of its own."""
-        return self._writes(folder, _cloned(self._state([])), _group_of_threads())
+        return self._writes(folder, copied(self._state([])), _group_of_threads())
 
     def _writes(
         self, folder: Path, state: dict[str, Any], group: Any = None, grads: Mapping[str, Any] | None = None
@@ -477,16 +483,6 @@ def differing(state: Mapping[str, Any], ranks: Group, trial: Trial) -> dict[str,
             once=True,
         )
     return found
-
-
-def _cloned(value: Any) -> Any:
-    """Return a copy of this rank's parts of a state."""
-    if isinstance(value, Mapping):
-        return {key: _cloned(inner) for key, inner in value.items()}
-    if not hasattr(value, "detach"):
-        return copy.deepcopy(value)
-    device = getattr(value, "device", None)
-    return value.detach().clone() if device is None or device.type == "cpu" else value.detach().cpu()
 
 
 _groups: dict[Any, Any] = {}  # torch's default group -> the group of the threads that write

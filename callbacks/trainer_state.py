@@ -395,9 +395,13 @@ def _own_trainer(trainer: Any) -> Iterator[tuple[str, Any]]:
         yield type(trainer).__qualname__.rpartition(".")[2], trainer
 
 
-@functools.cache
 def _assigned(kind: type) -> frozenset[str]:
     """Return the names of the attributes that the methods of a class's library bases assign."""
+    return frozenset().union(*(_assigned_by(base) for base in kind.__mro__ if objects.of_library(base.__module__)))
+
+
+@functools.cache  # of libraries alone: a program may make a class for each trial
+def _assigned_by(base: type) -> frozenset[str]:
     found: set[str] = set()
 
     def read(code: Any) -> None:
@@ -406,11 +410,10 @@ def _assigned(kind: type) -> frozenset[str]:
             if inspect.iscode(inner):
                 read(inner)
 
-    for base in kind.__mro__:
-        for value in vars(base).values() if objects.of_library(base.__module__) else ():
-            for method in (value, *(getattr(value, name, None) for name in ("fset", "fget", "__func__"))):
-                if inspect.isfunction(method := inspect.unwrap(method) if callable(method) else None):
-                    read(method.__code__)
+    for value in vars(base).values():
+        for method in (value, *(getattr(value, name, None) for name in ("fset", "fget", "__func__"))):
+            if inspect.isfunction(method := inspect.unwrap(method) if callable(method) else None):
+                read(method.__code__)
     return frozenset(found)
 
 

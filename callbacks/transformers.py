@@ -1,10 +1,11 @@
 """The callback for the Trainer of Hugging Face's transformers, and its hyperparameter search.
 
-It reports after every evaluation during training, but not after `trainer.evaluate()` alone or eval_on_start. A training
-metric is reported at every log of the Trainer (logging_steps). The position is in the study's unit: state.epoch (with
-fractions), the optimizer's steps, or the tokens seen. The training can stop and pause within an epoch. After an
-exception the Trainer calls no callback, so keep the training inside `with trial:`. At a pause, the Trainer writes one
-of its checkpoints, with the random state, and haltune moves it to the trial.
+It reports after every evaluation during training (of several sets: after the last one), but not after
+`trainer.evaluate()` alone or eval_on_start. A training metric is reported at every log of the Trainer (logging_steps).
+The position is in the study's unit: state.epoch (with fractions), the optimizer's steps, or the tokens seen. The
+training can stop and pause within an epoch. After an exception the Trainer calls no callback, so keep the training
+inside `with trial:`. At a pause, the Trainer writes one of its checkpoints, with the random state, and haltune moves it
+to the trial.
 
 In one process, Ctrl-C and SIGTERM wait for the next report, and the state is saved there. In a distributed training
 every rank makes a callback. Rank 0 reports, and all ranks follow its decisions; signals do not wait there.
@@ -50,6 +51,7 @@ __all__ = ["HaltuneCallback", "hyperparameter_search"]
 
 _EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if the Trainer does not evaluate by itself
 _LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
+_SET = "eval_dataset_name"  # variable of the Trainer's loop over several sets
 _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
 _DATA = " and Trainer(eval_dataset=held_out)"
 _EVALUATE = "Write TrainingArguments(eval_strategy='epoch'){}, or judge the training loss, Minimize('train_loss')"
@@ -142,6 +144,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._names: set[str] = set()  # names in them
         self._later = False  # the step is logged at the end of its epoch, with the evaluation there
         self._evaluated = 0  # the last evaluated step
+        self._of_sets: dict[str, Any] = {}  # metrics of this evaluation, of the sets so far
         self._reported = step  # the last step whose value was reported
         self._cut = False  # this callback ended the training
         self._seen: set[str] = set()  # names of all evaluations
@@ -223,7 +226,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # random numbers of an evaluation at the end of the epoch belong to the state that a pause saves there
         ends_epoch = self._steps is not None and state.epoch % 1 == 0
         self._later = self._by_log and args.eval_strategy == "epoch" and ends_epoch
-        if ends and not self._later and args.eval_strategy in (("steps", "epoch") if self._by_log else ("steps",)):
+        # otherwise it evaluates at the end of its epoch, after the hooks there
+        cuts = (
+            args.eval_strategy == "epoch" and (self._by_log or state.global_step < state.max_steps) and not ends_epoch
+        )
+        if ends and (args.eval_strategy == "steps" or cuts):
             control.should_evaluate = True  # which ends the training
         if self._by_log:
             ends |= state.global_step >= state.max_steps
@@ -238,6 +245,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._by_log:
             control.should_evaluate &= not (self._cut or self._evaluated == state.global_step)
             control.should_log |= control.should_evaluate or self._later
+        elif self._cut and self._evaluated == state.global_step:  # at the last step of the study, within an epoch
+            control.should_evaluate = False
         if control.should_evaluate:
             self._reporter.clock.validating()
         if self._waits:
@@ -272,9 +281,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
         if not self._training or state.global_step <= self._first_step:
             return  # evaluate() outside train(), or eval_on_start
-        self._reporter.clock.validated()
         names = torch_ranks().once(lambda: list(metrics))  # a program may compute some on rank 0 alone
-        metrics = {name: metrics.get(name, math.nan) for name in names}
+        self._of_sets |= {name: metrics.get(name, math.nan) for name in names}
+        if _evaluates_more():
+            return
+        metrics, self._of_sets = self._measured(self._of_sets), {}
+        self._reporter.clock.validated()
         self._seen |= metrics.keys()
         self._evaluated = state.global_step
         if self._weights_at == state.global_step and not self._first_step:
@@ -283,9 +295,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._unreported is None and name is not None and not (self._by_log and self._names & {*self._in_training}):
             self._by_log = False  # the metric was in no log
             self._unreported = metrics[name], self._position(args, state)
-        # with several data sets, each has its own evaluation
         if self._unreported is not None and (not self._by_log or not self._unranked(metrics)):
             self._decide(args, state, control, others, metrics)
+
+    def _measured(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Return the metrics of an evaluation of all sets."""
+        return metrics
 
     def _decide(self, args: Any, state: Any, control: Any, others: Any, metrics: Mapping[str, Any]) -> None:
         """Report the pending values and carry out the decision. metrics: of an evaluation."""
@@ -302,7 +317,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._averages |= self._swaps
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if self._unsaved is not None and source.is_dir():
-            with suppress(OSError):  # then a pause finds out
+            with suppress(OSError):  # `_take` finds out
                 place = {"passes": self._passes, "pass_began": self._pass_began, "logged": self._logged}
                 self._unsaved.write(source, self._within(state), place)
         ended = control.should_training_stop or state.global_step >= state.max_steps
@@ -459,6 +474,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
         def put(puts: Callable[[Path, Path], object], path: Path) -> None:
             fsdp.check(source)
+            if self._unsaved is not None and not (source / trainer_state.FILE).is_file():
+                raise OSError(f"{trainer_state.FILE} could not be written")
             puts(source, path)
 
         if keeps and not self._swaps:
@@ -649,6 +666,18 @@ def _diverged() -> bool:
     return loss is not None and not math.isfinite(float(loss))
 
 
+def _evaluates_more() -> bool:
+    """Return whether the evaluation under way is of several sets, and another one follows.
+
+    The Trainer calls on_evaluate after each set and does not say of which, so this is read from its loop over them.
+    Without it, a report would have the metrics that the sets after that of the goal had at the evaluation before.
+    """
+    frame = caller("evaluate", "transformers.")
+    while frame is not None and not (_SET in frame.f_code.co_varnames and _SET in frame.f_locals):
+        frame = frame.f_back
+    return frame is not None and frame.f_locals[_SET] != [*frame.f_locals["eval_dataset"]][-1]
+
+
 def _continue_callbacks(state: Any, trainer: Any) -> None:
     """Restore the state of callbacks such as EarlyStoppingCallback from the checkpoint of this training.
 
@@ -801,11 +830,10 @@ def hyperparameter_search(
     search = Study(problem, budget=Budget(trials=n_trials, time=timeout), **study)
     compute = compute_objective or default_compute_objective
     folder = Path(trainer.args.output_dir)
-    sets = len(trainer.eval_dataset) if isinstance(trainer.eval_dataset, dict) else 1  # each is evaluated separately
     for trial in search:
         with trial:
             name = f"run-{trial.id}" if hp_name is None else hp_name(trial)
-            callback = _ObjectiveCallback(trial, compute, sets)
+            callback = _ObjectiveCallback(trial, compute)
             with _arranged(trainer, trial, str(folder / name), callback):
                 trainer.train(resume_from_checkpoint=trial.checkpoint)
     best = search.best_trial
@@ -815,19 +843,12 @@ def hyperparameter_search(
 class _ObjectiveCallback(HaltuneCallback):
     """Callback that reports compute_objective of the metrics of all evaluation sets."""
 
-    def __init__(self, trial: Trial, compute: Objective, sets: int) -> None:
+    def __init__(self, trial: Trial, compute: Objective) -> None:
         super().__init__(trial, OBJECTIVE)
-        self._compute, self._sets = compute, sets
-        self._found: list[dict[str, float]] = []  # metrics of each set in this evaluation
+        self._compute = compute
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
-        self._found.append(dict(metrics))
-        if len(self._found) < self._sets:
-            return
-        metrics = {name: value for found in self._found for name, value in found.items()}
-        self._found = []
-        metrics = {**metrics, OBJECTIVE: self._compute(dict(metrics))}
-        super().on_evaluate(args, state, control, metrics=metrics, **others)
+    def _measured(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        return {**metrics, OBJECTIVE: self._compute(dict(metrics))}
 
 
 @contextmanager

@@ -149,7 +149,7 @@ class Watch:
             elif is_time or not (objects.is_data(mark) or objects.is_large(mark)):
                 self._marks[path] = mark
             elif mark != (before := self._marks.get(path)):
-                self._marks[path] = ""  # whatever it becomes is a change
+                self._marks[path] = f"{objects.SET}{mark}"  # whatever it becomes is a change
                 if objects.is_data(mark) and path.partition("/")[0] not in self.same:
                     objects.note(value, self._trial, mark, before)
 

@@ -42,14 +42,17 @@ class Snapshot:
     def __init__(self, trainer: Any, trial: int, before: Mapping[str, Mapping[str, str]]) -> None:
         self._marks = marked(trainer)
         self._copies: list[str] = []
+        modules = trainer.lightning_module.named_modules()
+        theirs = {f"module.{name}" for name, part in modules if objects.of_library(type(part).__module__)}
         for owner, held, _ in _owners(trainer):
             marks = self._marks[owner]
             earlier = marks if _is_data(owner) else before.get(owner, marks)
             for name, value in held.items():
                 is_set = name != "training" and marks[name] != earlier.get(name) and not is_time(value)
                 if objects.is_data(marks[name]):
-                    objects.note(value, trial, marks[name])
-                    marks[name] = "" if is_set else marks[name]
+                    if owner not in theirs:
+                        objects.note(value, trial, marks[name])
+                    marks[name] = f"{objects.SET}{marks[name]}" if is_set else marks[name]
                 elif is_set and has_copy(value, [trainer.lightning_module]):
                     self._copies.append(_called(owner, name))
         self._frozen = _frozen(trainer.lightning_module)

@@ -82,6 +82,22 @@ def test_a_pause_is_declined_before_the_program_leaves_its_loop_for_it():
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+@pytest.mark.usefixtures("handlers")
+def test_a_state_that_is_not_whole_is_not_saved_where_the_program_leaves_its_loop_after_ctrl_c():
+    study = pausing_study(at=(), verbose=0)
+    warned = pytest.warns(HaltuneWarning, match="register_for_checkpointing as pickles")
+    with pytest.raises(KeyboardInterrupt), warned, study.ask() as trial:
+        accelerator = Accelerator(cpu=True)
+        accelerator.prepare(torch.nn.Linear(1, 1))
+        accelerator.register_for_checkpointing(torch.nn.Linear(1, 1))
+        for _ in (loop := AcceleratedLoop(trial, accelerator)):
+            os.kill(os.getpid(), signal.SIGINT)
+            loop.report(1.0)
+            break
+        signal.pause()
+    assert (study.trials[0].status, study.trials[0].checkpoint) == ("interrupted", None)
+
+
 def test_a_training_is_not_paused_while_gradients_of_accumulated_batches_wait():
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
 
@@ -253,3 +269,20 @@ def test_generators_of_modules_and_variables_continue_in_loops_of_ones_own(kind)
         return net
 
     assert check_resume(run, goal=Minimize("loss"))
+
+
+@pytest.mark.parametrize("of", ["best", "last"])
+def test_a_model_that_trains_after_its_report_is_not_kept(of):
+    study = pausing_study(at=(2,), metric=Minimize("val_loss", of=of), keep=1, verbose=0)
+    with pytest.warns(HaltuneWarning, match=r"trial 0, the best so far, is not kept: after loop\.report\(value\)"):
+        for trial in study:
+            with trial:
+                accelerator = Accelerator(cpu=True)
+                net = torch.nn.Linear(3, 1)
+                net, sgd = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1))
+                for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+                    loop.report(1.0 / epoch)
+                    accelerator.backward(net(torch.ones(4, 3)).pow(2).mean())
+                    sgd.step()
+                    sgd.zero_grad()
+    assert (study.trials[0].attempt, study.best.checkpoint) == (2, None)

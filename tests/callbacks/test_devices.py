@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from haltune.callbacks import check_resume  # noqa: E402
 from haltune.callbacks.loop import TrainingLoop, write_later  # noqa: E402
+from haltune.callbacks.sharded import ShardedLoop  # noqa: E402
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
@@ -143,6 +144,26 @@ def test_the_kept_model_of_a_device_is_a_copy_from_before_the_next_epoch(device)
     assert all(tensor.is_cpu for tensor in kept["net"].values())
     same = all(torch.equal(kept["net"][name], tensor.cpu()) for name, tensor in last["net"].items())
     assert same == (study.best.epoch == trial.horizon)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
+def test_a_device_without_double_precision_can_train(kind, monkeypatch):
+    def refused(*args, **named):
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+
+    view = torch.Tensor.view
+    monkeypatch.setattr(torch.Tensor, "double", refused)
+    monkeypatch.setattr(
+        torch.Tensor, "view", lambda tensor, *kind: refused() if torch.float64 in kind else view(tensor, *kind)
+    )
+    study = pausing_study(verbose=0)
+    for trial in study:
+        with trial:
+            net = torch.nn.Linear(3, 3)
+            net.scale = torch.nn.Parameter(torch.ones(11).to(kind), requires_grad=False)
+            for epoch in (loop := ShardedLoop(trial, net, torch.optim.SGD(net.parameters(), 0.1))):
+                loop.report(1 / epoch)
+    assert (study.trials[0].attempt, study.trials[0].status) == (2, "completed")
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -255,6 +255,16 @@ def test_after_the_training_the_callback_holds_no_model_and_copies_and_pickles(l
         lib.train(pickle.loads(pickle.dumps(callback)))
 
 
+def test_a_subclass_that_a_program_makes_for_each_trial_is_freed(lib):
+    kind = type("Mine", (lib.callback,), {})
+    callback = kind(FakeTrial(max_epochs=2), lib.monitor)
+    assert isinstance(callback, kind)
+    gone = weakref.ref(kind)
+    del kind, callback
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_training_started_again_starts_the_curve_again_with_a_warning_that_says_how_to_continue(lib):
     trial = FakeTrial(max_epochs=3, epoch=2.0)
     with pytest.warns(HaltuneWarning, match=lib.hint):

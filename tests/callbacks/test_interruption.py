@@ -210,6 +210,21 @@ def test_in_the_last_epoch_the_trial_is_complete(tmp_path):
     assert [t.status for t in study.trials] == [Status.COMPLETED]
 
 
+@pytest.mark.parametrize("leaves", [False, True], ids=["ends", "break"])
+@pytest.mark.parametrize(("at", "end"), [((), 3), ((2,), 2)], ids=["the last one", "a pause"])
+def test_an_epoch_that_ends_the_loop_in_any_case_is_saved(at, end, leaves, tmp_path):
+    study = pausing_study(tmp_path / "search.db", at=at, epochs=3, keep=1, verbose=0)
+    with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text(f"{trial.epoch}"))):
+            if epoch == end:
+                os.kill(os.getpid(), signal.SIGINT)
+            if loop.report(1 / epoch) and leaves:
+                break
+        sleep()
+    (record,) = study.trials
+    assert (record.checkpoint_epoch, Path(record.checkpoint).read_text()) == (end, str(end))
+
+
 def test_an_epoch_that_fails_after_it_is_no_failed_trial(tmp_path):
     def at(trial, epoch):
         sends(signal.SIGINT)(trial, epoch)

@@ -85,3 +85,23 @@ def test_a_trial_pauses_unless_a_large_part_of_the_model_that_is_not_saved_chang
     else:
         assert study.trials[0].attempt == 1
         assert [bool(re.search("because bank changes.*too large.*keeps training", line)) for line in said] == [True]
+
+
+class Views(Remembers):
+    """A model with buffers that are parts of other tensors."""
+
+    def __init__(self, inputs=3):
+        super().__init__("constant", inputs)
+        self.bank = torch.zeros(9)
+        self.register_buffer("every_second", torch.arange(16.0)[::2], persistent=False)
+        self.register_buffer("column", torch.arange(16.0).reshape(8, 2)[:, :1], persistent=False)
+        self.register_buffer("one", torch.ones(1).expand(8), persistent=False)
+
+
+@pytest.mark.parametrize("train", [by_trainer, by_accelerate, by_fastai])
+def test_a_trial_pauses_whose_model_has_buffers_that_are_parts_of_other_tensors(train, tmp_path):
+    study = pausing_study(at=(2,), epochs=3, verbose=0)
+    for trial in study:
+        with trial:
+            train(trial, Views(inputs=3 if train is by_fastai else 4), tmp_path)
+    assert (study.trials[0].attempt, study.trials[0].status) == (2, "completed")

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import pytest
 from callback_fakes import STOP, Clock, FakeTrial
 from paused_studies import pausing_study
 from scripted import ENDS, scripted_study
+from two_ranks import run_ranks
 
 from haltune import Float, Minimize, Study, Trial
 from haltune.callbacks import check_resume
@@ -193,6 +195,21 @@ def test_two_ranks_of_fsdp_save_their_parts_and_continue_digit_for_digit(tmp_pat
         assert (attempt, epochs) == (1, [1, 2, 3, 4, 5])
         assert "No space left on device" in said
     assert len(weights) == 2  # each rank has its own part
+
+
+def test_ranks_that_write_behind_the_training_go_on_until_all_have_written_and_fail_together(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = ["-W", "ignore", str(SUPPORT / "behind_of_ranks.py"), str(tmp_path)]
+    told = run_ranks(command, tmp_path, seconds=120, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    parts = ["0.random", "0.txt", "1.random", "1.txt"]
+    for (in_time, quiet, first, files), (_, (said,), last, later) in told:
+        assert (in_time, quiet, first, files) == ([True], [], 1, parts)
+        assert (last, later) == (4, parts)
+        assert "is not kept: its state could not be saved" in said
+        assert "no memory for a copy" in said
 
 
 # A TrainingLoop that is left by the user's own break: what is kept of it, and when nothing can be

@@ -203,3 +203,12 @@ def test_models_within_a_returned_tuple_are_compared():
     assert check_resume(train).ok
     assert [d.partition(":")[0] for d in check_resume(lambda trial: train(trial, True)).differences] == ["returned"]
     assert "weights" in str(check_resume(lambda trial: train(trial, True)))
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_an_array_in_place_of_none_differs(resumed):
+    def run(trial):
+        walk(trial)
+        return {"average": np.zeros(3) if bool(trial.checkpoint) is resumed else None, "epochs": 4}
+
+    assert check_resume(run).differences == ("returned: average differs",)

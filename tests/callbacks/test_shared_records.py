@@ -1,7 +1,9 @@
 """What a program collects from all trials in a callback stays the program's: a resumed training does not replace it."""
 
+import gc
 import itertools
 import sys
+import weakref
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,13 +61,20 @@ def test_threads_that_train_trials_at_a_time_note_what_these_start_with():
 
 
 LOOPS = sorted(FITS.keys() & {"lightning", "transformers", "fastai", "keras"})
+EPOCHS, STARTS = (
+    ("before_epoch", "on_train_epoch_start", "on_epoch_begin"),
+    ("before_fit", "on_fit_start", "on_train_begin"),
+)
 CASES = [(name, "a list") for name in LOOPS] + [("lightning", kind) for kind in [*KINDS][1:] if "lightning" in LOOPS]
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_what_trials_share_is_that_of_the_program_after_a_pause(name, kind, tmp_path, monkeypatch):
+    shares(FITS[name](), kind, tmp_path, monkeypatch)
+
+
+def shares(lib, kind, tmp_path, monkeypatch, **options):
     monkeypatch.chdir(tmp_path)
-    lib = FITS[name]()
     callback = type(lib.each_round(lambda number: None))
     collected, program = KINDS[kind](), []
 
@@ -80,14 +89,86 @@ def test_what_trials_share_is_that_of_the_program_after_a_pause(name, kind, tmp_
         program.append(len(self.own))
         self.own.append(1)
 
-    for hook in ("before_epoch", "on_train_epoch_start", "on_epoch_begin"):
-        if hook in vars(callback):
-            setattr(callback, hook, lambda self, *args, **others: grows(self))
+    for hook in vars(callback).keys() & {*EPOCHS}:
+        setattr(callback, hook, lambda self, *args, **others: grows(self))
     study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=3, trials=2, metric=lib.monitor, verbose=0)
     waiting = [study.ask(), study.ask()]
     for trial in itertools.chain(waiting, study):
         with trial:
-            lib.attempt(trial, follows(), *lib.callbacks(trial))
+            lib.attempt(trial, follows(), *lib.callbacks(trial), **options)
     assert [t.attempt for t in study.trials] == [2, 2]
     assert (program[:4], program[-1]) == ([1, 2, 1, 2], 3)  # what a callback counts itself continues
     assert values(collected) == (program[-4:] if kind == "a full deque" else program)
+
+
+@pytest.mark.skipif("lightning" not in LOOPS, reason="Lightning is not installed")
+def test_what_trials_share_stays_so_next_to_a_module_of_many_layers(tmp_path, monkeypatch):
+    import torch
+    from lightning_nets import Net
+
+    class Deep(Net):
+        def __init__(self):
+            super().__init__()
+            self.more = torch.nn.ModuleList([torch.nn.Conv1d(1, 1, 1) for _ in range(60)])
+
+    shares(FITS["lightning"](), "a dict", tmp_path, monkeypatch, net=Deep)
+
+
+TAKES = {
+    "a list": (lambda: [4, 3, 2, 1], lambda left: left.pop()),
+    "a dict": (lambda: dict.fromkeys([4, 3, 2, 1]), lambda left: left.popitem()[0]),
+    "a set": (lambda: {1, 2, 3, 4}, lambda left: left.pop()),
+}
+
+
+# a resumed fit of fastai calls the hooks of earlier epochs again
+OWN = [*((name, "a list") for name in LOOPS if name != "fastai")]
+OWN += [("lightning", kind) for kind in [*TAKES][1:] if "lightning" in LOOPS]
+
+
+@pytest.mark.parametrize("by_hook", [False, True], ids=["", "by a hook"])
+@pytest.mark.parametrize(("name", "kind"), OWN)
+def test_what_a_trial_has_taken_from_a_collection_of_its_own_stays_taken(name, kind, by_hook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lib = FITS[name]()
+    callback, taken, (make, take) = type(lib.each_round(lambda number: None)), [], TAKES[kind]
+
+    def takes(self, *args, **others):
+        taken.append(take(self.left))
+
+    def makes(self, *args, **others):
+        self.left = make()
+
+    for hook in vars(callback).keys() & {*EPOCHS}:
+        setattr(callback, hook, takes)
+    for hook in STARTS if by_hook else ():
+        setattr(callback, hook, makes)
+    study = pausing_study(f"{tmp_path}/s.db", at=(1, 3), epochs=4, metric=lib.monitor, verbose=0)
+    for trial in study:
+        with trial:
+            one = callback()
+            one.left = make()
+            lib.attempt(trial, one, *lib.callbacks(trial))
+    assert (study.trials[0].attempt, taken) == (3, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_nothing_that_a_fit_started_with_stays_in_memory(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lib = FITS[name]()
+    callback, started = type(lib.each_round(lambda number: None)), []
+    study = pausing_study(f"{tmp_path}/s.db", at=(), epochs=1, trials=3, metric=lib.monitor, verbose=0)
+    for trial in study:
+        with trial:
+            one = callback()
+            one.rows, one.several, one.named = np.zeros(3), [Records()], {"one": Records()}
+            started += [weakref.ref(one.rows), weakref.ref(one.several[0]), weakref.ref(one.named["one"])]
+            lib.attempt(trial, one, *lib.callbacks(trial))
+            del one
+    gc.collect()
+    study = pausing_study(at=(), epochs=1, metric=lib.monitor, verbose=0)
+    with study.ask() as trial:
+        one = callback()
+        one.several = []
+        lib.attempt(trial, one, *lib.callbacks(trial))
+    assert [refers() for refers in started] == [None] * 9

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
-from lightning_nets import FORTY, Drawing, Net, Slow, make_trainer, scheduled, shuffled, ten_batches  # noqa: E402
+from lightning_nets import FORTY, Drawing, Net, Slow, make_trainer, scheduled, search, shuffled, ten_batches  # noqa: E402
 from torch.optim import SGD  # noqa: E402
 from torch.optim import lr_scheduler as lr  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
@@ -171,3 +171,17 @@ def test_a_pause_within_an_epoch_that_would_not_resume_exactly_waits_for_its_end
     with pytest.warns(HaltuneWarning, match=f"cannot resume exactly from here: .*{why}"):
         trainer.fit(Whole(), train(), shuffled())
     assert (trial.saved, trial.epochs[-1]) == ([2], 2)
+
+
+def test_a_fit_that_does_not_pause_copies_no_tensor_that_its_module_holds(monkeypatch):
+    class Bank(Net):
+        def __init__(self):
+            super().__init__()
+            self.bank = torch.zeros(12_345)
+
+    copied, clone = [], torch.Tensor.clone
+    monkeypatch.setattr(
+        torch.Tensor, "clone", lambda tensor, **how: copied.append(tensor.numel()) or clone(tensor, **how)
+    )
+    search((), Bank, epochs=2)
+    assert 12_345 not in copied

@@ -33,12 +33,13 @@ def test_steps_of_the_optimizer_are_counted_and_the_last_is_evaluated(tmp_path):
     assert (trial.epochs, trial.values) == ([2, 4, 6, 7], logged(t))
 
 
-def test_a_training_longer_than_the_study_ends_at_its_last_step(tmp_path):
+@pytest.mark.parametrize(("strategy", "at"), [("steps", [2, 4, 5]), ("epoch", [4, 5])])
+def test_a_training_longer_than_the_study_ends_at_its_last_step(strategy, at, tmp_path):
     trial = counting("step", 5)
-    t = trainer(tmp_path, HaltuneCallback(trial), **EVERY_TWO)
+    t = trainer(tmp_path, HaltuneCallback(trial), **EVERY_TWO | {"eval_strategy": strategy})
     with pytest.warns(HaltuneWarning, match="plans 12 steps, but the search's max_steps is 5.*trial.max_steps"):
         t.train()
-    assert (trial.epochs, t.state.global_step) == ([2, 4, 5], 5)
+    assert (trial.epochs, t.state.global_step, len(logged(t))) == (at, 5, len(at))
 
 
 def test_tokens_are_counted_and_the_training_ends_in_the_batch_with_the_last(tmp_path):
@@ -46,6 +47,13 @@ def test_tokens_are_counted_and_the_training_ends_in_the_batch_with_the_last(tmp
     t = trainer(tmp_path, HaltuneCallback(trial), model=Counted(), epochs=9, **EVERY_TWO, **TOKENS)
     t.train()
     assert (trial.epochs, t.state.global_step) == ([24, 48, 72, 96, 100], 9)
+
+
+def test_a_training_that_evaluates_by_epochs_ends_in_the_batch_with_the_last_token_too(tmp_path):
+    trial = counting("token", 100)
+    t = trainer(tmp_path, HaltuneCallback(trial), model=Counted(), epochs=9, **TOKENS)
+    t.train()
+    assert (trial.epochs, t.state.global_step) == ([48, 96, 100], 9)
 
 
 def test_a_trainer_that_does_not_count_tokens_says_how_it_does(tmp_path):

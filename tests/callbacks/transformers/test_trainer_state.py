@@ -1,9 +1,11 @@
 """What a resumed Trainer needs beyond its own checkpoint is restored, or the trial does not pause."""
 
 import copy
+import enum
 import random
 import time
 import warnings
+from collections import Counter, defaultdict
 from functools import partial
 
 import numpy as np
@@ -74,6 +76,69 @@ class CountsEpochs(Cools):
 
     def on_epoch_end(self, args, state, control, model, **others):
         super().on_step_end(args, state, control, model)
+
+
+class Lists(TrainerCallback):
+    """It lists the epochs as they start, and lowers the dropout by their number."""
+
+    def __init__(self):
+        self.epochs = []
+
+    def on_epoch_begin(self, args, state, control, **others):
+        self.epochs.append(state.epoch)
+
+    def on_step_end(self, args, state, control, model, **others):
+        model.layers[1].p = 0.3 / len(self.epochs)
+
+
+class Phase(enum.Enum):
+    WARM, COLD = "warm", "cold"
+
+
+class Kinds(enum.Flag):
+    EVEN, ODD = enum.auto(), enum.auto()
+
+
+class Phases(TrainerCallback):
+    """It notes members of enumerations, of which it has none at the start, and lowers the dropout by their number."""
+
+    def __init__(self):
+        self.phases, self.kinds = [], None
+
+    def on_step_end(self, args, state, control, model, **others):
+        self.phases.append(Phase.WARM if len(self.phases) < 3 else Phase.COLD)
+        self.kinds = Kinds.EVEN | Kinds.ODD if self.kinds is Kinds.EVEN else Kinds.EVEN
+        model.layers[1].p = 0.3 / (1 + self.phases.count(Phase.COLD) + (self.kinds is Kinds.EVEN))
+
+
+class Tallies(TrainerCallback):
+    """It counts steps in counters that it makes when it needs them, and lowers the dropout by their number."""
+
+    def __init__(self):
+        self.steps, self.places = {}, {}
+
+    def on_step_end(self, args, state, control, model, **others):
+        self.steps.setdefault("all", Counter())[f"{state.global_step % 5}"] += 1
+        self.places.setdefault("all", defaultdict(list))[state.global_step % 3].append(1)
+        model.layers[1].p = 0.3 / (1 + self.steps["all"]["2"] + len(self.places["all"][1]))
+
+
+class Anneals(TrainerCallback):
+    """It lowers the dropout by a function of NumPy."""
+
+    def on_step_end(self, args, state, control, model, **others):
+        model.layers[1].p = np.interp(state.global_step, [0, 16], [0.5, 0.1])
+
+
+class Rows(TrainerCallback):
+    """It notes the steps in an array with fields, and lowers the dropout by their number."""
+
+    def __init__(self):
+        self.rows = np.zeros(99, [("step", "i4"), ("place", "f4", (2,))])
+
+    def on_step_end(self, args, state, control, model, **others):
+        self.rows["step"][state.global_step] = state.global_step
+        model.layers[1].p = 0.3 / (1 + int(np.count_nonzero(self.rows["step"])))
 
 
 class Shrinks(TrainerCallback):
@@ -346,6 +411,11 @@ RESTORED = {
     "attributes of a Trainer, within": (*WITHIN, {"kind": Weighs}),
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
+    "members of enumerations": (*BETWEEN, {"others": [Phases]}),
+    "counters": (*BETWEEN, {"others": [Tallies]}),
+    "an array with fields": (*BETWEEN, {"others": [Rows]}),
+    "a list that grows at the start of an epoch": (*BETWEEN, {"others": [Lists]}),
+    "a list that grows at the start of an epoch, within": (*WITHIN, {"others": [Lists]}),
     "attributes that change at the end of an epoch": ((2,), EVERY_TWO, {"others": [CountsEpochs]}),
     "weights that change at the end of an epoch": ((2, 3), EVERY_TWO, {"others": [Shrinks]}),
     "random numbers at the start of an epoch": (*BETWEEN, {"others": [Starts]}),
@@ -356,6 +426,7 @@ RESTORED = {
     "a function of the loss": (*BETWEEN, LABELLED | {"loss": Eases}),
     "a function of the loss, within": (*WITHIN, LABELLED | {"loss": eases}),
     "what a hook makes in each fit": (*BETWEEN, {"others": [Looks]}),
+    "numbers of NumPy in modules": (*BETWEEN, {"others": [Anneals]}),
     "numbers of modules": (*BETWEEN, {"model": Counts}),
     "a collator with a generator": (*BETWEEN, OWN),
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
@@ -373,6 +444,7 @@ RESTORED = {
 ALIKE = (
     "trainable flags", "random numbers at the start of an epoch, within", "an evaluation at the start",
     "patience that counts an evaluation at the start", "a function of the loss, within",
+    "a list that grows at the start of an epoch",
     "attributes of a callback", "weights that change at the end of an epoch",
     "tensors and a generator of a callback", "a collator of NumPy",
     "a collator that draws", "data that draw in workers", "plain data in workers, within", "a seed of the data",
@@ -502,6 +574,17 @@ def test_a_callback_that_ends_the_training_after_the_epoch_wins_over_a_pause_in_
     assert (record.attempt, record.epoch, record.status.value, said) == (1, 2.0, "completed", [])
 
 
+def test_a_pause_without_what_haltune_adds_to_the_checkpoint_is_declined(tmp_path):
+    class Blocks(TrainerCallback):
+        def on_save(self, args, state, control, **others):
+            (tmp_path / f"checkpoint-{state.global_step}" / "haltune.json").mkdir()
+
+    s = pausing_study(at=(2,), epochs=3, metric="eval_loss", verbose=0)
+    with pytest.warns(HaltuneWarning, match=r"haltune\.json could not be written.*keeps training"), s.ask() as trial:
+        trainer(tmp_path, Blocks(), HaltuneCallback(trial)).train()
+    assert s.trials[0].epochs.tolist() == [1, 2, 3]
+
+
 # whose checkpoint it is
 
 
@@ -582,3 +665,39 @@ def test_a_smaller_batch_after_out_of_memory_starts_the_curve_again(tmp_path):
     (record,) = s.trials
     assert record.values.tolist() == [line["eval_loss"] for line in t.state.log_history if "eval_loss" in line]
     assert (record.epochs.tolist(), s.spent.epochs) == ([1, 2, 3], 4.0)
+
+
+class Nested(Counts):
+    """A net within modules of the program's, of which the innermost remembers losses."""
+
+    def __init__(self):
+        super().__init__()
+        self.outer = Remembers(Remembers(None))
+
+    def forward(self, x, labels):
+        return self.outer(super().forward(x, labels))
+
+
+class Remembers(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.losses = inner, []
+
+    def forward(self, out):
+        if self.inner is not None:
+            return self.inner(out)
+        self.losses = [*self.losses, float(out["loss"])][-3:]
+        return out | {"loss": out["loss"] * (1 + self.losses[0])}
+
+
+def test_what_an_inner_module_remembers_is_set_in_it_alone(tmp_path):
+    made = []
+
+    def make():
+        made.append(Nested())
+        return made[-1]
+
+    record, _, said = trained(tmp_path, (2,), model=make)
+    assert (record.attempt, said) == (2, [])
+    names = [{*vars(model.outer)} for model in made]
+    assert names == names[:1] * len(names)

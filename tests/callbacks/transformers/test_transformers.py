@@ -43,6 +43,17 @@ def test_every_evaluation_is_reported_with_every_scalar_logged(tmp_path):
     assert "epoch" not in trial.reports[0]["metrics"]
 
 
+@pytest.mark.parametrize("monitor", ["eval_a_loss", "eval_b_loss"])
+def test_a_report_has_the_metrics_of_all_sets_of_its_evaluation(monitor, tmp_path):
+    trial = FakeTrial(monitor)
+    t = trainer(tmp_path, HaltuneCallback(trial), data={"a": rows(8, 1), "b": rows(8, 2)})
+    t.train()
+    assert (trial.epochs, trial.values) == ([1, 2, 3], logged(t, monitor))
+    for name in ("eval_a_loss", "eval_b_loss", "eval_b_mae"):
+        assert name == monitor or [r["metrics"][name] for r in trial.reports] == logged(t, name)
+    assert all(0 < r["validation"] < r["seconds"] for r in trial.reports)
+
+
 @pytest.mark.parametrize("name", ["mae", "eval_mae"])
 def test_a_metric_is_found_with_its_prefix_and_without(name, tmp_path):
     trial = FakeTrial()

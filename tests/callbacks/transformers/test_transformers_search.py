@@ -160,3 +160,16 @@ def test_what_it_cannot_search_is_said_before_anything_is_trained(options, said,
 def test_a_trainer_that_cannot_be_compared_gets_advice(options, said, tmp_path):
     with pytest.raises(InvalidInput, match=said):
         search(trainer(tmp_path, **options))
+
+
+def test_the_objective_gets_the_metrics_of_all_sets_at_once(tmp_path):
+    t = trainer(tmp_path, data={"a": rows(8, 1), "b": rows(8, 2)})
+    seen = []
+
+    def objective(metrics):
+        seen.append(metrics["eval_a_loss"] + metrics["eval_b_loss"])
+        return seen[-1]
+
+    best = search(t, compute_objective=objective, n_trials=2)
+    assert [value for trial in best.run_summary.trials for value in trial.values] == seen
+    assert len(seen) == 6
