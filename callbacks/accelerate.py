@@ -217,7 +217,9 @@ class AcceleratedLoop(TrainingLoop):
         return self.trial.signer(self._fingerprint())
 
     def _fingerprint(self) -> str:
-        return fingerprint(*self._accelerator._models)
+        trained = {id(p) for o in self._accelerator._optimizers for group in o.param_groups for p in group["params"]}
+        models = self._accelerator._models  # an average of them, which may be prepared, too, changes after a report
+        return fingerprint(*([m for m in models if any(id(p) in trained for p in m.parameters())] or models))
 
     def _save_together(self, keep: bool = False) -> None:
         waits = self._interruption is not None and self._interruption.waits

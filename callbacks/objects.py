@@ -481,7 +481,12 @@ class _Reader:
 
 def _array(value: Any) -> dict[str, Any]:
     shape = list(value.shape) if isinstance(value, np.ndarray) else None
-    kind = np.lib.format.dtype_to_descr(value.dtype)  # of the fields, if there are any
+    kind: Any = value.dtype.str
+    if value.dtype.names is not None:
+        try:
+            kind = np.lib.format.dtype_to_descr(value.dtype)  # of its fields
+        except ValueError as error:  # they overlap, or are in another order
+            raise NotSupported(f"an array of {value.dtype} cannot be saved") from error
     return {"is": "array", "data": _text(value.tobytes()), "type": kind, "shape": shape}
 
 
@@ -587,7 +592,7 @@ class _Writer:
     def _container(self, state: dict[str, Any], value: Any, name: str, number: int) -> Any:
         items = state["items"]
         if state["is"] == "dict":
-            now: Any = value if isinstance(value, dict) else _empty_dict(state)
+            now: Any = value if isinstance(value, dict) and _is_kept(value, state) else _empty_dict(state, name)
             before = dict(now)
             made = copy.copy(now) if number else now
             made.clear()
@@ -622,11 +627,18 @@ _DICTS = (Counter, OrderedDict, defaultdict)
 _DEFAULTS: dict[str, Any] = {kind.__name__: kind for kind in (int, float, list, dict, set, Counter)}
 
 
-def _empty_dict(state: dict[str, Any]) -> Any:
-    """Return a dict of the kind of a state, where the program has none yet; a plain one if it cannot be known."""
-    kind = _kind(state.get("class"))
+def _is_kept(value: dict[Any, Any], state: dict[str, Any]) -> bool:
+    """Return whether the dict that a program has may have the items of a state."""
+    return _kind(state.get("class")) not in _DICTS or type(value) in _DICTS
+
+
+def _empty_dict(state: dict[str, Any], name: str) -> Any:
+    """Return a dict of the kind of a state, where the program has none of this kind yet."""
+    kind, default = _kind(state.get("class")), state.get("default")
     if kind is defaultdict:
-        return defaultdict(_DEFAULTS.get(state["default"]))
+        if default is not None and default not in _DEFAULTS:  # a function of the program
+            raise _otherwise(name)
+        return defaultdict(_DEFAULTS[default] if default is not None else None)
     return kind() if kind in _DICTS else {}
 
 

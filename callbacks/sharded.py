@@ -162,7 +162,8 @@ class ShardedLoop(TrainingLoop):
 
     def _copied_state(self, folder: Path) -> Callable[[], None]:
         """Copy the modules, and return what writes the copies: in a thread, so over a group of its own."""
-        return self._writes(folder, copied(self._state([])), _group_of_threads())
+        group = _group_of_threads()
+        return self._writes(folder, together(lambda: copied(self._state([]))), group)  # a copy may have no room
 
     def _writes(
         self, folder: Path, state: dict[str, Any], group: Any = None, grads: Mapping[str, Any] | None = None
@@ -176,9 +177,9 @@ class ShardedLoop(TrainingLoop):
 
         ranks = torch_ranks()
         mark, file = self._mark(ranks), folder / ranks.own(PARTS)
-        also = {name: part.state_dict() for name, part in self._others.items()}
-        own = {"differ": differing(state, ranks, self.trial), "also": also, "grads": dict(grads or {})}
-        own = copied(own)  # which changes while a thread writes
+        own = {"also": {name: part.state_dict() for name, part in self._others.items()}, "grads": dict(grads or {})}
+        own = together(lambda: copied(own))  # which changes while a thread writes
+        own["differ"] = differing(state, ranks, self.trial)
 
         def write() -> None:
             dcp.save(state, checkpoint_id=folder, process_group=group)

@@ -135,7 +135,7 @@ class HaltuneCallback(Reporting):
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
         self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner if fresh else None)
-        if fresh and hasattr(model, "rollout_buffer") and not model.use_sde:  # others could not be saved
+        if fresh and self._can_be_saved():
             self._reporter.defer(Interruption.within("learn", "stable_baselines3."))
         elif not self._reporter.ended and _learns():
             trial.fits(_learns)
@@ -285,6 +285,16 @@ class HaltuneCallback(Reporting):
             if callable(value) and value is not self._functions.get(name):
                 return f"a callback has set the model's {name}, and a function is not saved"
         return self._unsaved if self._state is None else None
+
+    def _can_be_saved(self) -> bool:
+        """Return whether a report after a signal can save this training, as far as its start shows."""
+        if not hasattr(self.model, "rollout_buffer") or self.model.use_sde:
+            return False
+        try:
+            self._objects()
+        except NotSupported:
+            return False
+        return True
 
     def _parts(self) -> dict[str, Any]:
         """Return what a training remembers outside the policy."""

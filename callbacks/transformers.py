@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption, caller
+from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
 from haltune.log.metric_names import direction
@@ -316,10 +317,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._swaps = (self._takes or args.load_best_model_at_end) and self._other_weights(state, others.get("model"))
         self._averages |= self._swaps
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        unwritten: str | None = None
         if self._unsaved is not None and source.is_dir():
-            with suppress(OSError):  # `_take` finds out
-                place = {"passes": self._passes, "pass_began": self._pass_began, "logged": self._logged}
+            place = {"passes": self._passes, "pass_began": self._pass_began, "logged": self._logged}
+            try:
                 self._unsaved.write(source, self._within(state), place)
+            except OSError as error:
+                unwritten = f"a part of its state could not be written ({one_line(error)})"
         ended = control.should_training_stop or state.global_step >= state.max_steps
         if ended and self._loads_another(args, state) and self._reported == state.global_step:
             self._final = True  # after the fit, the model is that of another step
@@ -331,7 +335,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             fsdp.write_buffers(source, [others["model"]], self.trial)
             saves = torch_ranks().once(lambda: self._saves and self._reporter.saves)
             # each has written its part; what callbacks and data remember may differ between ranks
-            lost = torch_ranks().first_reason(lambda: self._lost(args, state) if saves else None)
+            lost = torch_ranks().first_reason(lambda: unwritten or self._lost(args, state) if saves else None)
             ends = self._ends(state, control)  # by a later callback
             self._end(control, torch_ranks().once(lambda: self._take(args, state, ends, lost)))
 
@@ -672,10 +676,13 @@ def _evaluates_more() -> bool:
     The Trainer calls on_evaluate after each set and does not say of which, so this is read from its loop over them.
     Without it, a report would have the metrics that the sets after that of the goal had at the evaluation before.
     """
-    frame = caller("evaluate", "transformers.")
-    while frame is not None and not (_SET in frame.f_code.co_varnames and _SET in frame.f_locals):
+    frame = inner = caller("evaluate", "transformers.")
+    while frame is not None and inner is not None:
+        known = frame.f_locals if frame.f_code is inner.f_code else {}  # the program may have these names, too
+        if _SET in known and isinstance(sets := known.get("eval_dataset"), dict):
+            return bool(known[_SET] != [*sets][-1])
         frame = frame.f_back
-    return frame is not None and frame.f_locals[_SET] != [*frame.f_locals["eval_dataset"]][-1]
+    return False
 
 
 def _continue_callbacks(state: Any, trainer: Any) -> None:

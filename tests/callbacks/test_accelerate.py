@@ -271,6 +271,24 @@ def test_generators_of_modules_and_variables_continue_in_loops_of_ones_own(kind)
     assert check_resume(run, goal=Minimize("loss"))
 
 
+def test_a_model_whose_prepared_average_changes_after_its_report_is_kept():
+    study = pausing_study(at=(2,), metric=Minimize("val_loss"), keep=1, verbose=0)
+    for trial in study:
+        with trial:
+            accelerator = Accelerator(cpu=True)
+            net = torch.nn.Linear(3, 1)
+            average = torch.optim.swa_utils.AveragedModel(net)
+            net, average, sgd = accelerator.prepare(net, average, torch.optim.SGD(net.parameters(), 0.1))
+            for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+                accelerator.backward(net(torch.ones(4, 3)).pow(2).mean())
+                sgd.step()
+                sgd.zero_grad()
+                loop.report(1.0 / epoch)
+                average.update_parameters(net)
+    assert study.trials[0].attempt == 2
+    assert study.best.checkpoint is not None
+
+
 @pytest.mark.parametrize("of", ["best", "last"])
 def test_a_model_that_trains_after_its_report_is_not_kept(of):
     study = pausing_study(at=(2,), metric=Minimize("val_loss", of=of), keep=1, verbose=0)
