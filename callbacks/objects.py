@@ -24,7 +24,10 @@ import io
 import itertools
 import json
 import logging
+import re
+import struct
 import sys
+import threading
 import time
 import types
 import weakref
@@ -33,7 +36,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -93,7 +95,7 @@ _FEW = 1000  # elements of a sample
 # what refers to a list, an object or the like of the last fits; their trials, and its marks when they started
 _HELD: list[tuple[Callable[[], Any], int, str]] = []
 _MOST_HELD = 256
-_LOCK = RLock()  # threads may train trials at a time
+_LOCK = threading.RLock()  # threads may train trials at a time
 SET = "set "  # before the mark of what a hook of a fit's start has set, which counts as a change
 _COUNT = itertools.count()
 
@@ -642,10 +644,21 @@ def _empty_dict(state: dict[str, Any], name: str) -> Any:
     return kind() if kind in _DICTS else {}
 
 
+# whose objects are the same in each process, although a part of them is not in attributes
+_FIXED = (types.SimpleNamespace, partial, re.Pattern, type(threading.Lock()), type(threading.RLock()))
+_PLAIN_SIZE, _SLOT_SIZE = type("", (), {}).__basicsize__, struct.calcsize("P")
+
+
 def _in_attributes(value: Any) -> bool:
-    """Return whether all that an object remembers is in its attributes: Python made its classes."""
+    """Return whether all that an object remembers is in its attributes: Python made its classes.
+
+    Classes of extensions may look so, such as those of MuJoCo's simulators; but their objects are larger.
+    """
     classes = [c for c in type(value).__mro__ if c is not object]
-    return bool(classes) and all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes)
+    if not classes or not all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes):
+        return False
+    slots = sum(isinstance(one, types.MemberDescriptorType) for c in classes for one in vars(c).values())
+    return isinstance(value, _FIXED) or type(value).__basicsize__ <= _PLAIN_SIZE + _SLOT_SIZE * slots
 
 
 def attributes_of(value: Any) -> dict[str, Any]:

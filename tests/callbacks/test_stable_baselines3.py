@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import threading
+from array import array
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -351,17 +354,19 @@ def test_a_trial_of_dqn_that_was_interrupted_after_its_fit_ended_trains_from_its
 class Foreign(gymnasium.Wrapper):  # type: ignore[misc]
     """An environment whose state is not Python's."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, simulator: Any) -> None:
         super().__init__(env)
-        self.simulator = iter(range(10**9))
+        self.simulator = simulator
+        self.lock, self.reward = threading.RLock(), partial(max, 0.0)  # they have no state that changes
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_environment_with_a_state_that_cannot_be_read_is_not_paused_and_the_warning_names_it() -> None:
+@pytest.mark.parametrize("simulator", [iter(range(10**9)), array("d", [0.0])], ids=["iterator", "of an extension"])
+def test_an_environment_with_a_state_that_cannot_be_read_is_not_paused_and_the_warning_names_it(simulator: Any) -> None:
     import stable_baselines3 as sb3
 
     s = pausing_study(at=(64.0,), epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
-    env = Foreign(gymnasium.make("CartPole-v1"))
+    env = Foreign(gymnasium.make("CartPole-v1"), simulator)
     for trial in s:
         with trial, pytest.warns(HaltuneWarning, match=r"Foreign\.simulator .*cannot be read.*keeps training"):
             model = sb3.PPO("MlpPolicy", env, n_steps=64, batch_size=64, device="cpu")
