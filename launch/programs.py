@@ -623,7 +623,8 @@ class Unedited(Child):
         whole = trial.horizon is not None and trial.epoch >= trial.horizon
         if not self._ends and code <= 0 and not whole and self._leaves() is not None:
             self._ends = self._cut = True
-            self._ended_at, self._pauses_at = 0.0, float(trial.epoch) or None
+            self._ended_at = time.time() - (time.monotonic() - self._last_row)  # the state is later than the last row
+            self._pauses_at = float(trial.epoch) or None
         if not self._ends and code < 0 and not whole:
             return Ending(died=limits.how_it_died(code))
         if not self._ends and code != 0:  # what has trained in full is not trained again
@@ -649,7 +650,7 @@ class Unedited(Child):
                     "the program needs longer, raise grace under [program].",
                     "nothing saved",
                 )
-        elif found is not None:
+        elif found is not None and not (self._cut and code < 0):  # it was killed, perhaps while it wrote
             self._keep(found)
         if not self._ends and trial.horizon is not None and trial.epoch < trial.horizon:
             trial.hint(

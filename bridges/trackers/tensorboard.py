@@ -83,6 +83,7 @@ class TensorBoard:
         self._runs: dict[int, Any] = {}
 
     def open(self, search: Search) -> int:
+        self._folder = Path(self.place)  # the tracker may have sent another search
         self._bookmark = Bookmark(self._folder, search)
         if self._bookmark.another:  # its runs have the same names, and TensorBoard would join their curves
             self._folder /= search.id

@@ -141,7 +141,9 @@ def keep(text: str, path: str | os.PathLike[str]) -> Path:
     """
     target = Path(path).absolute()
     need_folder(target)
-    replaces = os.path.isfile(target) or not os.path.exists(target)
+    folder = os.path.realpath(target.parent)
+    special = folder == "/dev" or folder.startswith("/proc/")  # where stdout is a link
+    replaces = not special and (os.path.isfile(target) or not os.path.exists(target))
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp") if replaces else target
     try:
         draft.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")

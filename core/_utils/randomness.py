@@ -136,7 +136,7 @@ def with_torch(state: dict[str, Any]) -> dict[str, Any]:
 def imports(path: Path) -> None:
     """Import PyTorch if the state in a file has that of its generator: a program may import it later."""
     if "torch" not in sys.modules and path.is_file():
-        with suppress(ImportError, InvalidInput):  # `put_back` raises it
+        with suppress(Exception):  # `put_back` raises what is wrong with the file
             if "torch" in state_from_json(path.read_bytes()):
                 import_module("torch")
 

@@ -759,6 +759,10 @@ class Fold(Trial):
         self._look()
         self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice)
 
+    def _begins_again(self, epoch: float) -> bool:
+        self._loads |= self._trial._loads  # the trial's checkpoint and folder are of this fold
+        return super()._begins_again(epoch)
+
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
         trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
@@ -804,6 +808,8 @@ class Fold(Trial):
         if (unheard := trial._unheard) is None:
             return None
         position = self._own(unheard[0]) if epoch is None else rounded(epoch)
+        if position <= 0.0:  # it was of the fold before
+            return None
         report = self._of_trial(Report(value, position, 0.0))
         known = self._by_trial(lambda: trial._recalled(report.value, report.epoch))
         return None if known is None else self.verdict or known  # a pause is the trial's, between two folds

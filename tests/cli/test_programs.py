@@ -974,6 +974,24 @@ def test_a_search_that_is_killed_or_interrupted_goes_on_and_no_program_is_left(s
     assert all(map(right, trials(tmp_path)))
 
 
+def test_a_program_that_is_killed_with_its_launcher_while_it_saves_resumes_from_the_state_before(search, tmp_path):
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    save = "        json.dump(state, open("
+    program = TRAIN.replace(save, "        if state['epoch'] == 2 and HOOK: exec(HOOK)\n" + save)
+    program = program.replace("        if HOOK:\n            exec(HOOK)\n", "")
+    hook = (
+        "import time\nif not os.path.exists('sent'):\n    time.sleep(0.3); open(a.out + '/at-2.json', 'w').write('{')\n"
+    )
+    hook += f"    open('sent', 'w').close(); os.kill({os.getpid()}, 15); time.sleep(0.05); os.kill(os.getpid(), 15)\n"
+    words = (*WORDS, "--resume", "{checkpoint}")
+    code, said = search(study, program, words, hook=hook)
+    assert code == 143, said
+    assert [(t.status, t.epoch, t.checkpoint_epoch < 2) for t in trials(tmp_path)] == [(Status.INTERRUPTED, 2, True)]
+    code, said = search(study, program, words, hook=hook)
+    assert code == 0, said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_a_program_that_the_signal_of_its_launcher_ends_too_resumes_where_it_was(search, tmp_path, own):
     program = TRAIN + "print(start, 'to', state['epoch'])\n"

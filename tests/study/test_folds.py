@@ -8,6 +8,7 @@ import random
 import statistics
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,29 @@ from hypothesis import strategies as st
 from paused_studies import pausing_study
 from worlds import LAWFUL, Clock, Crash, MortalStore, ending, problem, small_study
 
-from haltune import Action, Budget, Checkpointing, Constraint, Float, Maximize, Minimize, Problem, Space, Study, Trial
+from haltune import (
+    Action,
+    Budget,
+    Checkpointing,
+    Constraint,
+    Float,
+    Maximize,
+    Minimize,
+    Problem,
+    Space,
+    Storage,
+    Study,
+    Trial,
+)  # fmt: skip
 from haltune.callbacks.loop import TrainingLoop
 from haltune.callbacks.reporter import Reporter
-from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported, StoreError
 from haltune.log.decisions import Verdict, continue_, stop
-from haltune.log.events import Status
+from haltune.log.events import Reported, Status
 from haltune.log.folds import FoldCurve, curves, estimate
 from haltune.log.records import TrialRecord
 from haltune.policies import Hyperband, InfiniteHyperband, RandomSearch
+from haltune.store.memory import MemoryStore
 
 
 @dataclass(frozen=True)
@@ -758,8 +773,8 @@ def test_a_resumed_trial_need_not_repeat_a_metric_named_as_that_of_a_fold() -> N
     assert s.trials[0].values.tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize("loads", [True, False])
-def test_a_resumed_fold_that_repeats_its_last_epoch_loses_no_other_fold(loads: bool) -> None:
+@pytest.mark.parametrize("loads", ["fold", "trial", "folder", ""])
+def test_a_resumed_fold_that_repeats_its_last_epoch_loses_no_other_fold(loads: str) -> None:
     s = pausing_study(at=(2.5,), epochs=3, verbose=0)
     with s.ask() as trial:
         for fold in trial.folds(2):
@@ -768,11 +783,37 @@ def test_a_resumed_fold_that_repeats_its_last_epoch_loses_no_other_fold(loads: b
                     fold.save(lambda path: path.write_text("state"))
     again = s.ask()
     for fold in again.folds(2):
-        assert (fold.index, fold.epoch, loads and fold.checkpoint is None) == (1, 2, False)
+        assert (fold.index, fold.epoch) == (1, 2)
+        if loads:  # what may have the state of the fold
+            assert getattr(fold if loads == "fold" else again, "folder" if loads == "folder" else "checkpoint")
         with pytest.warns(HaltuneWarning, match="ignored" if loads else "Fold 1 of trial 0 .* again from its start"):
             fold.report(5.0, 2)
         break
     assert [c.values.tolist() for c in curves(again.metrics, "val_loss")] == [[1.0] * 3, [2.0] * 2 if loads else [5.0]]
+
+
+def test_the_first_report_of_a_fold_is_not_the_lost_one_of_the_fold_before() -> None:
+    store = Unheard()
+    search = Problem(Space({"lr": Float(0.1, 1.0)}), Minimize("val_loss"), 2)
+    trial = Study(search, RandomSearch(), Storage(store, patience=0.0), budget="1 trial", verbose=0).ask()
+    for fold in trial.folds(2):
+        for epoch in (1, 2):
+            store.loses = (fold.index, epoch) == (0, 2)
+            with pytest.raises(StoreError) if store.loses else nullcontext():
+                fold.report(fold.index + epoch / 10)
+    assert [c.values.tolist() for c in curves(trial.metrics, "val_loss")] == [[0.1, 0.2], [1.1, 1.2]]
+
+
+class Unheard(MemoryStore):
+    """A store whose answer to a report is lost."""
+
+    loses = False
+
+    def append(self, name: str, events: Any, **options: Any) -> int:
+        position = super().append(name, events, **options)
+        if self.loses and any(isinstance(event, Reported) for event in events):
+            raise StoreError("no answer")
+        return position
 
 
 def test_the_epoch_of_the_best_is_where_the_last_fold_ended_by_itself() -> None:
