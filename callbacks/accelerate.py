@@ -173,8 +173,7 @@ class AcceleratedLoop(TrainingLoop):
     def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
         """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
         super().report(value, metrics, tokens=tokens)
-        self._evaluated = self._fingerprint()
-        self.trial.sign(self._evaluated)
+        self._sign()
         if self._lone is False:  # before the program breaks; all ranks decide the same
             self._check_pause()
         return self.stopping

@@ -173,6 +173,11 @@ class TrainingLoop:
         """Return what differs between the weights that it trains and others, or None: not known."""
         return None
 
+    def _sign(self) -> None:
+        """Mark the weights that were just reported as this trial's."""
+        self._evaluated = self._fingerprint()
+        self.trial.sign(self._evaluated)
+
     @property
     def _is_evaluated(self) -> bool:
         """True if the weights are those of the last report, as far as is known. Every rank asks."""

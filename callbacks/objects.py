@@ -594,7 +594,7 @@ class _Writer:
     def _container(self, state: dict[str, Any], value: Any, name: str, number: int) -> Any:
         items = state["items"]
         if state["is"] == "dict":
-            now: Any = value if isinstance(value, dict) and _is_kept(value, state) else _empty_dict(state, name)
+            now: Any = _dict_for(state, value, name)
             before = dict(now)
             made = copy.copy(now) if number else now
             made.clear()
@@ -629,14 +629,11 @@ _DICTS = (Counter, OrderedDict, defaultdict)
 _DEFAULTS: dict[str, Any] = {kind.__name__: kind for kind in (int, float, list, dict, set, Counter)}
 
 
-def _is_kept(value: dict[Any, Any], state: dict[str, Any]) -> bool:
-    """Return whether the dict that a program has may have the items of a state."""
-    return _kind(state.get("class")) not in _DICTS or type(value) in _DICTS
-
-
-def _empty_dict(state: dict[str, Any], name: str) -> Any:
-    """Return a dict of the kind of a state, where the program has none of this kind yet."""
+def _dict_for(state: dict[str, Any], value: Any, name: str) -> Any:
+    """Return the dict that takes the items of a state: that of the program, or an empty one if it has no such dict."""
     kind, default = _kind(state.get("class")), state.get("default")
+    if isinstance(value, dict) and (kind not in _DICTS or type(value) in _DICTS):
+        return value
     if kind is defaultdict:
         if default is not None and default not in _DEFAULTS:  # a function of the program
             raise _otherwise(name)

@@ -130,10 +130,6 @@ class ShardedLoop(TrainingLoop):
         torch_ranks().first(self._sign)
         return over
 
-    def _sign(self) -> None:
-        self._evaluated = self._fingerprint()
-        self.trial.sign(self._evaluated)
-
     def _fingerprint(self) -> str:
         return fingerprint(self._model)
 

@@ -85,7 +85,7 @@ class TensorBoard:
     def open(self, search: Search) -> int:
         self._folder = Path(self.place)  # the tracker may have sent another search
         self._bookmark = Bookmark(self._folder, search)
-        if self._bookmark.another:  # its runs have the same names, and TensorBoard would join their curves
+        if self._bookmark.is_of_another():  # its runs have the same names, and TensorBoard would join their curves
             self._folder /= search.id
             self._bookmark = Bookmark(self._folder, search)
             _log.info("The TensorBoard runs of %r are in %s.", search.name, self._folder)

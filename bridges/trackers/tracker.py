@@ -89,7 +89,10 @@ class Bookmark:
 
     def __init__(self, folder: Path, search: Search) -> None:
         self._path = folder / f"haltune-{search.id}.json"
-        self.another = not self._path.exists() and any(folder.glob("haltune-*.json"))  # search has its files here
+
+    def is_of_another(self) -> bool:
+        """Return whether another search has its files in the folder."""
+        return not self._path.exists() and any(self._path.parent.glob("haltune-*.json"))
 
     def read(self) -> int:
         try:

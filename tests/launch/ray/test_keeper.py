@@ -89,12 +89,8 @@ def test_whatever_is_sent_again_the_log_is_that_of_sending_once(sent: Sequence[t
 def test_a_keeper_that_starts_again_continues_from_the_log(tmp_path: Path) -> None:
     """Every call comes twice, and between any two the keeper is another one."""
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
-    settings = study.session.settings
     while isinstance(trial := study.ask(), Trial):
-        line = Twice(Keeper(study.store.address(), study.checkpoints))
-        carried = Carried(0, line.files)
-        storage = replace(settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
-        remote = Study(**vars(replace(settings, store=storage, checkpoints=carried)))
+        remote, carried = on_another_node(study)
         taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
         carried.fetch(taken.checkpoint)
         with taken:
@@ -113,14 +109,19 @@ def test_a_keeper_that_starts_again_continues_from_the_log(tmp_path: Path) -> No
     assert list(study.checkpoints.folder.iterdir()) == []  # they are obsolete
 
 
-def test_a_curve_starts_again_on_a_node_that_does_not_reach_the_folder(tmp_path: Path) -> None:
-    study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
-    trial, settings = study.ask(), study.session.settings
-    assert isinstance(trial, Trial)
-    line = Twice(Keeper(study.store.address(), study.checkpoints))
+def on_another_node(study: Study) -> tuple[Study, Carried]:
+    """Return the study on a node that does not reach its folder, and the checkpoints there."""
+    line, settings = Twice(Keeper(study.store.address(), study.checkpoints)), study.session.settings
     carried = Carried(0, line.files)
     storage = replace(settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
-    remote = Study(**vars(replace(settings, store=storage, checkpoints=carried)))
+    return Study(**vars(replace(settings, store=storage, checkpoints=carried))), carried
+
+
+def test_a_curve_starts_again_on_a_node_that_does_not_reach_the_folder(tmp_path: Path) -> None:
+    study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
+    trial = study.ask()
+    assert isinstance(trial, Trial)
+    remote, carried = on_another_node(study)
     taken = remote.take(trial.id, trial.attempt, study.session.holder, lambda: None)
     carried.fetch(None)
     for epoch in (1, 2):
@@ -157,12 +158,9 @@ def test_a_node_without_room_for_a_checkpoint_loses_its_trial_and_does_not_end_t
     from haltune.launch import ray as launcher
 
     study = Study(PROBLEM, Whims(), tmp_path / "search.db", seed=1, budget=Budget(trials=3))
-    trial, settings = study.ask(), study.session.settings
+    trial = study.ask()
     assert isinstance(trial, Trial)
-    line = Twice(Keeper(study.store.address(), study.checkpoints))
-    carried = Carried(0, line.files)
-    storage = replace(settings.store, url=KeeperStore(line, "far"))  # type: ignore[arg-type]
-    remote = Study(**vars(replace(settings, store=storage, checkpoints=carried)))
+    remote, carried = on_another_node(study)
     monkeypatch.setattr(launcher, "_opened", lambda job: (remote, SimpleNamespace(leaving=lambda: None)))
     monkeypatch.setattr(carried, "fetch", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     job: Any = SimpleNamespace(holder=study.session.holder, train=None, retry_on=())
