@@ -350,10 +350,10 @@ class Interrupts:
     @property
     def at_once(self) -> bool:
         """True after a second signal, and shortly before the kill: what is not saved by then is given back."""
-        if self.count != 1 or self._grace is None or time.monotonic() - self._since < USED * self._grace:
-            return self.count > 1
-        _log.warning("%s=%g is nearly over: training ends at once, without a save", GRACE, self._grace)
-        return True
+        late = self.count == 1 and self._grace is not None and time.monotonic() - self._since >= USED * self._grace
+        if late:
+            _log.warning("%s=%g is nearly over: training ends at once, without a save", GRACE, self._grace)
+        return late or self.count > 1
 
     def _count(self, number: int, frame: FrameType | None) -> None:
         self._since = self._since or time.monotonic()
