@@ -407,13 +407,14 @@ class Replica(Copy):
         """Log lost workers; return whether there was one. Raises Conflict if the log has grown."""
         now, lost = self.now(), False
         for lease in self.store.leases(self.name):
-            if lease.trial >= len(self.fold.history):
-                position = self.fold.history.position
-                if self.sync().position != position:  # started since the last sync
+            history = self.fold.history
+            if lease.trial >= len(history) or lease.attempt > history.trial(lease.trial).attempt:
+                position = history.position
+                if self.sync().position != position:  # started or resumed since the last sync
                     raise Conflict
                 self.warn_once(
-                    f"{self._whose} has a lease for trial {lease.trial}, but its log has no such trial. The lease is "
-                    "ignored. Run `haltune doctor` to check the whole store."
+                    f"{self._whose} has a lease for attempt {lease.attempt} of trial {lease.trial}, but its log has no "
+                    "such attempt. The lease is ignored. Run `haltune doctor` to check the whole store."
                 )
                 continue
             if self.is_lost(lease, now):

@@ -102,8 +102,7 @@ def test_a_file_opened_after_each_kill_holds_what_was_acknowledged_and_warns_of_
                 store.close()
                 alive.append(chaos.in_fork(life))
     finally:  # they would continue forever
-        for pid in alive:
-            chaos.kill(pid)
+        chaos.kill(*alive)
     kept = [e.epoch for e in open_store(path).read("s") if isinstance(e, Reported)]
     promised = [float(line) for line in (tmp_path / "acknowledged").read_text().splitlines()]
     assert len(promised) > kills

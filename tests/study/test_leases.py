@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from clocked import World
 
 from haltune import Action, HaltuneWarning
 from haltune.log.events import Checkpointed, Event, Expired, Reported, Resumed, Status
+from haltune.store.base import Lease
 
 
 @pytest.fixture
@@ -149,3 +151,21 @@ def test_a_worker_that_slept_after_it_appended_does_not_train_the_attempt_of_ano
     taken[0].report(0.2)
     late.report(0.9)
     assert (world.curve(1), world.curve(2)) == ([0.2], [0.9])
+
+
+def test_a_lease_that_is_newer_than_the_log_that_was_read_is_lost_by_the_next_look(world: World) -> None:
+    first, other = world.ask(), world.another()
+    world.clock.now += 601
+    leases = world.store.leases
+
+    def resumed_and_lost_before(name: str) -> list[Lease]:
+        world.store.leases = leases  # type: ignore[method-assign]
+        assert (found := world.ask(world.another())).attempt == 2
+        assert found.id == first.id
+        world.clock.now += 601
+        return [replace(lease, expires=0.0) for lease in leases(name)]
+
+    world.store.leases = resumed_and_lost_before  # type: ignore[method-assign]
+    third = world.ask(other)
+    assert (third.id, third.attempt) == (first.id, 3)
+    assert [e.attempt for e in world.events(Expired)] == [1, 2]

@@ -86,13 +86,14 @@ def storm(url: str, kills: int, folder: Path, workers: int = 8) -> int:
     chance, promised = random.Random(0), folder / "promised.txt"
     promised.touch()
     alive = [in_fork(lambda: work(url, 10**6, promised, 0.003)) for _ in range(workers)]
-    for _ in range(kills - workers):
-        await_promises(promised, chance.randrange(8))
-        time.sleep(chance.uniform(0.0, 0.01))
-        kill(alive.pop(chance.randrange(workers)))
-        alive.append(in_fork(lambda: work(url, 10**6, promised, 0.003)))
-    for pid in alive:
-        kill(pid)
+    try:
+        for _ in range(kills - workers):
+            await_promises(promised, chance.randrange(8))
+            time.sleep(chance.uniform(0.0, 0.01))
+            kill(alive.pop(chance.randrange(workers)))
+            alive.append(in_fork(lambda: work(url, 10**6, promised, 0.003)))
+    finally:  # they would continue forever
+        kill(*alive)
     trials = max(1, sum(isinstance(e, Started) for e in open_store(url).read("study")))
     last = [in_fork(lambda: work(url, trials, promised, 0.0)) for _ in range(workers)]
     assert [os.waitpid(pid, 0)[1] for pid in last] == [0] * workers, "a worker failed: see stderr"
@@ -106,10 +107,12 @@ def await_promises(promised: Path, more: int) -> None:
         time.sleep(0.002)
 
 
-def kill(pid: int) -> None:
-    """Kill a worker, which must not have ended by itself."""
-    os.kill(pid, signal.SIGKILL)
-    assert os.WIFSIGNALED(os.waitpid(pid, 0)[1]), "a worker failed: see stderr"
+def kill(*pids: int) -> None:
+    """Kill workers, which must not have ended by themselves."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    ends = [os.waitpid(pid, 0)[1] for pid in pids]
+    assert all(map(os.WIFSIGNALED, ends)), "a worker failed: see stderr"
 
 
 def launched_storm(url: str, kills: int, folder: Path, trials: int, workers: int) -> tuple[int, str]:
