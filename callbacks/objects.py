@@ -207,7 +207,7 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
     list from which the trial has taken some.
     """
     with _LOCK:
-        starts = [(of, marked) for refers, of, marked in _HELD if refers() is value]
+        starts = [(of, marked) for refers, of, marked in _HELD if value is not None and refers() is value]
     own = {marked for of, marked in starts if of == trial}
     if any(of != trial and own != {marked} for of, marked in starts):
         return True

@@ -60,6 +60,13 @@ def test_threads_that_train_trials_at_a_time_note_what_these_start_with():
         sys.setswitchinterval(before)
 
 
+def test_nothing_is_shared_where_a_resumed_fit_has_none_yet_and_what_other_fits_started_with_is_gone():
+    for trial in range(2):
+        objects.note(Records(), trial, f"{trial}")
+    gc.collect()
+    assert not objects.is_shared(None, 0.5, 2)
+
+
 LOOPS = sorted(FITS.keys() & {"lightning", "transformers", "fastai", "keras"})
 EPOCHS, STARTS = (
     ("before_epoch", "on_train_epoch_start", "on_epoch_begin"),
