@@ -16,7 +16,7 @@ def printed(source: str, *folders: Path, **environment: str) -> str:
         env=os.environ | quiet | environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
