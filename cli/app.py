@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from haltune.display import visible
 
@@ -40,10 +41,24 @@ def _options(
 ) -> None: ...
 
 
+class _WithProgram(TyperCommand):
+    """A command that takes a program after --."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # Typer has its own copy of Click's classes, or imports them
+            if type(error).__name__ == "NoSuchOption" and "--" not in words:
+                error.message += " If it belongs to your program, write -- before the program."  # type: ignore[attr-defined]
+            raise
+
+
 for command in (
     actions.run, actions.resume, actions.stop, listings.status, listings.trials, listings.best, listings.explain,
     listings.export, listings.report, listings.compare, listings.figure, actions.watch, actions.enqueue, actions.note,
     doctor, actions.track,
 ):  # fmt: skip
-    app.command(no_args_is_help=True)(command)
+    trains = command in (actions.run, actions.resume, doctor)
+    app.command(no_args_is_help=True, cls=_WithProgram if trains else None)(command)
 app.add_typer(actions.maps, name="maps")

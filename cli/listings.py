@@ -441,6 +441,7 @@ def _trial_rows(study: RecordedStudy) -> list[dict[str, Any]]:
         row = listed.row(t)
         config, tags = row.pop("config"), row.pop("tags")
         row |= {f"fold.{i}": value for i, value in enumerate(row.pop("folds", ()))}
+        row |= {f"value.{n}": value for n, value in row.pop("values", {}).items()}
         row |= {f"config.{n}": v for n, v in config.items()} | {f"tag.{n}": v for n, v in tags.items()}
         last = ((n, _json_number(column[-1])) for n, column in t.metrics.items() if len(column))
         found.append(row | {f"metric.{n}": value for n, value in last})

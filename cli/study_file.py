@@ -78,7 +78,7 @@ _GOAL = ("maximize", "minimize", "bounds", "of", "smooth", "rank_by")
 _EXAMPLES = {
     "goal": ', such as [goal] and below it maximize = "val_acc"; several are [[goal]] each',
     "constraints": ", such as [constraints] and below it params = { at_most = 5e6 }",
-    "space": ", such as [space] and below it lr = [0.0001, 0.1]",
+    "space": ", such as [space] and below it lr = { float = [0.0001, 0.1], log = true }",
     "budget": ', such as [budget] and below it trials = 20, time = "2h", or both',
     "policy": ', such as [policy] and below it name = "BOBOS"',
 }

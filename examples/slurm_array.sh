@@ -10,7 +10,8 @@
 #   checkpoints = "/shared/me/digits"                  # a folder that every node can read and write
 #
 # If a worker is killed or its node fails, its trial is given back. At its time limit, a worker first saves its trial.
-# scancel ends tasks at once, `haltune stop` after their current epochs: before you submit the job again, call `haltune resume`.
+# scancel ends tasks within KillWait, usually 30 s. `haltune stop` ends them after their current epochs: then call `haltune resume`
+# before you submit the job again.
 
 #SBATCH --job-name=haltune
 #SBATCH --array=0-15

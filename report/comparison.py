@@ -12,6 +12,7 @@ from haltune.display import clipped, duration, escaped, short
 from haltune.errors import InvalidInput
 from haltune.log.policy import in_words
 from haltune.log.records import Best
+from haltune.study.messages import BEYOND
 from haltune.study.view import StudyView
 
 from .digest import MOST_TRIALS, Digest, digest, need_study, story_of
@@ -40,6 +41,11 @@ class _Study:
         """Its best trial, by the metric that ranks full trainings: with rank_by= it has none before its first one."""
         best = self.facts.best
         return best if best is not None and best.metric == self.facts.problem.goal.final else None
+
+    @property
+    def beyond(self) -> str:
+        """Text to append to its best value if that trial violates constraints on metrics."""
+        return BEYOND * (self.best is not None and self.facts.history.beyond(self.best.trial))
 
 
 def compare(studies: Sequence[StudyView], path: str | os.PathLike[str] = "comparison.html") -> Path:
@@ -74,13 +80,13 @@ def comparison(studies: Sequence[StudyView]) -> str:
     found = _read(studies)
     goal = found[0].facts.problem.goal
     ranked = [(s, best) for s in found if (best := s.best) is not None]
-    ranked.sort(key=lambda pair: -goal.sign * pair[1].value)
+    ranked.sort(key=lambda pair: (pair[0].beyond, -goal.sign * pair[1].value))
     head = "no value yet"
     leads: _Study | None = None
     if ranked:
         leads, best = ranked[0]
         aim = f"{'highest' if goal.sign > 0 else 'lowest'} {escaped(goal.final)}, of {escaped(leads.label)}"
-        head = f"<b>{short(best.value)}</b> <small>{aim}</small>"
+        head = f"<b>{short(best.value)}</b> <small>{aim}{leads.beyond}</small>"
     differ = _differences(found)
     main = (
         f'<header><p class="quiet">haltune &middot; {len(found)} studies</p>\n<h1>{head}</h1>'
@@ -134,6 +140,8 @@ def _differences(found: list[_Study]) -> str:
         parts.append(f"the {problems[0].units} of a full training ({', '.join(sorted(map(str, most)))})")
     if len({repr(dict(p.space.parameters)) for p in problems}) > 1:
         parts.append("the search space")
+    if len({repr(p.constraints) for p in problems}) > 1:
+        parts.append("the constraints on metrics")
     if len({p.goal.of for p in problems}) > 1:
         parts.append("the value that counts for a trial (last or best)")
     return f"The studies differ in {' and in '.join(parts)}." if parts else ""
@@ -147,7 +155,7 @@ def _totals(found: list[_Study]) -> list[tuple[_Study, _Cells]]:
     for s in found:
         facts, best = s.facts, s.best
         cells = [
-            (facts.problem.goal.final, short(best.value) if best else "no value yet"),
+            (facts.problem.goal.final, f"{short(best.value)}{s.beyond}" if best else "no value yet"),
             ("trial", str(best.trial) if best else ""),
             ("trials", f"{facts.trials:,}: {facts.states}" if facts.trials else "0"),
             ("trained", facts.problem.amount(facts.trained)),
@@ -189,13 +197,14 @@ def _table(title: str, rows: list[tuple[_Study, _Cells]], leads: _Study | None) 
 def _progress(found: list[_Study]) -> Spec:
     """Return the figure of each study's best value so far, against the quantities that all studies have."""
     units, goal = {s.facts.problem.units for s in found}, found[0].facts.problem.goal
-    shown = [s for s in found if s.story.steps]
-    seconds = max((s.story.now - s.story.begun for s in shown), default=0.0)
-    views = measures(units.pop() if len(units) == 1 else None, seconds, all(s.story.cost for s in shown))
+    within = [(s, [step for step in s.story.steps if not step.beyond]) for s in found]  # the limits
+    shown = [(s, steps) for s, steps in within if steps]
+    seconds = max((s.story.now - s.story.begun for s, _ in shown), default=0.0)
+    views = measures(units.pop() if len(units) == 1 else None, seconds, all(s.story.cost for s, _ in shown))
     lines: list[Trace] = []
     xs: list[list[list[float]]] = [[] for _ in views]
-    for s in shown:
-        steps, end = s.story.steps, s.story
+    for s, steps in shown:
+        end = s.story
         costs: list[Cost] = [*steps, Cost(epochs=end.epochs, seconds=end.now - end.begun, cost=end.cost)]
         for into, view in zip(xs, views, strict=True):
             into.append([view.at(c) for c in costs])
@@ -207,13 +216,13 @@ def _progress(found: list[_Study]) -> Spec:
             "meta": [plotly_text(goal.final), plotly_text(s.label)], "customdata": [*hover, *hover[-1:]],
             "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata}<extra></extra>",
         })  # fmt: skip
-    values = [y for line in lines for y in line["y"]]
+    values, limited = [y for line in lines for y in line["y"]], any(s.facts.problem.constraints for s in found)
     return {
         "data": lines,
         "layout": layout(
             "Best so far", f"The best {goal.final} of {len(lines)} studies against {views[0].title}.",
             note="Each line is the best value of a study at that time. As soon as a trial is complete, only complete "
-            "trials count.",
+            f"trials count.{' Trials beyond the limits of constraints are left out.' * limited}",
             order=10, wide=True, logs=bool(values) and min(values) > 0, xaxis=axis(views[0].title, rangemode="tozero"),
             yaxis=axis(f"{plotly_text(goal.final)} ({'larger' if goal.sign > 0 else 'smaller'} is better)",
                        range=first_view(values, goal.sign)),

@@ -210,7 +210,7 @@ class Cell:
     """The cell of a notebook. `shows` is IPython.display."""
 
     def __init__(self, shows: Any, study: Study) -> None:
-        self._study, self._watched = study, Watched(follow_study(study.store, study.name))
+        self._study, self._watched = study, Watched(follow_study(study.store, study.name, study.checkpoints.folder))
         self._id, self._mark, self._count, self.cost = f"haltune-{secrets.token_hex(6)}", "", 0, 0.0
         self._page = shows.display(self._framed(), raw=True, display_id=True)
         self._news = shows.display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
@@ -232,7 +232,7 @@ class Cell:
             self._news.update({"text/html": f"<script>{handed}</script>", "text/plain": ""}, raw=True)
 
     def close(self, cell: Cell) -> None:
-        self._watched = Watched(follow_study(self._study.store, self._study.name))
+        self._watched = Watched(follow_study(self._study.store, self._study.name, self._study.checkpoints.folder))
         self._page.update(self._framed(), raw=True)
         self._news.update({"text/html": "", "text/plain": ""}, raw=True)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -156,8 +156,10 @@ def digest(source: Source, most: int | None = None) -> Digest:
         raise InvalidInput(f"A report needs a Study or its history. You gave {source!r}.")
     problem, best, trials = history.problem, history.best(), history.trials
     over = outcome.final
-    shown = range(len(trials)) if most is None else shown_trials(history, most)
     front = tuple(history.on_front(id) for id in history.front()) if problem.further else ()
+    shown: Sequence[int] = range(len(trials)) if most is None else shown_trials(history, most)
+    if most and len(shown) < len(trials):  # the front may be bad in the goal that ranks
+        shown = sorted({*shown, *(run.trial for run in front[:most])})
     lead = {run.trial for run in front} if problem.further else {best.trial if best else None}
     comparisons, again = Comparisons(history, over), trained_again(history)
     left = [t.epoch for t in trials if t.status is Status.PAUSED] if over else []

@@ -26,6 +26,7 @@ _MAP_DRAWS = 48  # the same for a map, which has ten times as many points
 _RIVALS = 100  # trials that are compared with the best
 _WIDE = 512  # configurations searched for those with a value for a parameter
 _OTHERS = 24  # settings of the other parameters over which a slice is averaged
+_MAP_POINTS = 20_000  # the most points of a map, of two parameters with a hundred options each: then fewer settings
 _RANGE = (0.05, 0.95)
 
 
@@ -123,7 +124,8 @@ class MetricModel:
     def contour(self, across: str, along: str, levels: int = 15) -> Map:
         rng = np.random.default_rng([self.seed, 3])
         (xs, u), (ys, v) = self._grid(across, levels), self._grid(along, levels)
-        points = np.tile(self._with(rng, across, along), (len(v), len(u), 1, 1))
+        others = self._with(rng, across, along)[: max(1, _MAP_POINTS // (len(u) * len(v)))]
+        points = np.tile(others, (len(v), len(u), 1, 1))
         points[..., self.space.columns[across]] = u[None, :, None]
         points[..., self.space.columns[along]] = v[:, None, None]
         met = self._have(points.reshape(-1, self.space.dim), across, along).reshape(points.shape[:-1])

@@ -52,6 +52,7 @@ class NewBest(Cost):
 
     trial: int
     value: float
+    beyond: bool = False  # it violates constraints on metrics
 
 
 @dataclass
@@ -132,8 +133,10 @@ class Story:
             if (best := run.best(str, run)).metric != goal.final:
                 return
             value = best.value
-        if not self.steps or (self.steps[-1].trial, self.steps[-1].value) != (run.id, value):
-            self.steps.append(NewBest(run.id, value, epochs=self.epochs, seconds=at, cost=self.cost))
+        beyond = bool(self.problem.constraints) and run.violation > 0.0
+        last = self.steps[-1] if self.steps else None
+        if last is None or (last.trial, last.value, last.beyond) != (run.id, value, beyond):
+            self.steps.append(NewBest(run.id, value, beyond, epochs=self.epochs, seconds=at, cost=self.cost))
 
     def _begun(self, e: ev.Started | ev.Resumed) -> None:
         if math.isnan(self.begun):

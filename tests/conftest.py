@@ -92,3 +92,11 @@ def _searches_have_no_ranks(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with alone():
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _sb3_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Stable-Baselines3 makes a folder in the system's temporary one for each training, in programs of tests too."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SB3_LOGDIR", str(tmp_path_factory.mktemp("sb3")))
+        yield

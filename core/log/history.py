@@ -254,7 +254,9 @@ class History:
         return self.problem.goal.sign * self._trials[best.trial].counted.counts
 
     def on_front(self, id: int) -> OnFront:
-        return OnFront(**vars(self.as_best(id)), values=self.trial(id).results(self.problem))
+        run = self._trials[id].counted
+        record = run.record or run.recorded(self.scale, self.locate)
+        return OnFront(**vars(self.as_best(id)), values=record.results(self.problem))
 
     def incumbent(self, exclude: int | None = None) -> float:
         """Return y* of BO-BOS: the best result of the other ended or paused trials, unscaled; NaN if there is none.

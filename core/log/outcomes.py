@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -173,6 +173,10 @@ class _Arrivals:
     def ranked(self) -> list[tuple[float, ...]]:
         return sorted((*costs, id) for id, costs in self.costs.items())
 
+    @cached_property
+    def finite(self) -> Array:
+        return _finite(self.costs.values())
+
 
 class Comparisons:
     """Ranks of trials at the rungs where they did not continue. over: the search has finished."""
@@ -194,7 +198,7 @@ class Comparisons:
         if own is None or not np.isfinite(own).all():
             return ""
         if self.history.problem.further:
-            rank = _among(own, [v for id, v in found.costs.items() if id != t.id])[0]
+            rank = _among(own, found.finite, len(found.finite) - 1)[0]
         else:
             rank = f"{ordinal(bisect(found.ranked, (*own, t.id)))} of {len(found.costs)}"
         where = f"with a resource of {t.resource:g}" if t.partial else f"after {self._amount(rung, rung.level)}"
@@ -358,13 +362,18 @@ def _costs(t: TrialRecord, at: int, problem: Problem) -> Array:
     return np.array([beyond, -problem.goal.sign * float(t.counting(problem.goal)[at]) if finite else math.inf])
 
 
-def _among(own: Array, others: list[Array]) -> tuple[str, bool]:
-    """Return whether others dominate a vector of costs, in words and as a bool."""
-    known = [v for v in others if np.isfinite(v).all()]
-    above = int(dominates(own, np.array(known)).sum()) if known else 0  # larger costs are worse
+def _finite(costs: Iterable[Array]) -> Array:
+    """Return (n, goals) the vectors that are finite in every goal."""
+    found = np.array(list(costs))
+    return found[np.isfinite(found).all(axis=1)] if len(found) else found
+
+
+def _among(own: Array, known: Array, others: int) -> tuple[str, bool]:
+    """Return whether known vectors of costs dominate one, in words and as a bool. others: their number without it."""
+    above = int(dominates(own, known).sum()) if len(known) else 0  # larger costs are worse
     if above:
-        return f"dominated by {above} of {plural(len(known), 'other trial')}", True
-    return f"on the Pareto front of {plural(len(known) + 1, 'trial')}", False
+        return f"dominated by {above} of {plural(others, 'other trial')}", True
+    return f"on the Pareto front of {plural(others + 1, 'trial')}", False
 
 
 def front_at(history: History, trial: TrialRecord) -> tuple[str, bool]:
@@ -378,8 +387,8 @@ def front_at(history: History, trial: TrialRecord) -> tuple[str, bool]:
         return "beyond a limit" if problem.constraints else "without a finite value in every goal", True
     came = [t for t in history.trials if t.id != trial.id and len(t.epochs) and (t.epoch >= epoch or t.complete)]
     ends = [int(np.searchsorted(t.epochs, epoch, side="right")) - 1 for t in came]
-    others = [_costs(t, at, problem) for t, at in zip(came, ends, strict=True) if at >= 0]
-    if not any(np.isfinite(v).all() for v in others):
+    others = _finite(_costs(t, at, problem) for t, at in zip(came, ends, strict=True) if at >= 0)
+    if not len(others):
         return f"the first to reach {problem.at(epoch)}", False
-    words, off = _among(own, others)
+    words, off = _among(own, others, len(others))
     return f"at {problem.at(epoch)} {words}", off

@@ -306,6 +306,8 @@ def in_words(value: Any) -> str:
     if isinstance(value, type) or not is_dataclass(value):
         if isinstance(value, Wrapper):
             return in_words(value.policy)
+        if isinstance(value, Policy) and type(value).__repr__ is object.__repr__:
+            return f"{type(value).__name__}()"
         return name_of(value) if callable(value) else repr(value)
     made: Any = type(value)
     given = [f for f in fields(value) if f.init]

@@ -232,13 +232,13 @@ def _harvest(history: History) -> str:
     """Return how many trials started, were trained in full and failed, in words."""
     started = f"{plural(len(history), 'trial')} started"
     kinds = Counter(outcome_of(trial, history.problem).kind for trial in history.trials)
-    full, itself, lost = kinds["completed"] + kinds["schedule"], kinds["itself"], kinds["failed"]
+    full, lost = kinds["completed"], kinds["failed"]
     failed = f", {lost} failed: {'each counts' if lost > 1 else 'it counts'} as one started" if lost else ""
     if history.problem.max_epochs is None:
         return f"{started}{_left(history)}{failed}"
     if none_finite(history, 1) is not None:
         return f"{started}, none with a finite {history.problem.goal.metric}{_left(history)}{failed}"
-    others = f", {itself} {OUTCOMES['itself'][itself > 1]}" if itself else ""
+    others = "".join(f", {n} {OUTCOMES[kind][n > 1]}" for kind in ("schedule", "itself") if (n := kinds[kind]))
     return f"{started}, {full or 'none'} trained in full{others}{_left(history)}{failed}"
 
 

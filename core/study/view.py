@@ -603,6 +603,12 @@ class _ReadLog:
 class _Unknown(Policy[None]):
     """Stands for a policy that the log does not hold, such as a user's own: paused trials may continue."""
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
     @property
     def spec(self) -> dict[str, Any]:
         return {}
@@ -625,5 +631,5 @@ def _rebuilt(created: Created, problem: Problem) -> Policy[Any]:
         policy = suited(policy_from(created.policy), problem)
         policy.start(problem)
     except HaltuneError:
-        return _Unknown()
+        return _Unknown(str(created.policy.get("policy")))
     return policy

@@ -193,7 +193,7 @@ def _entry(facts: Digest, rows: list[Row], style: GroupStyle) -> str:
 
 def _title(facts: Digest, row: Row) -> str:
     after = f" after {facts.problem.reached(row.record.epoch)} {facts.problem.units}" if row.saved else ""
-    return f"Trial {row.record.id}: {row.outcome}{after}{', the best' * row.leads}"
+    return f"Trial {row.record.id}: {row.outcome}{after}{row.praise}"
 
 
 def _details(row: Row) -> str:

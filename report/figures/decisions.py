@@ -147,8 +147,8 @@ def rung_entries(story: Story, facts: Digest) -> list[RungEntry]:
             if len(at) and math.isfinite(value := float(counting[at[0]])):
                 rung = float(levels[levels <= epoch + early].max(initial=levels[0]))
                 found[row.record.id, rung] = RungEntry(row, rung, epoch, value, verdict)
-    closed = _closed(list(found.values()), goal.sign)
-    return [replace(p, outcome=_outcome(p, facts.problem.max_epochs, closed, facts.over)) for p in found.values()]
+    closed, most, over = _closed(list(found.values()), goal.sign), facts.problem.max_epochs, facts.comparisons.over
+    return [replace(p, outcome=_outcome(p, most, closed, over)) for p in found.values()]
 
 
 BracketRung = tuple[Any, float]  # (bracket, rung); trials are compared within a bracket

@@ -34,6 +34,7 @@ _LEVELS = 12  # values of each parameter; ten pairs must take at most half a sec
 _DOTS = 200  # the most trials shown if there are several pairs
 _HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
 _AXES = 12  # the most parameters with an axis
+_TICKS = 20  # the most options named on an axis: more would overlap
 _LINES = [[0.0, FAINT], [0.6, MUTED], [1.0, ACCENT]]  # the worst, most, the best
 _ABSENT = object()  # in place of a value, where a trial lacks the parameter
 
@@ -438,7 +439,8 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
         ticks = {o: k for k, o in enumerate(options)}
         held: list[float] = [float(ticks.get(str(v), -1)) for v in values]
         low, high = 0.0, float(max(1, len(options) - 1))
-        given = {"tickvals": [*range(len(options))], "ticktext": [plotly_text(o) for o in options]}
+        named = range(0, len(options), -(-len(options) // _TICKS))
+        given = {"tickvals": [*named], "ticktext": [plotly_text(options[k]) for k in named]}
     else:  # a bound depends on another parameter: use the range of the trials' values
         known = [float(v) for v in values if v is not _ABSENT] or [1.0]
         low = min(known) if isinstance(domain.low, str) else float(domain.low)

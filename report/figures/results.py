@@ -16,6 +16,7 @@ from haltune.display import amount, counted, duration, plural, settings, several
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
 from haltune.log.folds import over_folds, places
+from haltune.log.outcomes import saved_epochs
 from haltune.log.problem import Budget, Problem
 from haltune.log.spending import Spent
 from haltune.study.view import StudyView
@@ -41,7 +42,8 @@ _MOST_STEPS = 2000  # the most steps drawn
 def progress(study: StudyView) -> go.Figure:
     """Draw the best value so far against trained epochs; buttons switch to time or cost.
 
-    A large dot is a trial that became the study's best. The line is the best value of these so far, so it never falls.
+    A large dot is a trial that became the study's best. The line is the best value of these so far. It
+    never falls, except at the first trial that satisfies all constraints.
 
     Args:
         study: A Study, or a study opened for reading. It is read up to its newest event.
@@ -113,8 +115,11 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
     groups = [story.ends[row.record.id] for row in came], costs, taken  # the small dots, the line, the large dots
     xs = [[[view.at(c) for c in group] for group in groups] for view in views]
     small, along, large = xs[0]
-    heights = np.array([goal.sign * s.value for s in [*steps, *steps[-1:]]])
-    ys = (goal.sign * np.maximum.accumulate(heights)).tolist()  # the first complete trial may be worse than its leader
+    ys: list[float] = []  # the first complete trial may be worse than its leader, but not one within the limits
+    for s, before in zip(steps, [None, *steps], strict=False):
+        same = before is not None and s.beyond == before.beyond
+        ys.append(goal.sign * max(goal.sign * float(s.value), goal.sign * ys[-1]) if same else float(s.value))
+    ys += ys[-1:]
     line = {
         "type": "scatter", "mode": "lines", "name": "best so far", "showlegend": False, "x": along, "y": ys,
         "line": {"color": INK, "width": 2, "shape": "hv"}, "hoverinfo": "skip",
@@ -158,7 +163,7 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
 
 
 def _ended(facts: Digest) -> list[Row]:
-    return [row for row in valued(facts) if row.kind != "running"]
+    return [row for row in valued(facts) if row.record.status is not Status.RUNNING]
 
 
 def _value(row: Row) -> float:
@@ -199,30 +204,33 @@ def edf(study: Source) -> go.Figure:
 
 def edf_spec(facts: Digest) -> Spec:
     goal, metric = facts.problem.goal, plotly_text(facts.problem.goal.metric)
-    came = sorted(_ended(facts), key=_value)
-    full, values = [row for row in came if row.record.complete], [_value(row) for row in came]
-    groups = [(came, "all trials", SOFT, "dot")] if len(full) < len(came) else []
-    groups += [(full, "trained in full", INK, "solid")] if full else []
+    came = sorted(_ended(facts), key=_value)  # the shown ones: a dot each, at its share of all trials
+    ended = [(t.result(goal), t.complete) for t in facts.history.trials if t.status is not Status.RUNNING]
+    values = sorted(value for value, _ in ended if math.isfinite(value))
+    full = sorted(value for value, complete in ended if complete and math.isfinite(value))
+    groups = [(came, values, "all trials", SOFT, "dot")] if len(full) < len(values) else []
+    groups += [([row for row in came if row.record.complete], full, "trained in full", INK, "solid")] if full else []
     lines = [
         {
             "type": "scatter", "mode": "lines+markers", "name": name, "x": [_value(row) for row in rows],
-            "y": [(k + 1) / len(rows) for k in range(len(rows))], **explained(rows, metric),
+            "y": (np.searchsorted(every, [_value(row) for row in rows], side="right") / len(every)).tolist(),
+            **explained(rows, metric),
             "line": {"color": colour, "width": 2, "shape": "hv", "dash": dash}, "marker": {"size": 4, "color": colour},
         }
-        for rows, name, colour, dash in groups
+        for rows, every, name, colour, dash in groups
     ]  # fmt: skip
     sentence = "No trial has ended with a finite value yet"
-    if came:
+    if values:
         heights = goal.sign * np.array(values)
         half, tenth = (short(float(goal.sign * np.quantile(heights, q, method="lower"))) for q in (0.5, 0.9))
-        trials = f"{plural(len(came), 'trial')} have a final {goal.metric} of {half}"
+        trials = f"{plural(len(values), 'trial')} have a final {goal.metric} of {half}"
         sentence = f"Half of {trials} or better, the best tenth {tenth} or better" if values[0] < values[-1] else trials
     cut = "; stopped trials count with their last value" * (len(lines) > 1)
     return {
         "data": lines,
         "layout": layout(
             "Final values", f"{sentence}.", order=26, note=f"The share of trials with at most this value{cut}.",
-            annotations=[] if came else [nothing(sentence)],
+            annotations=[] if values else [nothing(sentence)],
             xaxis=axis(metric, range=first_view(values, goal.sign)),
             yaxis=axis("share of trials", range=[0.0, 1.03], **SHARES),
         ),
@@ -295,13 +303,16 @@ def front_spec(facts: Digest) -> Spec:
         for which, goal, at in (("x", other, "y"), ("y", first, "x")):
             title = f"{plotly_text(goal.metric)} ({'larger' if goal.sign > 0 else 'smaller'} is better)"
             axes[f"{which}axis{number}"] = axis(title, **({"anchor": f"{at}{number}"} if number else {}))
+    which = "Trials that were not trained in full, or that violate a constraint, are not on the front."
+    if not all(facts.history.complete(run.trial) and not facts.history.beyond(run.trial) for run in facts.front):
+        which = "No trial was trained in full within the limits yet. The front has those that came nearest."
     return {
         "data": data,
         "layout": layout(
             "Goals against each other", f"{plural(len(facts.front), 'trial')} on the Pareto front of "
             f"{plotly_text(' against '.join(names))}.", order=5, wide=True,
             note="Each point is a trial at its last report. No trial is better in all goals than a trial on the front. "
-            "Trials that were not trained in full, or that violate a constraint, are not on the front.",
+            + which,
             annotations=[] if found else [nothing("No trial has a value in every goal yet")],
             **axes,
         ),
@@ -458,7 +469,7 @@ def budget_spec(facts: Digest) -> Spec:
         for _, words in reversed(known)
     ]  # fmt: skip
     savings, spent = facts.savings, ", ".join(words for _, words in known)
-    full = sum(r.record.complete for r in facts.rows)
+    full = facts.counts.get("completed", 0)
     got = f"{problem.amount(facts.trained)} trained in {plural(facts.trials, 'trial')}, {full} in full"
     saved = f"; {savings.most}{problem.amount(savings.epochs)} saved" * bool(savings.epochs)
     light = f" Light: {problem.units} that stopping saved." * bool(savings.epochs)
@@ -499,24 +510,25 @@ def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
 
 def _epoch_bars(facts: Digest) -> list[Trace]:
     """Return bars of the trials' epochs, the longest first, and the saved epochs on top of them."""
-    rows = sorted(facts.rows, key=lambda r: (-r.record.epoch, r.record.id))
-    if not any(r.record.epoch for r in rows):
+    problem, over, shown = facts.problem, facts.comparisons.over, {row.record.id: row for row in facts.rows}
+    trials = sorted(facts.history.trials, key=lambda t: (-t.epoch, t.id))
+    if not any(t.epoch for t in trials):
         return []
-    each = math.ceil(len(rows) / _BARS)
-    groups = [rows[i : i + each] for i in range(0, len(rows), each)]
-    got = [float(np.mean([r.record.epoch for r in group])) for group in groups]
-    saved = [float(np.mean([r.saved for r in group])) for group in groups]
+    each = math.ceil(len(trials) / _BARS)
+    groups = [trials[i : i + each] for i in range(0, len(trials), each)]
+    got = [float(np.mean([t.epoch for t in group])) for group in groups]
+    saved = [float(np.mean([saved_epochs(t, problem, over) for t in group])) for group in groups]
     labels, colours = [], []
     for group, g, s in zip(groups, got, saved, strict=True):
-        row, several = group[0], len(group) > 1
-        title = f"{len(group)} trials" if several else f"Trial {row.record.id}: {row.outcome}"
-        saving = f", {facts.problem.amount(s)} saved" if s else ""
-        labels.append([title, f"{facts.problem.amount(g)}{' each, on average' * several}{saving}"])
-        plain = MUTED if row.record.complete and each == 1 else COOL
-        colours.append(ACCENT if any(r.leads for r in group) else plain)
+        first, several = group[0], len(group) > 1
+        title = f"Trial {first.id}: {shown[first.id].outcome}" if each == 1 else plural(len(group), "trial")
+        saving = f", {problem.amount(s)} saved" if s else ""
+        labels.append([title, f"{problem.amount(g)}{' each, on average' * several}{saving}"])
+        plain = MUTED if first.complete and each == 1 else COOL
+        colours.append(ACCENT if any(t.id in shown and shown[t.id].leads for t in group) else plain)
     bar = {
         "type": "bar", "x": [i + 1 for i in range(len(groups))], "width": 0.86,
-        "ids": [f"trial-{group[0].record.id}" if each == 1 else "" for group in groups], "customdata": labels,
+        "ids": [f"trial-{group[0].id}" if each == 1 else "" for group in groups], "customdata": labels,
         "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
     }  # fmt: skip
     return [

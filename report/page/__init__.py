@@ -65,7 +65,7 @@ def write(study: Source, path: str | os.PathLike[str] | None = None) -> Path:
         if name in ("", _DEFAULT) and url.startswith("sqlite:///"):
             name = Path(url.removeprefix("sqlite:///")).stem
         title = re.sub(r"[^\w. -]+", "_", name).strip(". ") or _DEFAULT
-        path = f"{title[:100]}.html"
+        path = f"{title.encode()[:100].decode(errors='ignore')}.html"  # a file's name has at most 255 bytes
     return keep_page(lambda: page(study), path)
 
 

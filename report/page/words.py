@@ -276,7 +276,8 @@ def row(facts: Digest, row: Row, traceback: str = "", files: Sequence[tuple[str,
     ]
     lasts = [(name, float(t.metrics[name][-1])) for name in places(t.metrics) if len(t.values)]
     numbers = [*row.evidence.items(), *((name, short(last)) for name, last in lasts)]
-    explanation = clipped(short_explanation(facts.comparisons, t.id), 6000)
+    lost = [t.id] * (row.kind == "lost")
+    explanation = clipped(short_explanation(facts.comparisons, t.id, lost), 6000)
     explanation += "".join(f"\n  {name:<24} {value}" for name, value in numbers)
     explanation += f"\n\n{clipped(traceback, 6000)}" if traceback else ""
     chosen = f"Proposed: {t.proposed}" if t.proposed else ""
@@ -321,6 +322,7 @@ def _plain(value: object) -> object:
 def _cell(name: str, value: object, digits: int = 3) -> str:
     text = escaped(clipped(short(value, digits)))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    sort = f' data-v="{value}"' if number else ""
+    finite = isinstance(value, (int, float)) and -math.inf < value < math.inf  # others come last in both orders
+    sort = f' data-v="{value if finite else ""}"' if number else ""
     long = f' class="long" title="{text}"' if len(text) > 24 else ""
     return f'<td data-of="{escaped(name)}"{sort}{long}>{text}</td>'

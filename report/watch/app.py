@@ -26,7 +26,6 @@ from starlette.routing import Route
 
 from haltune.display import escaped, visible
 from haltune.errors import HaltuneError, InvalidInput
-from haltune.log.history import History
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.open import open_store
@@ -110,18 +109,14 @@ class Board:
                 study, watched = self._following(number, location), self._open.get(number)
                 if watched is None:
                     study.sync()
-            if watched is not None:
-                watched.look()
-            return _best(study.history), study.outcome.reason
+                    return _standing(study)
+            return watched.acted(lambda study, _: _standing(study), {})  # no other thread reads it meanwhile
         except HaltuneError as error:
-            return _best(study.history) if study else "", str(error)
+            return _standing(study)[0] if study else "", str(error)
 
 
-def _best(history: History) -> str:
-    if history.problem.further:
-        return lead_of(history) or "no value yet"
-    best = history.best()
-    return "no value yet" if best is None else f"{best.metric} {best.value:.4g}"
+def _standing(study: RecordedStudy) -> tuple[str, str]:
+    return lead_of(study.history) or "no value yet", study.outcome.reason
 
 
 def stop(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from haltune.errors import HaltuneError
 from haltune.study.view import RecordedStudy, follow_study
@@ -16,6 +16,7 @@ from haltune.study.view import RecordedStudy, follow_study
 from ..page import picture_json, shell
 from ..page.items import PageContents, learnt_from
 
+T = TypeVar("T")
 _SHARE, _MODELS = 2, 5  # pauses as multiples of the work: at most 1/3 of a processor for the page, 1/6 for models
 _LEAST_PAUSE = 0.25  # seconds between readings, for any number of open pages
 _BAR = """<span id="answer" role="status"></span><span id="live"></span>
@@ -107,7 +108,7 @@ class Watched:
                 self._think()
             return self.moment
 
-    def acted(self, does: Callable[[RecordedStudy, Mapping[str, Any]], str], asked: Mapping[str, Any]) -> str:
+    def acted(self, does: Callable[[RecordedStudy, Mapping[str, Any]], T], asked: Mapping[str, Any]) -> T:
         """Perform a page's action on the study as it is now, and return the answer."""
         with self._lock:
             self.study.sync()
@@ -125,7 +126,8 @@ class Watched:
         began, made = time.thread_time(), None
         try:
             if self._thinking is None:
-                self._thinking = PageContents(follow_study(self.study.store, self.study.name))
+                study = self.study
+                self._thinking = PageContents(follow_study(study.store, study.name, study.checkpoints.folder))
             self._thinking.read()
             made = self._thinking.slow()
         except HaltuneError:  # the store is not reachable: `look` raises it; models are made later

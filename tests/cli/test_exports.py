@@ -50,6 +50,16 @@ def test_a_row_for_each_trial_with_its_configuration_and_its_last_metrics(log):
     assert json.loads(haltune("export", path, "--of", "trials", "--format", "json"))[0]["config.flag"] in (True, False)
 
 
+def test_the_values_of_several_goals_have_a_column_each(tmp_path):
+    goals, path = [Maximize("acc"), Minimize("ms")], tmp_path / "goals.db"
+    study = Study({"x": Float(0.0, 1.0)}, goals, path, max_epochs=1, seed=0, budget="2 trials", verbose=0)
+    for trial in study:
+        trial.report({"acc": 0.5, "ms": 3.0 + trial.id})
+    rows = list(csv.DictReader(io.StringIO(haltune("export", path, "--of", "trials"))))
+    assert [(row["value.acc"], row["value.ms"]) for row in rows] == [("0.5", "3.0"), ("0.5", "4.0")]
+    assert "values" not in rows[0]
+
+
 def test_parquet_holds_the_same_as_json_each_column_of_one_type(log, tmp_path):
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

@@ -1066,3 +1066,11 @@ def test_a_program_that_logs_to_wandb_ends_early_by_its_offline_file(search, tmp
         logged.append(sum(1 for _ in WandbRuns().feed(path.read_bytes())))
     assert max(logged) == 8
     assert min(logged) < 8  # a program was ended while it trained
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "doctor"])
+def test_an_option_of_a_program_that_follows_no_dashes_is_said_to_need_them(command):
+    done = CliRunner().invoke(app, [command, "search.toml", "python", "train.py", "--lr", "{lr}"])
+    assert done.exit_code == 2
+    assert "write -- before the program" in " ".join(re.sub("[^\\w{}.,-]+", " ", done.output).split())
+    assert "before the program" not in CliRunner().invoke(app, [command, "--lr", "--", "python"]).output

@@ -208,14 +208,23 @@ def test_a_checkpoint_kept_with_a_value_stays_as_long_as_the_value_counts(tmp_pa
     assert loads() == (0.95, "the state of 0.95")
 
 
+RESUMED = Resumed(
+    at=9.0, trial=0, attempt=2, pause_at=None, resource=None, tags={}, reason="", evidence={}, seen=9, deciding=0.0,
+    worker="w", by_policy=True,
+)  # fmt: skip
+
+
+def test_a_trial_of_the_front_that_starts_again_keeps_its_values_in_all_goals() -> None:
+    goals = [Maximize("acc"), Minimize("ms")]
+    history = tell_trial(told(Problem(LINE, goals, 9)), [0.1, 0.8], Status.INTERRUPTED, metrics={"ms": [5.0, 4.0]})
+    history.apply(RESUMED)
+    assert history.on_front(*history.front()).values == {"acc": 0.8, "ms": 4.0}
+
+
 def test_a_paused_trial_stays_the_incumbent_when_it_resumes() -> None:
     history = tell_trial(told(), [0.1, 0.8], Status.PAUSED)
     tell_trial(history, [0.1, 0.3], Status.STOPPED)
-    resumed = Resumed(
-        at=9.0, trial=0, attempt=2, pause_at=None, resource=None, tags={}, reason="", evidence={}, seen=9, deciding=0.0,
-        worker="w", by_policy=True,
-    )  # fmt: skip
-    history.apply(resumed)
+    history.apply(RESUMED)
     assert history.incumbent() == 0.8
     assert history.incumbent(exclude=0) == 0.3
     history.apply(Ended(at=9.0, trial=0, attempt=2, status=Status.FAILED))

@@ -6,7 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from haltune import Choice, Float, Maximize, Minimize, Study
+from haltune import Choice, Constraint, Float, Maximize, Minimize, Study
 from haltune.cli.app import app
 from haltune.errors import InvalidInput
 from haltune.report import compare, edf
@@ -134,3 +134,19 @@ def test_the_command_compares_all_studies_of_a_database_and_names_files_apart(tm
     one = CliRunner().invoke(app, ["compare", f"{tmp_path}/b.db", "-o", str(out)])
     assert one.exit_code == 2
     assert "two or more studies. You gave 1." in one.output
+
+
+def test_a_study_whose_best_is_beyond_its_limits_does_not_lead(tmp_path):
+    studies = []
+    for name, acc, ms in (("slow", 0.9, 20.0), ("fast", 0.8, 5.0)):
+        study = Study({"lr": Float(0.01, 1.0)}, "acc", name=name, max_epochs=1, seed=0, budget="1 trial", verbose=0,
+                      constraints=[Constraint("ms", at_most=10.0)])  # fmt: skip
+        for trial in study:
+            trial.report({"acc": acc, "ms": ms})
+        studies.append(study)
+    page, items = shown(studies, tmp_path / "c.html")
+    assert "<b>0.8</b> <small>highest acc, of fast</small>" in page
+    assert '<td>slow</td><td data-of="acc">0.9, beyond the limits</td>' in page
+    assert [line["name"] for line in items["figure/progress"]["data"]] == ["fast"]
+    page, _ = shown([studies[0]] * 2, tmp_path / "c.html")
+    assert "<small>highest acc, of slow (1), beyond the limits</small>" in page

@@ -409,6 +409,13 @@ def test_a_range_over_the_method_epochs_gets_a_note_with_the_number() -> None:
     assert "trial.max_epochs is their number" in caught.value.__notes__[0]
 
 
+def test_an_exception_of_optuna_gets_a_note_to_leave_the_loop() -> None:
+    pruned = type("TrialPruned", (Exception,), {})
+    with pytest.raises(pruned) as caught, study().ask():  # type: ignore[union-attr]
+        raise pruned
+    assert "leave the loop: if trial.report(value).stops: break" in caught.value.__notes__[0]
+
+
 @pytest.mark.parametrize(
     ("train", "told"),
     [

@@ -51,7 +51,7 @@ class Panel extends Hand {
     }
     const room = Math.max(2, (right - left) / 70);
     for (const [u, text] of empty ? [] : this.x.ticks(room)) {
-      const x = this.x.at(u), size = Math.max(3, Math.floor((right - left) / 7 / Math.max(1, this.x.categories ? this.x.categories.length : 1)));
+      const x = this.x.at(u), size = Math.max(3, Math.floor((right - left) / 7 / Math.max(1, this.x.categories ? Math.min(this.x.categories.length, room) : 1)));
       made("line", { class: "grid", x1: x, x2: x, y1: bottom, y2: bottom + 4 }, grid);
       made("text", { x, y: bottom + 18, "text-anchor": "middle" }, grid, this.x.categories && text.length > size ? text.slice(0, size - 1) + "\u2026" : text);
     }

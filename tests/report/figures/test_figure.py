@@ -119,6 +119,16 @@ def test_options_stand_in_their_order_and_who_lacks_a_parameter_at_a_place_that_
     assert depth.tickvals[0] < 1.0 == depth.tickvals[1]
 
 
+def test_of_a_hundred_options_an_axis_names_a_few():
+    history = told(Problem(Space({"kind": Choice([f"option {n}" for n in range(100)])}), Maximize("acc"), 1))
+    for n in range(4):
+        tell_trial(history, [n / 4], config={"kind": f"option {30 * n}"})
+    kind = parallel(history).data[0].dimensions[0]
+    assert list(kind["values"]) == [0, 30, 60, 90]
+    assert [(kind.tickvals[k], kind.ticktext[k]) for k in (0, 6)] == [(0, "option 0"), (30, "option 30")]
+    assert len(kind.ticktext) == 20
+
+
 def test_every_other_metric_has_its_curves():
     history, values = told(), [0.1, 0.2, 0.3]
     own = history.problem.goal.metric  # as callbacks record it with all that is logged

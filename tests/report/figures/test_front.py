@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from told import tell_trial, told
 
 from haltune import Budget, Constraint, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.errors import InvalidInput
 from haltune.policies import Halting, RandomSearch
-from haltune.report import replay, summary
+from haltune.report import learning_curves, replay, summary
 from haltune.report.digest import digest
 from haltune.report.figures.results import front_spec
 from haltune.report.page import page
@@ -129,3 +130,17 @@ def test_the_command_line_lists_the_front(tmp_path: Path) -> None:
     bad = CliRunner().invoke(app, ["explain", store, "best"])
     assert bad.exit_code != 0
     assert "lists the Pareto front" in bad.output
+
+
+def test_of_many_trials_the_whole_front_is_shown_and_is_named_so() -> None:
+    """The trial that is the worst in the first goal is on the front, because it is the best in the second."""
+    history = told(Problem(Space({"lr": Float(0, 1)}), [Maximize("acc"), Minimize("ms")], 1))
+    for acc, ms in [(0.01, 50.0), (0.0, 0.0), *((n / 40, 40.0 - n) for n in range(2, 40))]:
+        tell_trial(history, [acc], metrics={"ms": [ms]})
+    facts = digest(history, 4)
+    assert [run.trial for run in facts.front] == [39, 1]
+    assert next(t for t in front_spec(facts)["data"] if t["name"] == "the front")["ids"] == ["trial-1", "trial-39"]
+    titles = {t.name: t.meta[1] for t in learning_curves(history).data if t.mode == "lines"}
+    assert (titles["trial 1"], titles["trial 2"]) == (
+        "Trial 1: trained in full, on the front", "Trial 2: trained in full"
+    )  # fmt: skip

@@ -5,10 +5,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from told import tell_trial, told
 
-from haltune import Budget, Choice, Float, Int, Minimize, Problem, Space, Study
+from haltune import Budget, Choice, Constraint, Float, Int, Minimize, Problem, Space, Study
 from haltune.policies import RandomSearch
 from haltune.report import contour, edf, progress
+from haltune.report.digest import digest
+from haltune.report.figures.results import budget_spec, edf_spec
 
 SPACE = Space({"lr": Float(1e-4, 1.0, log=True), "width": Int(8, 64), "kind": Choice(["a", "b"])})
 
@@ -65,3 +68,26 @@ def test_a_contour_without_names_offers_every_pair_and_each_is_that_of_its_names
         assert button.args[1]["meta.alt"] == alone.layout.meta["alt"] == f"The expected loss over {across} and {along}."
         assert button.args[1]["xaxis.type"] == (alone.layout.xaxis.type or "linear")
     assert list(figure.data[0].x) == list(buttons[0].args[0]["x"][0])
+
+
+def test_where_a_sample_is_drawn_the_distribution_and_the_bars_are_of_all_trials():
+    history = told()
+    for n in range(400):
+        tell_trial(history, [n / 400] * (1 + n % 3))
+    facts = digest(history, 200)
+    spec = edf_spec(facts)
+    (line,) = spec["data"]
+    assert len(line["x"]) == 200
+    assert line["y"] == pytest.approx([x + 1 / 400 for x in line["x"]])
+    assert spec["layout"]["meta"]["alt"].startswith("Half of 400 trials have a final acc of 0.4975 or better")
+    trained = budget_spec(facts)["data"][0]
+    assert np.mean(trained["y"][:-1]) == pytest.approx(np.mean([t.epoch for t in history.trials]), rel=0.02)
+
+
+def test_the_best_so_far_forgets_a_trial_beyond_the_limits_when_one_is_within_them():
+    limit = [Constraint("ms", at_most=10.0)]
+    study = Study({"lr": Float(0.0, 1.0)}, "acc", max_epochs=1, seed=0, budget="3 trials", constraints=limit, verbose=0)
+    for trial, ms in zip(study, (20.0, 5.0, 5.0), strict=False):
+        trial.report({"acc": 0.9 - trial.id / 10, "ms": ms})
+    assert study.best.value == pytest.approx(0.8)
+    assert list(progress(study).data[1].y) == pytest.approx([0.9, 0.8, 0.8])

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,11 +14,14 @@ import pytest
 from told import a_search, tell_trial, told
 from worlds import small_study
 
-from haltune import Choice, Float, HaltuneError, Maximize, Problem, Space, Study  # fmt: skip
+from haltune import Choice, Constraint, Float, HaltuneError, Maximize, Problem, Space, Study
 from haltune.display import duration
 from haltune.log.events import Status
-from haltune.policies import GPUCB, Halting, OptimalStopping, RandomSearch
+from haltune.policies import GPUCB, Halting, OptimalStopping, Policy, RandomSearch, Start
 from haltune.report import learning_curves, write
+from haltune.report.digest import digest
+from haltune.report.page import words
+from haltune.study.view import read_study
 
 
 class Seen(HTMLParser):
@@ -261,3 +265,33 @@ def test_the_page_of_a_finished_search_states_how_to_continue_and_where_the_best
     found.append(page_of(study, tmp_path))
     assert ["pass a larger" in page for page in found] == [False, False, True]
     assert ["study.best.checkpoint" in page for page in found] == [False, False, True]
+
+
+def test_a_value_that_is_not_finite_is_sorted_as_none(tmp_path):
+    problem = Problem(Space({"lr": Float(0, 1)}), Maximize("acc"), 1, constraints=[Constraint("ms", at_most=9.0)])
+    page = page_of(tell_trial(told(problem), [0.5], metrics={"ms": [math.nan]}), tmp_path)
+    assert '<td data-of="ms" data-v="">nan</td>' in page
+
+
+def test_the_explanation_in_a_row_says_of_a_lost_trial_what_its_row_says():
+    facts = digest(tell_trial(told(), [0.5], None))
+    made = words.row(facts, replace(facts.rows[0], kind="lost", outcome="lost, its worker is gone"))
+    assert made.count("lost, its worker is gone") == 2
+
+
+class Own(Policy[None]):
+    def start(self, problem):
+        return None
+
+    def fold(self, state, event):
+        return None
+
+    def propose(self, state, history, rng):
+        return Start({"lr": 0.5}, reason="the middle")
+
+
+def test_a_policy_of_the_users_own_is_named_by_its_class_also_without_its_program(tmp_path):
+    study = Study({"lr": Float(0.0, 1.0)}, "acc", tmp_path / "own.db", policy=Own(), max_epochs=1, budget="1 trial")
+    study.optimize(lambda trial: 0.5)
+    assert "<th>policy</th><td>Own()</td>" in page_of(study, tmp_path)
+    assert "<th>policy</th><td>Own</td>" in page_of(read_study(tmp_path / "own.db"), tmp_path)

@@ -12,6 +12,7 @@ from haltune.policies import BOBOS, Hyperband, SuccessiveHalving
 from haltune.report import rungs
 from haltune.report.digest import digest, story_of
 from haltune.report.figures.decisions import rung_entries, rungs_spec
+from haltune.store.studies import hold
 
 
 def curve(config, epoch):
@@ -113,3 +114,9 @@ def test_the_count_above_a_rung_is_that_of_an_explanation(policy, diverged):
     assert explained
     for arrived, epoch, continued in explained:
         assert counts[epoch] == f"{continued} of {arrived}"
+
+
+def test_trials_of_a_search_that_is_stopped_for_now_wait() -> None:
+    study = searched(SuccessiveHalving(9), end=5)
+    hold(study.store, study.name, "stopped for now")
+    assert {p.outcome for p in found(study)} == {"waits"}
