@@ -452,8 +452,9 @@ class Unedited(Child):
             position, metrics = self._rows[0]
             if not trial.epoch and trial.checkpoint is None:
                 self._look_at_start(position)
-            trial.decline_pause()  # with a row behind it, it comes too late
-            trial.report(metrics, position, share, judge=not self._ignores)  # a StoreError keeps the row
+            trial.decline_pause()  # only where the program has ended before it was carried out
+            # a row with others behind it comes too late for a verdict; a StoreError keeps it
+            trial.report(metrics, position, share, judge=len(self._rows) == 1 and not self._ignores)
             self._rows.popleft()
             self._last_row, self._pace = now, share
             if self._checkpoints is not None:

@@ -190,6 +190,20 @@ def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(sea
     assert {t.attempt for t in trials(tmp_path)} == {1}
 
 
+def test_rows_that_come_together_are_judged_at_the_last_one_and_trials_can_still_pause(search, tmp_path):
+    study = STUDY.replace("max_epochs = 4", "max_epochs = 9").partition("[policy]")[0] + "[budget]\ntrials = 4\n"
+    writes = TRAIN.replace("        log.flush()", "        state['epoch'] % 2 or log.flush()").replace("=4)", "=9)", 1)
+    study += CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    words = (*WORDS, "--resume", "{checkpoint}")
+    code, said = search(study, writes, words, hook="import time; time.sleep(0.3)")
+    assert code == 0, said
+    assert "trials cannot pause in this study" not in said
+    verdicts = {e.epoch: e.verdict for e in load_study(tmp_path / "search.db").events() if isinstance(e, Reported)}
+    assert not any(e.status is Status.STOPPED for e in trials(tmp_path)), verdicts
+    assert {t.status for t in trials(tmp_path)} >= {Status.PAUSED, Status.COMPLETED}
+    assert all(map(right, trials(tmp_path)))
+
+
 def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_then_loses_no_recorded_epoch(
     search, tmp_path
 ):
