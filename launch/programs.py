@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from haltune._utils import disk
 from haltune._utils.checks import python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
 from haltune.errors import InvalidInput, LeaseLost, NotSupported
@@ -827,10 +828,11 @@ class _Checkpoints:
         killed: whether the program was killed, perhaps while it wrote.
         """
         self.look(at_once=True)
+        ahead = disk.clock_ahead(self._folder)
         known = [(max((part[3] for part in _signature(path)), default=0) / 1e9, path) for path in self.paths()]
         modified, path = max(known, default=(0.0, None))
         fresh = path is not None and self._old.get(path) != _signature(path)
-        written = moment - 1.0 <= modified and not (killed and time.time() - modified < _SETTLED)
+        written = moment - 1.0 <= modified - ahead and not (killed and time.time() - modified + ahead < _SETTLED)
         return path if fresh and written else None
 
     def paths(self) -> list[Path]:

@@ -18,6 +18,7 @@ from trainings import wait_for
 from typer.testing import CliRunner
 
 from haltune import load_study
+from haltune._utils import disk
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning, StoreError
@@ -245,11 +246,14 @@ def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(sear
     )
 
 
+@pytest.mark.parametrize("behind", [0, 100])  # seconds that the clock of the disk is behind
 @pytest.mark.parametrize("script", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path, script):
+def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path, monkeypatch, script, behind):
+    monkeypatch.setattr(disk, "clock_ahead", lambda folder: -behind)
     at_the_end = TRAIN.replace(
         'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
-        'import signal\n        save = lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), sys.exit())\n'
+        'import signal, time\n        save = lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), '
+        f'os.utime(a.out + "/last.json", 2 * [time.time() - {behind}]), sys.exit())\n'
         "        signal.signal(signal.SIGTERM, save)",
     )
     study = RESUMES.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\n"
