@@ -78,7 +78,7 @@ def load_study(
         policy: The policy of the study, if it holds functions or is your own. Default: None, the recorded one.
         constraints: The constraints of its space, as for Space. Default: none.
         budget: As in Study. Default: None, the budget recorded last.
-        checkpoints: As in Study. Default: None, next to the store's file.
+        checkpoints: As in Study. Default: None, the folder that the study was created with.
         max_failures: As in Study. Default: 5.
         verbose: As in Study. Default: 1.
 

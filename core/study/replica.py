@@ -294,12 +294,13 @@ class Replica(Copy):
         kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
         term: float,  # seconds that a lease lasts, or five times the longest epoch if that is more
         tick: Callable[[], float],  # monotonic, seconds
+        folder: object = None,  # of checkpoints, as the program has named it
     ) -> None:
         self._watch = Watch(store.now, tick)
         self.now = self._watch.now  # the store's clock; its jumps are noticed
         self._logged_jumps: dict[tuple[int, int], int] = {}  # attempt -> number of clock jumps in the log
         self._outages = 0
-        created = _open(store, name, problem, policy, seed, self.now())
+        created = _open(store, name, problem, policy, seed, self.now(), folder)
         super().__init__(problem, policy, store, name, created, kept(created), term)
         _of_this_process.add(self)
         self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
@@ -500,10 +501,13 @@ class Replica(Copy):
             settled(once)
 
 
-def _open(store: Store, name: str, problem: Problem, policy: Policy[Any], seed: int | None, now: float) -> ev.Created:
+def _open(
+    store: Store, name: str, problem: Problem, policy: Policy[Any], seed: int | None, now: float, folder: object
+) -> ev.Created:
     """Return the first event of the study; create the study if there is none."""
     created = ev.Created(
         at=now, problem=plain(problem.to_json()), policy=plain(policy.spec),
         seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
+        checkpoints=os.path.abspath(folder) if isinstance(folder, str | Path) else "",
     )  # fmt: skip
     return make(store, name, created, seed, problem, policy)
