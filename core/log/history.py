@@ -527,6 +527,8 @@ class History:
         """Fold an event of an attempt. Events that the trial ignores stay in the log but not in the curve."""
         t = self._trials[e.trial]
         before = t.epoch
+        if isinstance(e, Reported):  # also of a worker that counted as lost: it was only slow
+            self._spending.longest_epoch = max(self._spending.longest_epoch, e.seconds)
         if not t.apply(e):
             return
         match e:

@@ -35,10 +35,9 @@ from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
 from haltune.store.studies import continued_in, make
 
-from .attempt import Attempt, Settings
+from .attempt import Attempt, Settings, end_of, epochs_term
 
 _log = logging.getLogger("haltune")
-_LONGEST_LEASE = 1e7  # seconds: a wrong `seconds` in a report must not hold a trial for ever
 _LEAST_JUMP = 5.0  # seconds: a server's time comes over the network, and may be late
 PRICE = "HALTUNE_PRICE"  # environment variable: price of a worker per hour
 _DRIFT = 1e-3  # of the time between two looks: clocks are also corrected slowly
@@ -396,8 +395,7 @@ class Replica(Copy):
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0, now: float | None = None) -> Lease:
         """Return a lease for this process that starts now."""
         now = self.now() if now is None else now
-        longest = max(self.fold.history.longest_epoch, epoch_seconds)
-        term = max(self.term, min(5.0 * longest, _LONGEST_LEASE))
+        term = max(self.term, epochs_term(self.fold.history, epoch_seconds))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
     def adopt(self, holder: str | None = None) -> None:
@@ -448,7 +446,7 @@ class Replica(Copy):
         return self._lasts(lease, now)
 
     def _lasts(self, lease: Lease, now: float) -> bool:
-        return lease.expires + self._watch.grown(lease.renewed, now) >= now
+        return end_of(lease, self.fold.history) + self._watch.grown(lease.renewed, now) >= now
 
     def expired(self, lease: Lease, max_retries: int, reason: str | None = None) -> ev.Expired:
         """Return the end of a lost attempt: the trial is offered again, or has failed after too many retries."""
