@@ -121,6 +121,12 @@ def preempted(trial: Trial) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def struck(trial: Trial) -> None:
+    """Send SIGTERM to the launcher and to this process at the same time."""
+    os.kill(os.getppid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def buggy(trial: Trial) -> None:
     """A bug of the user's."""
     raise KeyError(f"batch_sise of trial {trial.id}")
