@@ -294,9 +294,10 @@ class Crew:
         self._study.session.logger.ended(self._study.history, self._study.budget, failed=True)
         slot.trial = slot.ending = self._away = None
         self._next_ask, self._pause = 0.0, 0.0
-        failures, most = self._study.history.failures_in_a_row, self._study.session.settings.max_failures
-        if failures >= most and self._bug is None:
-            errors = [t.error for t in self._study.history.with_status(Status.FAILED)]
+        history, most = self._study.history, self._study.session.settings.max_failures
+        failures, failed = history.failures_in_a_row, history.trial(r.id).status is Status.FAILED
+        if failed and failures >= most and self._bug is None:  # they may be of an earlier start of the program
+            errors = [t.error for t in history.with_status(Status.FAILED)]
             self._bug = f"{plural(failures, 'trial')} failed in a row (max_failures); the last: {errors[-1]}"
             self._leave("too many trials failed")
 

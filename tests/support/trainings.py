@@ -113,6 +113,29 @@ def dying(folder: Path, trial: Trial) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def dying_once(folder: Path, trial: Trial) -> None:
+    """Die if no process has done so."""
+    if not (folder / "gone").exists():
+        dying(folder, trial)
+    steady(trial)
+
+
+def smaller(folder: Path, trial: Trial) -> None:
+    """Trial 0 runs out of memory in its second epoch, and trains again until the third trial has started."""
+    if trial.id == 2:
+        (folder / "third").touch()
+    if trial.id:
+        steady(trial)
+    for fits in (False, True) if trial.id == 0 else ():
+        with suppress(MemoryError):
+            for epoch in trial.epochs():
+                if epoch == 2 and not fits:
+                    raise MemoryError
+                if epoch == 2:
+                    wait_for((folder / "third").exists)
+                trial.report(0.5, seconds=1.0)
+
+
 def preempted(trial: Trial) -> None:
     """Send SIGTERM to the launcher, and once it leaves, to this process: as SLURM does to all processes of a job."""
     os.kill(os.getppid(), signal.SIGTERM)
