@@ -275,7 +275,7 @@ class Crew:
             self._wait_for_store(error)  # tried again later
 
     def _ended(self, slot: Slot, trial: Trial, ending: Ending) -> None:
-        self._study.sync()
+        trial.recall()  # it may have started again, as another attempt
         r = self._study.history.trial(trial.id)
         held = (r.attempt, r.status) == (trial.attempt, Status.RUNNING)
         if ending.died is not None or ending.exceeded is not None:
@@ -317,6 +317,7 @@ class Crew:
                 with suppress(HaltuneError):  # the store cannot be reached for a while; reports wait for it too
                     self._study.session.log_sleep(slot.trial)
                     if renews:
+                        slot.trial.recall()
                         slot.trial.heartbeat()
 
 
@@ -328,7 +329,7 @@ def _make(marker: Path) -> None:
 class Interrupts:
     """Counts Ctrl-C, SIGTERM and SIGUSR1: once means finish and save, twice end at once.
 
-    Outside the main thread no handler can be set, so none are counted.
+    Outside the main thread no handler can be set, so none are counted. marker: made at the first one.
     """
 
     def __init__(self, marker: Path) -> None:

@@ -169,7 +169,16 @@ class Copy:
                 attempt._hear(event, self.fold.history.position)
 
     def follow(self, attempt: Attempt) -> None:
-        """Change an attempt by its events up to this position of the log. The caller holds the lock."""
+        """Change an attempt by its events up to this position of the log. The caller holds the lock.
+
+        It becomes the next one if the training has started again in another process, as below a launcher.
+        """
+        history = self.fold.history
+        if history.gave_up(attempt.id, attempt.attempt):
+            record = history.trial(attempt.id)
+            if record.attempt == history.newest(attempt.id, attempt.attempt):
+                attempt._restart(record, history.position)
+                attempt._over = record.status is not Status.RUNNING
         if self._training.get((attempt.id, attempt.attempt)) is not attempt:
             self.trains(attempt)
         attempt._follow(self.checkpoints.located)
@@ -427,7 +436,10 @@ class Replica(Copy):
         """See attempt.Log."""
         key = (lease.trial, lease.attempt)
         if lease.holder == self.holder():
-            if key not in self.handed_out:  # Ctrl-C came between the append and the trial
+            first = lease.attempt  # a process that it has started to train may have given up some since
+            while (lease.trial, first) not in self.handed_out and self.fold.history.gave_up(lease.trial, first - 1):
+                first -= 1
+            if (lease.trial, first) not in self.handed_out:  # Ctrl-C came between the append and the trial
                 return True
             if key in self._training:  # at any time of the clock
                 return False

@@ -388,7 +388,7 @@ class Session:
             _hold(replica, holder, {(id, attempt)})
             self.launched, replica.leaving = True, leaving
             r = replica.synced(id)
-            if r.attempt != attempt or r.status is not Status.RUNNING:
+            if r.attempt != replica.history.newest(id, attempt) or r.status is not Status.RUNNING:
                 raise LeaseLost(f"Attempt {attempt} of trial {id} is over: it is {r.status}, attempt {r.attempt}.")
             return id
 

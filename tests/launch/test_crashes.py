@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from trainings import a_study, buggy, dying, greedy, mortal, preempted, steady
+from trainings import a_study, buggy, dying, dying_once, greedy, mortal, preempted, smaller, steady, struck
 
 from haltune import Budget
 from haltune.errors import StoreError, TrainingFailed

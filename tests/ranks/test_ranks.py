@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_scenes import SCENES, a_study, train_elsewhere, train_fold_elsewhere
+from rank_scenes import SCENES, a_study, train_again_elsewhere, train_elsewhere, train_fold_elsewhere
 from two_ranks import SUPPORT, run_ranks
 from whims import PROBLEM, Whims
 
@@ -399,6 +399,14 @@ def test_what_a_process_of_its_own_reports_is_known_where_the_trial_was_asked_fo
     assert trial.verdict is not None
     assert trial.verdict.action == "stop"
     assert [(e.trial, e.status) for e in study.events() if isinstance(e, Ended)] == [(0, "stopped")]
+
+
+def test_a_training_that_starts_again_in_a_process_of_its_own_is_known_where_it_was_asked_for(tmp_path: Path) -> None:
+    trial = a_study(3, store=tmp_path / "search.db").ask()
+    assert isinstance(trial, Trial)
+    with trial:
+        elsewhere(trial, "spawn", train_again_elsewhere)
+    assert (trial.ended, trial.attempt, trial.epoch) == ("completed", 2, 1)
 
 
 @pytest.mark.parametrize("method", [pytest.param(m, marks=[pytest.mark.slow] * (m == "spawn")) for m in METHODS])
