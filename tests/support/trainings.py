@@ -126,6 +126,7 @@ def smaller(folder: Path, trial: Trial) -> None:
     if trial.id == 2:
         (folder / "third").touch()
     if trial.id:
+        wait_for((folder / "again").exists)
         steady(trial)
     for fits in (False, True) if trial.id == 0 else ():
         with suppress(MemoryError):
@@ -133,6 +134,7 @@ def smaller(folder: Path, trial: Trial) -> None:
                 if epoch == 2 and not fits:
                     raise MemoryError
                 if epoch == 2:
+                    (folder / "again").touch()
                     wait_for((folder / "third").exists)
                 trial.report(0.5, seconds=1.0)
 
@@ -146,7 +148,8 @@ def preempted(trial: Trial) -> None:
 
 
 def struck(trial: Trial) -> None:
-    """Send SIGTERM to the launcher and to this process at the same time."""
+    """Send SIGTERM to the launcher, while it waits for its workers, and to this process at the same time."""
+    time.sleep(0.5)
     os.kill(os.getppid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
 
