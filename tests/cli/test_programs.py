@@ -250,12 +250,13 @@ def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(sear
 @pytest.mark.parametrize("script", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path, monkeypatch, script, behind):
     monkeypatch.setattr(disk, "clock_ahead", lambda folder: -behind)
-    at_the_end = TRAIN.replace(
-        'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
-        'import signal, time\n        save = lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), '
+    handler = (
+        'import signal, time\nsave = lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), '
         f'os.utime(a.out + "/last.json", 2 * [time.time() - {behind}]), sys.exit())\n'
-        "        signal.signal(signal.SIGTERM, save)",
+        "signal.signal(signal.SIGTERM, save)\n"
     )
+    at_the_end = TRAIN.replace("path = a.out", handler + "path = a.out", 1)
+    at_the_end = at_the_end.replace('json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))', "pass")
     study = RESUMES.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\n"
     words = (*WORDS, "--resume", "{checkpoint}")
     if script:  # a shell ends at SIGTERM at once, before its program
