@@ -40,6 +40,7 @@ from haltune.store.checkpoints import Checkpoints, own_folder, readable
 from haltune.store.open import open_store
 from haltune.store.sqlite import path_at
 from haltune.study import Study
+from haltune.study.attempt import end_of
 from haltune.study.redecide import redecide, without_reason
 from haltune.study.view import folded
 
@@ -134,10 +135,11 @@ def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Fi
     return Finding("log", False, text, advice)
 
 
-def _leases(found: Store, name: str) -> Iterator[Finding]:
+def _leases(found: Store, name: str, history: History | None) -> Iterator[Finding]:
     for lease in found.leases(name):
         what = f"trial {lease.trial}, attempt {lease.attempt}"
-        if surely_gone(lease.holder) or lease.expires < found.now():
+        ends = lease.expires if history is None else end_of(lease, history)
+        if surely_gone(lease.holder) or ends < found.now():
             yield Finding("leases", False, f"the worker of {what}, {named(lease.holder)}, is lost",
                           "start the search again: the trial continues from its last checkpoint")  # fmt: skip
         else:
@@ -372,7 +374,7 @@ def _findings(
 def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Finding, None, History | None]:
     yield from _store(store, name)
     history = yield from _log(store, name)
-    yield from _leases(store, name)
+    yield from _leases(store, name, history)
     given = file.folder if file else None
     created = next(store.read(name, stop=1), None) if history is not None else None
     if isinstance(created, Created):

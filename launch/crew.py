@@ -174,13 +174,13 @@ class Crew:
         progress, logger = self._options.progress, self._study.session.logger
         if progress is not False:
             logger.note(f"The output of each trial goes to its own file in {self._logs}")
-        quiet = logger.silenced() if progress is False else nullcontext()
-        with Interrupts() as interrupts, quiet, progress_of(self._study, progress) as show:
+        quiet, heard = logger.silenced() if progress is False else nullcontext(), False
+        with Interrupts(self._marker) as interrupts, quiet, progress_of(self._study, progress) as show:
             while not (self._over and all(slot.trial is None for slot in self._slots)):
                 if interrupts.at_once:
                     raise interrupts.error
-                if interrupts.count and not self._marker.exists():
-                    who = named(interrupts.number)
+                if interrupts.count and not heard:
+                    heard, who = True, named(interrupts.number)
                     self._leave(f"stopped by {who}; to continue, start the same program again")
                     _log.warning(
                         "%s received. The current epochs are finished and saved. A second one ends at once.", who
@@ -197,7 +197,7 @@ class Crew:
 
     def _leave(self, why: str) -> None:
         self._over = self._over or why
-        self._marker.touch()
+        _make(self._marker)
 
     # -- free slots ---------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Crew:
             self._wait_for_store(error)  # tried again later
 
     def _ended(self, slot: Slot, trial: Trial, ending: Ending) -> None:
-        self._study.sync()
+        trial.recall()  # it may have started again, as another attempt
         r = self._study.history.trial(trial.id)
         held = (r.attempt, r.status) == (trial.attempt, Status.RUNNING)
         if ending.died is not None or ending.exceeded is not None:
@@ -294,9 +294,10 @@ class Crew:
         self._study.session.logger.ended(self._study.history, self._study.budget, failed=True)
         slot.trial = slot.ending = self._away = None
         self._next_ask, self._pause = 0.0, 0.0
-        failures, most = self._study.history.failures_in_a_row, self._study.session.settings.max_failures
-        if failures >= most and self._bug is None:
-            errors = [t.error for t in self._study.history.with_status(Status.FAILED)]
+        history, most = self._study.history, self._study.session.settings.max_failures
+        failures, failed = history.failures_in_a_row, history.trial(r.id).status is Status.FAILED
+        if failed and failures >= most and self._bug is None:  # they may be of an earlier start of the program
+            errors = [t.error for t in history.with_status(Status.FAILED)]
             self._bug = f"{plural(failures, 'trial')} failed in a row (max_failures); the last: {errors[-1]}"
             self._leave("too many trials failed")
 
@@ -316,16 +317,23 @@ class Crew:
                 with suppress(HaltuneError):  # the store cannot be reached for a while; reports wait for it too
                     self._study.session.log_sleep(slot.trial)
                     if renews:
+                        slot.trial.recall()
                         slot.trial.heartbeat()
+
+
+def _make(marker: Path) -> None:
+    marker.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # a long search outlives files in /tmp
+    marker.touch()
 
 
 class Interrupts:
     """Counts Ctrl-C, SIGTERM and SIGUSR1: once means finish and save, twice end at once.
 
-    Outside the main thread no handler can be set, so none are counted.
+    Outside the main thread no handler can be set, so none are counted. marker: made at the first one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
         self.count = 0
         self.number = 0  # of the first
         self._since = 0.0  # time of the first, by time.monotonic
@@ -359,6 +367,8 @@ class Interrupts:
         self._since = self._since or time.monotonic()
         self.count += 1
         self.number = self.number or number
+        with suppress(OSError):  # at once: a signal to all processes ends the workers too, and none of them is lost
+            _make(self._marker)
 
 
 _REFRESH = 0.5  # seconds

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from haltune._utils import disk
 from haltune._utils.checks import python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
 from haltune.errors import InvalidInput, LeaseLost, NotSupported
@@ -452,8 +453,9 @@ class Unedited(Child):
             position, metrics = self._rows[0]
             if not trial.epoch and trial.checkpoint is None:
                 self._look_at_start(position)
-            trial.decline_pause()  # with a row behind it, it comes too late
-            trial.report(metrics, position, share, judge=not self._ignores)  # a StoreError keeps the row
+            trial.decline_pause()  # only where the program has ended before it was carried out
+            # a row with others behind it comes too late for a verdict; a StoreError keeps it
+            trial.report(metrics, position, share, judge=len(self._rows) == 1 and not self._ignores)
             self._rows.popleft()
             self._last_row, self._pace = now, share
             if self._checkpoints is not None:
@@ -826,10 +828,11 @@ class _Checkpoints:
         killed: whether the program was killed, perhaps while it wrote.
         """
         self.look(at_once=True)
+        ahead = disk.clock_ahead(self._folder)
         known = [(max((part[3] for part in _signature(path)), default=0) / 1e9, path) for path in self.paths()]
         modified, path = max(known, default=(0.0, None))
         fresh = path is not None and self._old.get(path) != _signature(path)
-        written = moment - 1.0 <= modified and not (killed and time.time() - modified < _SETTLED)
+        written = moment - 1.0 <= modified - ahead and not (killed and time.time() - modified + ahead < _SETTLED)
         return path if fresh and written else None
 
     def paths(self) -> list[Path]:

@@ -123,7 +123,11 @@ class Script(Child):
         if code is None:
             return None
         if code == 0:
-            self._trial.finish()
+            trial = self._trial
+            trial.recall()
+            whole = trial.horizon is not None and trial.epoch >= trial.horizon
+            if whole or not self._marker.exists():  # else the signal of the launcher has ended it, too
+                trial.finish()
             return Ending()
         if (code := limits.by_signal(code)) < 0:
             return Ending(died=limits.how_it_died(code))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import Group, leave_group_at_exit
+from haltune.ranks import Group, leave_group_at_exit, torch_ranks
 from haltune.study import Trial
 
 from .. import carried
@@ -763,7 +763,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
 def _ranks(trainer: Any) -> Group:
     """The processes of the fit."""
-    return Group(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast)
+    ranks = torch_ranks()
+    every = ranks.every if ranks.size == trainer.world_size else None
+    return Group(trainer.global_rank, trainer.world_size, trainer.strategy.broadcast, every)
 
 
 def _tell_loggers(trainer: Any, reporter: Reporter) -> None:

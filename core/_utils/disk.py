@@ -12,6 +12,8 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -80,6 +82,14 @@ def content(path: Path) -> str:
                     digest.update(file.read(4096))
             return f"{size}-{digest.hexdigest()}"
     return ""
+
+
+def clock_ahead(folder: Path) -> float:
+    """Return the seconds that the clock of a folder's files is ahead of ours, as a server's may be."""
+    with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+        ahead = os.fstat(file.fileno()).st_mtime - time.time()
+        return ahead if abs(ahead) > 0.1 else 0.0  # times of files are rounded to ticks
+    return 0.0
 
 
 def force(path: Path) -> None:

@@ -68,6 +68,7 @@ class Created(Event):
     policy: Mapping[str, Any]
     seed: int
     id: str = ""  # unique for each study, whatever its name
+    checkpoints: str = ""  # the full path of the folder that its program named for them; "": none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,6 +202,16 @@ class History:
         t = self._trials[trial]
         return t.epoch if t.attempt == attempt else 0.0
 
+    def gave_up(self, trial: int, attempt: int) -> bool:
+        """Return whether a program has given up this attempt of its own, so that the next one trains in its place."""
+        return trial < len(self._trials) and attempt in self._trials[trial].given_up
+
+    def newest(self, trial: int, attempt: int) -> int:
+        """Return the attempt that trains in place of one that its program has given up; the same if it has not."""
+        while self.gave_up(trial, attempt):
+            attempt += 1
+        return attempt
+
     def losses(self, trial: int) -> int:
         return self._trials[trial].losses
 
@@ -529,6 +539,8 @@ class History:
         """Fold an event of an attempt. Events that the trial ignores stay in the log but not in the curve."""
         t = self._trials[e.trial]
         before = t.epoch
+        if isinstance(e, Reported):  # also of a worker that counted as lost: it was only slow
+            self._spending.longest_epoch = max(self._spending.longest_epoch, e.seconds)
         if not t.apply(e):
             return
         match e:

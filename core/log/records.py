@@ -92,6 +92,11 @@ class TrialRecord(KnowsAttributes):
         return self.seconds / np.maximum(np.diff(self.epochs, prepend=0.0), 1.0 / MOST_EPOCHS)
 
     @cached_property
+    def typical_epoch(self) -> float:
+        """Seconds of an epoch, the median over its reports, of which there must be one."""
+        return float(np.median(self.epoch_seconds))
+
+    @cached_property
     def epoch(self) -> float:
         return float(self.epochs[-1]) if len(self.epochs) else self.checkpoint_epoch
 

@@ -208,7 +208,6 @@ class Spending:
         self._deciding += e.deciding
         if e.cost is not None:
             self.costs[e.trial] = self.costs.get(e.trial, 0.0) + e.cost
-        self.longest_epoch = max(self.longest_epoch, e.seconds)
         if e.trial in self._fresh:
             # the verdict came after `at`
             self._start_up += max(0.0, at - self._fresh.pop(e.trial) - e.seconds)

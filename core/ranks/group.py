@@ -25,12 +25,14 @@ T = TypeVar("T")
 class Group:
     """The ranks of one fit; by default a single process.
 
-    rank, size: this process's rank, and the number of processes. broadcast: (value, rank) -> that rank's value.
+    rank, size: this process's rank, and the number of processes. broadcast: (value, rank) -> that rank's value. every:
+    value -> the values of all ranks, in one collective; None: by a broadcast from each.
     """
 
     rank: int = 0
     size: int = 1
     broadcast: Callable[[Any, int], Any] | None = None  # unused by a single process
+    every: Callable[[Any], list[Any]] | None = None
 
     @property
     def alone(self) -> bool:
@@ -62,7 +64,7 @@ class Group:
         """Return every rank's value, by rank."""
         if self.size == 1 or self.broadcast is None:
             return [value]
-        return [self.broadcast(value, rank) for rank in range(self.size)]
+        return self.every(value) if self.every else [self.broadcast(value, rank) for rank in range(self.size)]
 
     def first_reason(self, why_not: Callable[[], str | None]) -> str | None:
         """Return the answer of the first rank that has one. Every rank asks, so an error is an answer, too."""
@@ -86,7 +88,12 @@ def torch_ranks() -> Group:
         distributed.broadcast_object_list(box, src=rank)
         return box[0]
 
-    return Group(distributed.get_rank(), distributed.get_world_size(), broadcast)
+    def every(value: Any) -> list[Any]:
+        box = [None] * distributed.get_world_size()
+        distributed.all_gather_object(box, value)
+        return box
+
+    return Group(distributed.get_rank(), distributed.get_world_size(), broadcast, every)
 
 
 def _portable(error: BaseException | None) -> BaseException | None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from haltune._utils import disk
 from haltune._utils.process import checkable, is_own, make_own, remove, surely_gone, sweep
 from haltune.errors import InvalidInput
 
@@ -115,7 +115,7 @@ class Rendezvous:
         if not author:
             return False
         if self._ahead is None:
-            self._ahead = _ahead(folder.parent) if shared() else 0.0
+            self._ahead = disk.clock_ahead(folder.parent) if shared() else 0.0
         if status.st_mtime >= self._me.place.began + self._ahead:
             return True
         if checkable(author):
@@ -159,14 +159,6 @@ def nobody_reads(folder: Path, me: ThisProcess) -> bool:
 def mark(me: ThisProcess, state: str) -> str:
     """Return the name of the file that says whether a rank reads, "here", or has left, "left"."""
     return f"{state}-{me.place.rank}-{me.holder.rpartition('/')[2]}"
-
-
-def _ahead(folder: Path) -> float:
-    """Return the seconds that the clock of a folder's files is ahead of ours."""
-    with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
-        ahead = os.fstat(file.fileno()).st_mtime - time.time()
-        return ahead if abs(ahead) > 0.1 else 0.0  # times of files are rounded to ticks
-    return 0.0
 
 
 def _author(beginning: bytes) -> str:

@@ -25,6 +25,7 @@ from haltune.store.checkpoints import Checkpointing, Checkpoints
 from haltune.store.open import Storage
 
 MonotonicClock = Callable[[], float]  # monotonic, seconds
+_LONGEST_LEASE = 1e7  # seconds: a wrong `seconds` in a report must not hold a trial for ever
 _LONGEST_TEXT = 20_000  # characters of an exception's text or traceback that the log keeps
 
 
@@ -155,6 +156,16 @@ class Attempt:
 
 
 A = TypeVar("A", bound=Attempt)
+
+
+def end_of(lease: Lease, history: History) -> float:
+    """Return the time at which a lease ends: after what five epochs take, also if that was found out since."""
+    return max(lease.expires, lease.renewed + epochs_term(history))
+
+
+def epochs_term(history: History, epoch_seconds: float = 0.0) -> float:
+    """Return the seconds that five of the longest epochs take, so far as they are known."""
+    return min(5.0 * max(history.longest_epoch, epoch_seconds), _LONGEST_LEASE)
 
 
 def label(id: int, attempt: int) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from haltune._utils.disk import StrPath
-from haltune._utils.process import surely_gone
+from haltune._utils.process import new_holder, surely_gone
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported, StoreError, StoreReadOnly
 from haltune.hints import with_hints
@@ -78,7 +81,7 @@ def load_study(
         policy: The policy of the study, if it holds functions or is your own. Default: None, the recorded one.
         constraints: The constraints of its space, as for Space. Default: none.
         budget: As in Study. Default: None, the budget recorded last.
-        checkpoints: As in Study. Default: None, next to the store's file.
+        checkpoints: As in Study. Default: None, the folder that the study was created with.
         max_failures: As in Study. Default: 5.
         verbose: As in Study. Default: 1.
 
@@ -282,5 +285,25 @@ def _handed_over(data: dict[str, Any], policy: Policy[Any] | None) -> Trial:
         data["name"], budget=data["budget"], checkpoints=data["checkpoints"], max_failures=data["max_failures"],
         verbose=0,
     )  # fmt: skip
-    leaving = leave_when(Path(data["marker"]), data["holder"])
-    return study.take(data["trial"], data["attempt"], data["holder"], leaving)
+    marker = Path(data["marker"])
+    trial = study.take(data["trial"], data["attempt"], data["holder"], leave_when(marker, data["holder"]))
+    place = marker.with_name(f"trained-{data['trial']}-{data['attempt']}")
+    if study.session.once(trial, "is trained by another process", partial(_follows_a_killed_process, place)):
+        last = trial.history.trial(trial.id).checkpoint_epoch
+        trial.restart(last, "Its program was started again, as by torchrun, without the states of later reports.")
+    return trial
+
+
+def _follows_a_killed_process(place: Path) -> bool:
+    """Return whether a process that was killed has trained this attempt; note this one, if none that lives is noted.
+
+    A process that lives may have started this one, such as to load data. One that has ended normally may have trained
+    the first part of a training.
+    """
+    with suppress(OSError):  # the launcher is gone
+        before = place.read_text(encoding="utf-8") if place.exists() else ""
+        if not before or surely_gone(before):
+            place.write_text(new_holder(), encoding="utf-8")
+            atexit.register(partial(place.unlink, missing_ok=True))
+        return surely_gone(before)
+    return False

@@ -29,7 +29,7 @@ from haltune._utils.checks import number, unfit
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
 from haltune.display import numeral, several_of
-from haltune.errors import HaltuneError, InvalidInput, NotSupported, RankLost, StoreError
+from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.folds import over_folds
@@ -287,16 +287,32 @@ class Port(Attempt):
             self._trained_in_full = True
         self._within_epoch(epoch)
         several = not (this().alone or this().place.launcher)  # rank 0 does not know of ranks that it has started
-        if epoch is None and self.unit == "epoch" and self.ended is None and several:
+        if epoch is None and self.ended is None and several and not self._session.seen.all_report:
             self._follow_rank_0()
 
     def _follow_rank_0(self) -> None:
         """Wait at the end of an epoch for rank 0, which may have reported or saved alone, and follow it.
 
-        A rank that missed the verdict would train on, and wait for the others in a collective.
+        A rank that missed the verdict would train on, and wait for the others in a collective. In a study that counts
+        another unit a wait after each would cost too much: all ranks must report. They wait until the first report.
+
+        Raises:
+            NotSupported: If rank 0 alone reports, in a study that does not count epochs.
         """
-        before = self.epoch
-        self._session.once(self, "ends an epoch")
+        before, mine, by_epoch = self.epoch, self.has_reported, self.unit == "epoch"
+        must = f"In a study that counts {several_of(self.unit)}, report on all ranks, and share a break of your own."
+        try:
+            reported: bool = self._session.once(self, f"ends its {self.unit}", lambda: mine)
+        except LeaseLost as error:
+            if not by_epoch:
+                error.add_note(f"haltune: {must}")
+            raise
+        if reported and not (mine or by_epoch):
+            raise NotSupported(
+                f"Rank 0 has reported {self._at(self.epoch)} of trial {self.id} alone, so this rank would miss the end "
+                f"of the trial, and train on. {must}"
+            )
+        self._session.seen.all_report = reported and not by_epoch
         if self.epoch > before:
             self._first = self._first or self.epoch
         self._states.saved_by_rank_0(self.resumes_from)

@@ -35,10 +35,9 @@ from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
 from haltune.store.studies import continued_in, make
 
-from .attempt import Attempt, Settings
+from .attempt import Attempt, Settings, end_of, epochs_term
 
 _log = logging.getLogger("haltune")
-_LONGEST_LEASE = 1e7  # seconds: a wrong `seconds` in a report must not hold a trial for ever
 _LEAST_JUMP = 5.0  # seconds: a server's time comes over the network, and may be late
 PRICE = "HALTUNE_PRICE"  # environment variable: price of a worker per hour
 _DRIFT = 1e-3  # of the time between two looks: clocks are also corrected slowly
@@ -170,7 +169,16 @@ class Copy:
                 attempt._hear(event, self.fold.history.position)
 
     def follow(self, attempt: Attempt) -> None:
-        """Change an attempt by its events up to this position of the log. The caller holds the lock."""
+        """Change an attempt by its events up to this position of the log. The caller holds the lock.
+
+        It becomes the next one if the training has started again in another process, as below a launcher.
+        """
+        history = self.fold.history
+        if history.gave_up(attempt.id, attempt.attempt):
+            record = history.trial(attempt.id)
+            if record.attempt == history.newest(attempt.id, attempt.attempt):
+                attempt._restart(record, history.position)
+                attempt._over = record.status is not Status.RUNNING
         if self._training.get((attempt.id, attempt.attempt)) is not attempt:
             self.trains(attempt)
         attempt._follow(self.checkpoints.located)
@@ -294,12 +302,13 @@ class Replica(Copy):
         kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
         term: float,  # seconds that a lease lasts, or five times the longest epoch if that is more
         tick: Callable[[], float],  # monotonic, seconds
+        folder: object = None,  # of checkpoints, as the program has named it
     ) -> None:
         self._watch = Watch(store.now, tick)
         self.now = self._watch.now  # the store's clock; its jumps are noticed
         self._logged_jumps: dict[tuple[int, int], int] = {}  # attempt -> number of clock jumps in the log
         self._outages = 0
-        created = _open(store, name, problem, policy, seed, self.now())
+        created = _open(store, name, problem, policy, seed, self.now(), folder)
         super().__init__(problem, policy, store, name, created, kept(created), term)
         _of_this_process.add(self)
         self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
@@ -395,8 +404,7 @@ class Replica(Copy):
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0, now: float | None = None) -> Lease:
         """Return a lease for this process that starts now."""
         now = self.now() if now is None else now
-        longest = max(self.fold.history.longest_epoch, epoch_seconds)
-        term = max(self.term, min(5.0 * longest, _LONGEST_LEASE))
+        term = max(self.term, epochs_term(self.fold.history, epoch_seconds))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
     def adopt(self, holder: str | None = None) -> None:
@@ -429,7 +437,10 @@ class Replica(Copy):
         """See attempt.Log."""
         key = (lease.trial, lease.attempt)
         if lease.holder == self.holder():
-            if key not in self.handed_out:  # Ctrl-C came between the append and the trial
+            first = lease.attempt  # a process that it has started to train may have given up some since
+            while (lease.trial, first) not in self.handed_out and self.fold.history.gave_up(lease.trial, first - 1):
+                first -= 1
+            if (lease.trial, first) not in self.handed_out:  # Ctrl-C came between the append and the trial
                 return True
             if key in self._training:  # at any time of the clock
                 return False
@@ -448,7 +459,7 @@ class Replica(Copy):
         return self._lasts(lease, now)
 
     def _lasts(self, lease: Lease, now: float) -> bool:
-        return lease.expires + self._watch.grown(lease.renewed, now) >= now
+        return end_of(lease, self.fold.history) + self._watch.grown(lease.renewed, now) >= now
 
     def expired(self, lease: Lease, max_retries: int, reason: str | None = None) -> ev.Expired:
         """Return the end of a lost attempt: the trial is offered again, or has failed after too many retries."""
@@ -501,10 +512,13 @@ class Replica(Copy):
             settled(once)
 
 
-def _open(store: Store, name: str, problem: Problem, policy: Policy[Any], seed: int | None, now: float) -> ev.Created:
+def _open(
+    store: Store, name: str, problem: Problem, policy: Policy[Any], seed: int | None, now: float, folder: object
+) -> ev.Created:
     """Return the first event of the study; create the study if there is none."""
     created = ev.Created(
         at=now, problem=plain(problem.to_json()), policy=plain(policy.spec),
         seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
+        checkpoints=os.path.abspath(folder) if isinstance(folder, str | Path) else "",
     )  # fmt: skip
     return make(store, name, created, seed, problem, policy)

@@ -118,6 +118,7 @@ class Seen:
     numbers: Numbers = field(default_factory=Numbers)  # that plain loops keep in variables
     keeps_first: bool | None = None  # the program saves the best state before it reports its value; None: not known
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
+    all_report = False  # all ranks have reported, in a study that does not count epochs
 
 
 class Session:
@@ -167,8 +168,8 @@ class Session:
             own = own_folder(store, given.name, created, given.checkpoints.folder)
             return Checkpoints(own, given.checkpoints.keep, given.checkpoints.disk_quota)
 
-        lease = given.store.lease
-        found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, lease, self.monotonic)
+        lease, folder = given.store.lease, getattr(given.checkpoints, "folder", None)
+        found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, lease, self.monotonic, folder)
         found.speaks = given.verbose > 0
         if self._holds is not None:
             _hold(found, *self._holds)
@@ -387,7 +388,7 @@ class Session:
             _hold(replica, holder, {(id, attempt)})
             self.launched, replica.leaving = True, leaving
             r = replica.synced(id)
-            if r.attempt != attempt or r.status is not Status.RUNNING:
+            if r.attempt != replica.history.newest(id, attempt) or r.status is not Status.RUNNING:
                 raise LeaseLost(f"Attempt {attempt} of trial {id} is over: it is {r.status}, attempt {r.attempt}.")
             return id
 

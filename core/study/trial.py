@@ -506,6 +506,11 @@ class Trial(Port, KnowsAttributes):
         if self._signals.interrupted and self.ended is Status.INTERRUPTED:
             raise quietly(KeyboardInterrupt(f"Ctrl-C, which the program handled, ended trial {self.id} early"))
 
+    @property
+    def _was_taken(self) -> bool:
+        """True if this worker counted as lost, and the trial was offered again."""
+        return self.history.trial(self.id).attempt > self.attempt
+
     def _end(self, error: BaseException | None) -> bool:
         """Record how the block ended; return True if the search continues after the error."""
         try:
@@ -516,6 +521,10 @@ class Trial(Port, KnowsAttributes):
                     self._doubt_kept()
                 self._session.log_ended()
                 return False
+            if isinstance(error, LeaseLost) and this().alone and self._was_taken:
+                self.interrupt()
+                self._session.warn(f"{error} This program continues with another trial.", "taken")
+                return True
             if self.ended not in (None, Status.FAILED):
                 return False  # the training was over, so the error is not about this trial
             if interrupts(error) or isinstance(error, StoreError) or self._signals.waits:

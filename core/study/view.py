@@ -30,7 +30,7 @@ from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
 
-from .attempt import Attempt, Log
+from .attempt import Attempt, Log, end_of
 from .messages import no_value, standing_line
 from .proposing import outcome
 
@@ -579,7 +579,7 @@ class _ReadLog:
         return self.store.read(self.name, start, self.history.position)
 
     def is_lost(self, lease: Lease, now: float) -> bool:
-        return lease.expires < now or surely_gone(lease.holder)
+        return end_of(lease, self.history) < now or surely_gone(lease.holder)
 
     @property
     def _fold(self) -> Fold:

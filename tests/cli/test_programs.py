@@ -18,6 +18,7 @@ from trainings import wait_for
 from typer.testing import CliRunner
 
 from haltune import load_study
+from haltune._utils import disk
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning, StoreError
@@ -190,6 +191,20 @@ def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(sea
     assert {t.attempt for t in trials(tmp_path)} == {1}
 
 
+def test_rows_that_come_together_are_judged_at_the_last_one_and_trials_can_still_pause(search, tmp_path):
+    study = STUDY.replace("max_epochs = 4", "max_epochs = 9").partition("[policy]")[0] + "[budget]\ntrials = 4\n"
+    writes = TRAIN.replace("        log.flush()", "        state['epoch'] % 2 or log.flush()").replace("=4)", "=9)", 1)
+    study += CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    words = (*WORDS, "--resume", "{checkpoint}")
+    code, said = search(study, writes, words, hook="import time; time.sleep(0.3)")
+    assert code == 0, said
+    assert "trials cannot pause in this study" not in said
+    verdicts = {e.epoch: e.verdict for e in load_study(tmp_path / "search.db").events() if isinstance(e, Reported)}
+    assert not any(e.status is Status.STOPPED for e in trials(tmp_path)), verdicts
+    assert {t.status for t in trials(tmp_path)} >= {Status.PAUSED, Status.COMPLETED}
+    assert all(map(right, trials(tmp_path)))
+
+
 def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_then_loses_no_recorded_epoch(
     search, tmp_path
 ):
@@ -231,13 +246,17 @@ def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(sear
     )
 
 
+@pytest.mark.parametrize("behind", [0, 100])  # seconds that the clock of the disk is behind
 @pytest.mark.parametrize("script", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path, script):
-    at_the_end = TRAIN.replace(
-        'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
-        'import signal\n        save = lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), sys.exit())\n'
-        "        signal.signal(signal.SIGTERM, save)",
+def test_a_program_may_write_one_checkpoint_when_it_gets_sigterm(search, tmp_path, monkeypatch, script, behind):
+    monkeypatch.setattr(disk, "clock_ahead", lambda folder: -behind)
+    handler = (
+        'import signal, time\nsave = lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), '
+        f'os.utime(a.out + "/last.json", 2 * [time.time() - {behind}]), sys.exit())\n'
+        "signal.signal(signal.SIGTERM, save)\n"
     )
+    at_the_end = TRAIN.replace("path = a.out", handler + "path = a.out", 1)
+    at_the_end = at_the_end.replace('json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))', "pass")
     study = RESUMES.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\n"
     words = (*WORDS, "--resume", "{checkpoint}")
     if script:  # a shell ends at SIGTERM at once, before its program

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from trainings import a_study, buggy, dying, greedy, mortal, preempted, steady
+from trainings import a_study, buggy, dying, dying_once, greedy, mortal, preempted, smaller, steady, struck
 
 from haltune import Budget
 from haltune.errors import StoreError, TrainingFailed
@@ -84,7 +84,25 @@ def test_a_store_that_is_away_when_a_worker_dies_is_tried_again_after_a_pause(tm
     assert [str(t.status) for t in study.trials] == ["failed"]
 
 
-def test_a_worker_that_the_signal_of_its_launcher_ends_too_is_not_lost(tmp_path):
+def test_a_worker_that_is_lost_does_not_end_a_search_whose_trials_failed_in_a_row_before(tmp_path):
+    study = a_study(tmp_path, 2, max_failures=1)
+    with pytest.raises(TrainingFailed):
+        run(study, buggy, progress=False, gpus=None)
+    assert run(study, partial(dying_once, tmp_path), progress=False, gpus=None).over
+    assert [(str(t.status), t.attempt) for t in study.trials] == [("failed", 1), ("completed", 2)]
+
+
+def test_a_training_that_starts_again_in_its_worker_is_not_lost_as_the_launcher_asks_for_another_trial(tmp_path):
+    study = a_study(tmp_path, 3, max_retries=0)
+    assert run(study, partial(smaller, tmp_path), workers=2, progress=False, gpus=None).over
+    assert [(str(t.status), t.attempt, t.epoch) for t in study.trials] == [
+        ("completed", 2, 4), ("completed", 1, 4), ("completed", 1, 4),
+    ]  # fmt: skip
+    assert not any(isinstance(event, Expired) for event in study.events())
+
+
+@pytest.mark.parametrize("preempted", [preempted, struck])
+def test_a_worker_that_the_signal_of_its_launcher_ends_too_is_not_lost(tmp_path, preempted):
     study = a_study(tmp_path, 1, max_retries=0)
     with pytest.raises(SystemExit):
         run(study, preempted, progress=False, gpus=None)

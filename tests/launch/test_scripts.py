@@ -159,6 +159,57 @@ if trial.id == 1:
     assert ends(int(next(tmp_path.glob("search.logs/study-*/trial-1.log")).read_text()))
 
 
+def test_a_program_that_ends_well_at_the_signal_of_its_launcher_is_not_complete(program, tmp_path):
+    study = a_study(tmp_path, 1)
+    text = """
+import haltune, os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+haltune.current_trial().report(0.5, 1, seconds=1.0)
+os.kill(os.getppid(), signal.SIGTERM)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    with pytest.raises(SystemExit):
+        run_script(study, program(text), **QUIET)
+    assert [(t.status, t.epoch) for t in study.trials] == [(Status.INTERRUPTED, 1)]
+
+
+def test_two_programs_may_train_a_trial_one_after_the_other(program, tmp_path):
+    study = a_study(tmp_path, 1)
+    text = """
+import haltune
+trial = haltune.current_trial()
+for epoch in (1, 2):
+    trial.report(0.5, trial.epoch + 1, seconds=1.0)
+"""
+    once = " ".join(program(text))
+    run_script(study, ["sh", "-c", f"{once} && {once}"], **QUIET)
+    assert [(t.status, t.attempt, list(t.epochs)) for t in study.trials] == [(Status.COMPLETED, 1, [1, 2, 3, 4])]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_program_that_its_own_launcher_starts_again_continues_from_its_last_state(program, tmp_path):
+    """As torchrun does with --max-restarts: twice here, each time after a report whose state was not saved."""
+    study, again = a_study(tmp_path, 1), tmp_path / "again"
+    text = f"""
+import haltune, os, signal
+from pathlib import Path
+trial, killed = haltune.current_trial(), Path({str(again)!r})
+assert trial.epoch == (int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0)
+with trial:
+    for epoch in trial.epochs():
+        trial.report(epoch / 10, seconds=1.0)
+        if epoch == 3 and (not killed.exists() or killed.read_text() == "1"):
+            killed.write_text("2" if killed.exists() else "1")
+            os.kill(os.getpid(), signal.SIGKILL)
+        trial.save(lambda path: path.write_text(str(epoch)))
+"""
+    once = " ".join(program(text))
+    run_script(study, ["sh", "-c", f"{once} || {once} || {once}"], **QUIET)
+    (trial,) = study.trials
+    assert (trial.status, trial.attempt, list(trial.epochs)) == (Status.COMPLETED, 3, [1, 2, 3, 4])
+    assert not any(isinstance(event, Expired) for event in study.events())
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_processes_of_a_program_end_with_it_also_if_they_have_a_session_of_their_own(tmp_path):
     """As the ranks of torchrun."""

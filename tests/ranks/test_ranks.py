@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_scenes import SCENES, a_study, train_elsewhere, train_fold_elsewhere
+from rank_scenes import SCENES, a_study, train_again_elsewhere, train_elsewhere, train_fold_elsewhere
 from two_ranks import SUPPORT, run_ranks
 from whims import PROBLEM, Whims
 
@@ -247,6 +247,33 @@ except RankLost as error:
     assert "trial 0, attempt 1 reports epoch 1" in second[0][0]
 
 
+def test_a_rank_that_does_not_report_in_a_study_of_steps_says_so_instead_of_training_on(ranks: Ranks) -> None:
+    _, second = ranks("""
+from haltune.errors import LeaseLost, NotSupported
+problem = Problem(PROBLEM.space, PROBLEM.goal, 10, unit="step")
+for value, name in ((0.5, "a"), (0.25, "b")):
+    for trial in Study(problem, Whims(), budget=Budget(trials=1), name=name):
+        try:
+            with trial:
+                for step in trial.steps():
+                    if rank == 0 and step == 3 and trial.report(value).stops:
+                        break
+        except (NotSupported, LeaseLost) as error:
+            say(step, str(error), *getattr(error, "__notes__", ()))
+            break
+for trial in Study(problem, Whims(), budget=Budget(trials=1), name="all"):
+    with trial:
+        for step in trial.steps():
+            trial.report(0.5)
+    say(trial.epoch)
+""")
+    (at, alone), (then, _, note), last = second
+    assert (at, then, last) == (3, 3, [10])
+    assert "Rank 0 has reported step 3 of trial 0 alone" in alone
+    assert "report on all ranks" in alone
+    assert "report on all ranks" in note
+
+
 def test_a_rank_notices_that_rank_0_was_killed(ranks: Ranks) -> None:
     _, second = ranks("""
 import signal
@@ -372,6 +399,14 @@ def test_what_a_process_of_its_own_reports_is_known_where_the_trial_was_asked_fo
     assert trial.verdict is not None
     assert trial.verdict.action == "stop"
     assert [(e.trial, e.status) for e in study.events() if isinstance(e, Ended)] == [(0, "stopped")]
+
+
+def test_a_training_that_starts_again_in_a_process_of_its_own_is_known_where_it_was_asked_for(tmp_path: Path) -> None:
+    trial = a_study(3, store=tmp_path / "search.db").ask()
+    assert isinstance(trial, Trial)
+    with trial:
+        elsewhere(trial, "spawn", train_again_elsewhere)
+    assert (trial.ended, trial.attempt, trial.epoch) == ("completed", 2, 1)
 
 
 @pytest.mark.parametrize("method", [pytest.param(m, marks=[pytest.mark.slow] * (m == "spawn")) for m in METHODS])

@@ -15,6 +15,7 @@ from haltune import Budget, Study, Trial
 from haltune.log import events as ev
 from haltune.store.checkpoints import own_folder
 from haltune.store.memory import MemoryStore
+from haltune.study.view import read_study
 
 Open = Callable[[], Study]
 
@@ -93,6 +94,21 @@ def test_a_study_that_moves_finds_its_checkpoints_from_anywhere(
     again = asked(opened(new / "renamed.sqlite", checkpoints="new/elsewhere"))
     assert again.checkpoint is not None
     assert Path(again.checkpoint).read_text() == "moved"
+
+
+def test_a_study_is_found_with_the_folder_that_its_program_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trial = saved(opened("s.db", checkpoints="models"), "state")
+    path = trial.checkpoint
+    trial.interrupt()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for found in (read_study("../s.db"), opened("../s.db")):
+        assert found.history.trial(0).checkpoint == path
+    again = asked(opened("../s.db"))
+    assert (again.epoch, again.checkpoint) == (1, path)
 
 
 def test_a_copied_database_trains_on_without_the_folder_of_the_first(tmp_path: Path) -> None:

@@ -104,6 +104,40 @@ def test_a_lease_lasts_five_times_the_longest_epoch_when_that_is_longer(world: W
     assert other.session.replica.expire(2)
 
 
+def test_a_slow_worker_that_saves_a_trial_which_another_one_has_taken_continues_with_the_next(tmp_path: Path) -> None:
+    world = World(checkpoints=tmp_path)
+    for reports in (True, False):
+        slow = world.ask()
+        slow.report(0.4, seconds=1.0)
+        world.clock.now += 601
+        found = world.ask(world.another())
+        assert (found.id, found.attempt) == (slow.id, 2)
+        with pytest.warns(HaltuneWarning) as said, slow:
+            if reports:
+                slow.report(0.5, seconds=1.0)
+            slow.save(lambda path: path.write_text("state"))
+        assert any("Its state is not saved. This program continues" in str(one.message) for one in said)
+        assert slow.ended is Status.INTERRUPTED
+        found.report(0.6, seconds=1.0)
+        found.finish()
+    assert world.ask().id == 2
+
+
+def test_the_first_report_of_a_slow_epoch_holds_the_trials_of_other_workers_too(world: World) -> None:
+    slow = world.ask()
+    world.clock.now += 300
+    second, other = world.ask(world.another()), world.another()
+    world.clock.now += 301
+    assert world.ask(other).id == slow.id
+    with pytest.warns(HaltuneWarning, match="lease on trial 0 expired"):
+        slow.report(0.1, seconds=601.0)
+    world.clock.now += 1000
+    other.sync()
+    assert other.lost == set()
+    assert not other.session.replica.expire(2)
+    assert not second.report(0.1).stops
+
+
 def test_a_trial_lost_too_often_has_failed() -> None:
     world = World(max_retries=2)
     for attempt in (1, 2, 3):

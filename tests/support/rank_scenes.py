@@ -342,6 +342,15 @@ def train_elsewhere(trial: Trial) -> None:
     trial.finish()
 
 
+def train_again_elsewhere(trial: Trial) -> None:
+    """Train in a spawned process, which starts again."""
+    trial.adopt()
+    trial.report(0.5, seconds=1.0)
+    trial.restart()
+    trial.report(0.6, seconds=1.0)
+    trial.finish()
+
+
 def train_fold_elsewhere(fold: Fold) -> None:
     """Train a fold as rank 0 of a fit in a spawned or forked process."""
     fold.adopt()

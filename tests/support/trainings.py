@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -113,11 +114,43 @@ def dying(folder: Path, trial: Trial) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def dying_once(folder: Path, trial: Trial) -> None:
+    """Die if no process has done so."""
+    if not (folder / "gone").exists():
+        dying(folder, trial)
+    steady(trial)
+
+
+def smaller(folder: Path, trial: Trial) -> None:
+    """Trial 0 runs out of memory in its second epoch, and trains again until the third trial has started."""
+    if trial.id == 2:
+        (folder / "third").touch()
+    if trial.id:
+        wait_for((folder / "again").exists)
+        steady(trial)
+    for fits in (False, True) if trial.id == 0 else ():
+        with suppress(MemoryError):
+            for epoch in trial.epochs():
+                if epoch == 2 and not fits:
+                    raise MemoryError
+                if epoch == 2:
+                    (folder / "again").touch()
+                    wait_for((folder / "third").exists)
+                trial.report(0.5, seconds=1.0)
+
+
 def preempted(trial: Trial) -> None:
     """Send SIGTERM to the launcher, and once it leaves, to this process: as SLURM does to all processes of a job."""
     os.kill(os.getppid(), signal.SIGTERM)
     steps = count(1)
     wait_for(lambda: trial.report(0.5, next(steps) / 1e6, seconds=1.0).stops)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def struck(trial: Trial) -> None:
+    """Send SIGTERM to the launcher, while it waits for its workers, and to this process at the same time."""
+    time.sleep(0.5)
+    os.kill(os.getppid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -206,8 +206,8 @@ def _warned(problem: Problem, trial: TrialRecord) -> dict[str, str]:
 
 def _relative_epoch(history: Runs, trial: TrialRecord) -> float:
     """Return this trial's median epoch over the median of all trials' medians; 1 if no seconds are known."""
-    own = float(np.median(trial.epoch_seconds))
-    others = [float(np.median(t.epoch_seconds)) for t in history.trials if t.id != trial.id and len(t.seconds)]
+    own = trial.typical_epoch
+    others = [t.typical_epoch for t in history.trials if t.id != trial.id and len(t.seconds)]
     typical = float(np.median([*others, own]))
     # rounded, because each new weight is a new stopping problem to solve
     return max(0.1, round(min(own / typical, _SLOWEST), 1)) if typical > 0 and own > 0 else 1.0
