@@ -93,7 +93,7 @@ def own_folder(store: Store, name: str, created: Created, shared: StrPath | None
     """Return the folder of one study's checkpoints, which may not exist.
 
     created: the study's first event. shared: the user's folder, or the study's own one. None: next to the store's file,
-    or in the working directory; or, if it is not there, in the folder that the study was created with.
+    or in the working directory; or, if it is not there, in the folder that the study was created with in this store.
     """
     if shared is not None and (not isinstance(shared, str | os.PathLike) or "\0" in str(shared)):
         raise InvalidInput(f"checkpoints={shared!r}: use the path of a folder, without the character 0")
@@ -107,7 +107,9 @@ def own_folder(store: Store, name: str, created: Created, shared: StrPath | None
         identity = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
     own = f"{quote(name, safe=' ', errors='replace')[:_LONGEST_NAME]}-{identity}"
     recorded = os.path.join(created.checkpoints, own)
-    if shared is None and created.checkpoints and os.path.isdir(recorded) and not os.path.isdir(base / own):
+    is_copy = created.beside != str(store.folder or "")  # each would delete checkpoints of the other
+    named = shared is None and bool(created.checkpoints) and not is_copy
+    if named and os.path.isdir(recorded) and not os.path.isdir(base / own):
         return Path(recorded)
     return base if base.name == own else base / own
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from whims import PROBLEM, Whims
 
-from haltune import Budget, Study, Trial
+from haltune import Budget, HaltuneWarning, Study, Trial
 from haltune.log import events as ev
 from haltune.store.checkpoints import own_folder
 from haltune.store.memory import MemoryStore
@@ -109,6 +109,21 @@ def test_a_study_is_found_with_the_folder_that_its_program_named(
         assert found.history.trial(0).checkpoint == path
     again = asked(opened("../s.db"))
     assert (again.epoch, again.checkpoint) == (1, path)
+
+
+def test_a_copied_database_does_not_train_on_in_the_folder_that_the_program_of_the_first_named(tmp_path: Path) -> None:
+    first = saved(opened(tmp_path / "x.db", checkpoints=tmp_path / "models"), "of x")
+    first.interrupt()
+    for end in ("", "-wal"):
+        if (tmp_path / f"x.db{end}").exists():
+            shutil.copy(tmp_path / f"x.db{end}", tmp_path / f"y.db{end}")
+    with pytest.warns(HaltuneWarning, match=r"y.checkpoints.*starts from scratch"):
+        copy = asked(opened(tmp_path / "y.db"))
+    copy.report(0.5)
+    copy.save(lambda path: path.write_text("of y"))
+    copy.finish()
+    assert Path(str(first.checkpoint)).read_text() == "of x"
+    assert str(tmp_path / "y.checkpoints") in str(copy.checkpoint)
 
 
 def test_a_copied_database_trains_on_without_the_folder_of_the_first(tmp_path: Path) -> None:
