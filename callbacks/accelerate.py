@@ -126,10 +126,11 @@ class AcceleratedLoop(TrainingLoop):
     def __iter__(self) -> Iterator[int]:
         """Yield epochs, from 1 or, for a resumed trial, from the first after its checkpoint."""
         for model in self._accelerator._models:
-            if (first := self.trial.trained_before(model)) is not None:
+            if (first := self.trial.trainer_of(model)) is not None:
                 raise InvalidInput(
-                    f"The accelerator still holds the model of trial {first}. Make an Accelerator for each trial, "
-                    "within the loop, or call accelerator.free_memory() before you prepare the next trial."
+                    f"The accelerator still holds the model of {first}. Make an Accelerator for each "
+                    f"{first.split()[0]}, within the loop, or call accelerator.free_memory() before you prepare the "
+                    "next one."
                 )
         for loader in self._accelerator._dataloaders:
             if not (isinstance(loader, _Placed) or getattr(loader, "use_stateful_dataloader", False)):

@@ -177,6 +177,19 @@ class Training:
         saved, later = self._of_saved, [of for of in self._all if of.last > self._saved_at]
         return any(of in saved for of in later) or (bool(later) and all(of.frozen for of in saved))
 
+    @property
+    def trained_since_save(self) -> bool:
+        """True if the weights that the trial trains were updated after its last saved state; see `trained_after`."""
+        return self.trained_after(self._saved_at)
+
+    def trained_after(self, step: int) -> bool:
+        """Return whether weights were updated after a step, other than those of a critic or a probe.
+
+        If all are late, the program reports before it trains, and they are what it trains.
+        """
+        later = [of for of in self._all if of.last > step]
+        return any(not of.late for of in later) or (bool(later) and all(of.late for of in self._all))
+
     def kinds(self) -> frozenset[Kind]:
         """Return the kinds of the optimizers that have made steps since the last report."""
         return frozenset(kind_of(one.param_groups, one.state) for one in self._of)

@@ -118,6 +118,7 @@ class Seen:
     numbers: Numbers = field(default_factory=Numbers)  # that plain loops keep in variables
     keeps_first: bool | None = None  # the program saves the best state before it reports its value; None: not known
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
+    reports_first = False  # the last epoch with a report and with steps of torch made them after the report
 
 
 class Session:

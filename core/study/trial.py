@@ -247,6 +247,8 @@ class Trial(Port, KnowsAttributes):
 
     def _next(self) -> float:
         """Return the position of a report without one. Raises InvalidInput if it cannot be guessed."""
+        if self._within is not None and self.unit != "token":
+            return self._within
         if (found := self._next_position) is not None:
             return found
         raise InvalidInput(
@@ -478,12 +480,26 @@ class Trial(Port, KnowsAttributes):
         self._weights.sign()
         self._weights.schedules.notes(self._weights.trains)
 
+    @property
+    def _of_earlier(self) -> float | None:
+        return self._weights.of_earlier
+
     def _doubt_kept(self) -> None:
         """Say once that the best trial has no state with its value, in a loop that saves other states by itself."""
         if self.resumes_from is None or not self.keeps():
             return
         best, saved = self.history.present_best(self.id), self.history.trial(self.id).checkpoint_epoch
         if saved == best.epoch:
+            if (of := self._states.unlike) is not None:
+                how = "trained on" if of == saved else f"put the weights of {self._at(of)} back"
+                by_best = self._session.log.problem.by_best_epoch
+                other = "" if of == saved or by_best is None else f" If the best epoch counts, use {by_best!r}."
+                self.hint(
+                    f"Trial {self.id} is the best so far, but its program has {how} between the last report and its "
+                    f"save, so the file does not have this value, and study.best.checkpoint is None. Report the state "
+                    f"that you save.{other}",
+                    "not kept",
+                )
             return
         name = length_argument(self.unit)
         end = self.horizon if getattr(self, name) is None else f"trial.{name}"  # a unit of the user's own
@@ -568,8 +584,8 @@ class Trial(Port, KnowsAttributes):
         state = self._begins_save()
         state.path, state.seconds = path, seconds
         if not state.early:
-            best = self._states.keeps(self, best_epoch=True)
-            self._session.checkpointed(self, path, seconds)
+            best = not state.resumes_only and self._states.keeps(self, best_epoch=True)
+            self._session.checkpointed(self, path, seconds, resumes_only=state.resumes_only)
             if best:  # until this path holds another state
                 self._session.checkpointed(self, path, keep=True, seconds=0.0)
         self._saved(state, seconds)
@@ -744,7 +760,7 @@ class Fold(Trial):
         return max(0.0, self._own(super()._saved_start(loads)))
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
-        trial, reached, self._left = self._trial, self.epoch, None
+        trial, reached, self._left, self._within = self._trial, self.epoch, None, None
         trial._need_held()
         if self.ended is not None or self._cut or position >= reached:
             return
@@ -954,6 +970,10 @@ class Fold(Trial):
 
     def room_for(self, size: int) -> None:
         self._trial.room_for(size)
+
+    @property
+    def trained_on(self) -> bool:
+        return self._trial.trained_on
 
     def before_end(self, act: Callable[[], object] | None) -> None:
         self._trial.before_end(act)
