@@ -44,6 +44,7 @@ from .changes import (
     own_parts,
     parts_of,
     set_extras,
+    warn_of_failed,
 )  # fmt: skip
 from .loop import TrainingLoop, other_ranks, together
 from .reporter import ordinary_errors
@@ -342,6 +343,7 @@ class AcceleratedLoop(TrainingLoop):
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
         self._data.put_back(self._own_data(), state["data"], always=True)
+        warn_of_failed(self.trial, self._data, self._of_modules)
         for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
         restore(state["random"])

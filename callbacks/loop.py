@@ -204,7 +204,7 @@ class TrainingLoop:
             if self.stopping or (interruption.waits and not unsaved) or (horizon is not None and epoch > horizon):
                 return
             self._epoch, self._position = epoch, None
-            self.trial.begins_epoch(epoch)
+            self.trial.begins_epoch(epoch, own=True)
             try:
                 yield epoch
             except GeneratorExit:
@@ -212,7 +212,7 @@ class TrainingLoop:
                     self.trial.leaves_loop()
                     self._leave(epoch)
                 raise
-            self.trial.begins_epoch(None)
+            self.trial.begins_epoch(None, own=True)
             if followed := follows() and self._position is None and self.trial.epoch == epoch:
                 self._position = epoch
                 self._reporter.follow_rank_0()

@@ -281,8 +281,11 @@ class Port(Attempt):
         """
         self._states.restores(put_back)
 
-    def begins_epoch(self, epoch: float | None) -> None:
-        """State that a loop is within an epoch, until it is reported; None: it is not, and asks for the next."""
+    def begins_epoch(self, epoch: float | None, own: bool = False) -> None:
+        """State that a loop is within an epoch, until it is reported; None: it is not, and asks for the next.
+
+        own: a function of the program has the loop, and not a framework.
+        """
         self._left, self._within, self._asks = epoch, epoch, False
         if epoch is not None:
             self._states.begins_epoch()
@@ -290,7 +293,7 @@ class Port(Attempt):
             self._doubt_saved()
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
-        self._within_epoch(epoch)
+        self._within_epoch(epoch, own)
         several = not (this().alone or this().place.launcher)  # rank 0 does not know of ranks that it has started
         if epoch is None and self.unit == "epoch" and self.ended is None and several:
             self._follow_rank_0()
@@ -331,7 +334,7 @@ class Port(Attempt):
         if self._states.trains_rest():
             self._doubt_saved()
         self._within = None
-        self._within_epoch(None)
+        self._within_epoch(None, own=True)
 
     def breaks(self, error: BaseException) -> None:
         """State that an exception has ended a fit. The trial fails, unless the program handles it and fits again.
@@ -850,7 +853,7 @@ class Port(Attempt):
     def _at(self, position: float) -> str:
         return self.history.problem.at(position)
 
-    def _within_epoch(self, epoch: float | None) -> None:
+    def _within_epoch(self, epoch: float | None, own: bool) -> None:
         """Look at what the program has around its loop, which begins an epoch; None: it has ended one."""
 
     def _sign_weights(self) -> None:

@@ -300,7 +300,7 @@ class Trial(Port, KnowsAttributes):
                     return  # an outer trial continues to the end of its own epoch
                 epoch += 1
                 self._signals.counts = True
-                self.begins_epoch(epoch)
+                self.begins_epoch(epoch, own=True)
                 try:
                     yield epoch
                 except GeneratorExit:
@@ -310,7 +310,7 @@ class Trial(Port, KnowsAttributes):
                     raise
                 self._states.ends_epoch()
                 self._states.places()
-                self.begins_epoch(None)
+                self.begins_epoch(None, own=True)
         finally:
             self._signals.counts = False
             self._weights.sign()
@@ -473,8 +473,8 @@ class Trial(Port, KnowsAttributes):
         self._starts_updates()
         self._weights.restarts()
 
-    def _within_epoch(self, epoch: float | None) -> None:
-        self._weights.begins_epoch(epoch, sys._getframe(1))
+    def _within_epoch(self, epoch: float | None, own: bool) -> None:
+        self._weights.begins_epoch(epoch, sys._getframe(1), own)
 
     def _sign_weights(self) -> None:
         self._weights.sign()

@@ -181,23 +181,26 @@ class OwnWeights:
         """State that the block of the trial is entered, in a frame."""
         self._extras.enters(frame)
 
-    def begins_epoch(self, epoch: float | None, frame: FrameType) -> None:
-        """State that a loop begins an epoch, in a frame; None: it has ended one."""
+    def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
+        """State that a loop begins an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
         trial, extras = self.trains, self._extras
         if epoch is None:
             self.schedules.notes(trial)
-        if trial._model is not None or not this().alone:  # FSDP shows a weight now whole, now in parts
+        states = trial._model is None  # otherwise the loop itself sees to what has a state
+        if not (states or own) or not this().alone:  # FSDP shows a weight now whole, now in parts
             return
         place = trial.id, trial._index, float(trial.epoch)
         if epoch is None:
             if trial._stops or self._looked != trial.epoch:  # not at each step between two reports
                 self._looked = trial.epoch
-                extras.ends_epoch(place if trial._stops else None)
+                if states:
+                    extras.ends_epoch(place if trial._stops else None)
                 if trial._stops:
                     self._trial._session.seen.numbers.pauses(place, frame)
         elif self._began != (trial.attempt, trial._index):
             self._began = trial.attempt, trial._index
-            extras.begins(place if trial._resumes else None, frame)
+            if states:
+                extras.begins(place if trial._resumes else None, frame)
             self._resumed = trial.epoch
             self._begins_numbers(place, frame)
 

@@ -57,8 +57,10 @@ class FakeTrial(Port):
     def restores_randomness(self, put_back=None):
         pass
 
-    def begins_epoch(self, epoch):
+    def begins_epoch(self, epoch, own=False):
         pass
+
+    trained_on = before_training = False
 
     def looks_at_weights(self):
         pass
@@ -86,6 +88,9 @@ class FakeTrial(Port):
         return None
 
     def trained_before(self, model):
+        return None
+
+    def trainer_of(self, model):
         return None
 
     def trained_another(self, model):
