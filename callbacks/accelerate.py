@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -172,13 +172,10 @@ class AcceleratedLoop(TrainingLoop):
         found = [{n: p.grad.cpu() for n, p in model.named_parameters() if p.grad is not None} for model in models]
         return found if any(bool(gradient.any()) for of in found for gradient in of.values()) else []
 
-    def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
-        """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
-        super().report(value, metrics, tokens=tokens)
+    def _reports(self) -> None:
         self._sign()
         if self._lone is False:  # before the program breaks; all ranks decide the same
             self._check_pause()
-        return self.stopping
 
     def _epoch_ends(self, followed: bool) -> None:
         """Check a pause where all ranks are, unless it is known that all report; the first report shows it."""

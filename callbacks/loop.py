@@ -157,6 +157,9 @@ class TrainingLoop:
                 self._keep_end()
             self._reporter.end_of_fit()
 
+    def _reports(self) -> None:
+        """Act after a report, before its model is kept."""
+
     def _epoch_ends(self, followed: bool) -> None:
         """Act at the end of an epoch, before its state is saved. followed: rank 0 alone has reported it."""
 
@@ -264,6 +267,7 @@ class TrainingLoop:
         self._position = self._epoch if tokens is None else tokens
         self.trial.looks_at_weights()
         self._reporter.report(value, self._position, metrics)
+        self._reports()
         if self._reporter.pausing and (why := self.trial.forgets()) is not None:
             self._reporter.decline(why, always=True)
         if not self._keeps_reports:
@@ -277,7 +281,7 @@ class TrainingLoop:
     @property
     def _keeps_reports(self) -> bool:
         """True if the model of a report is kept at once: the program may train on within the epoch."""
-        return this().alone and self._trained_model() is None
+        return this().alone and torch_ranks().alone
 
     @property
     def _reported(self) -> bool:

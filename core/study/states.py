@@ -99,7 +99,8 @@ class States:
     @property
     def before_training(self) -> bool:
         """True if torch has made no step in this epoch, in a program that reports before it trains."""
-        return self._session.seen.reports_first and self._made == self._made_at_begin
+        here = self.training is not None and self._made == self._made_at_begin
+        return here and self._session.seen.reports_first
 
     @property
     def _made(self) -> int:

@@ -246,6 +246,7 @@ class OwnWeights:
         others = known and bool(marks) and not self._began_here(trial, marks)
         if (self._doubted or not known) and this().alone:  # a new process knows none
             there = updates.saved_in(trial.resumes_from, optimizer)
+            trial._own_weights |= bool(there) and not updates.lacks(trial.resumes_from, optimizer)
             others = others or (there is False and not known)
             self._doubted = None if there else self._doubted
         return others
