@@ -183,12 +183,14 @@ class Training:
         return self.trained_after(self._saved_at)
 
     def trained_after(self, step: int) -> bool:
-        """Return whether weights were updated after a step, other than those of a critic or a probe.
+        """Return whether weights were updated until a step and after it, other than those of a critic or a probe.
 
-        If all are late, the program reports before it trains, and they are what it trains.
+        If none were updated until then, or all are late, the program reports before it trains, and they are what it
+        trains.
         """
         later = [of for of in self._all if of.last > step]
-        return any(not of.late for of in later) or (bool(later) and all(of.late for of in self._all))
+        first = all(of.first > step for of in self._all) or all(of.late for of in self._all)
+        return any(first or (of.first <= step and not of.late) for of in later)
 
     def kinds(self) -> frozenset[Kind]:
         """Return the kinds of the optimizers that have made steps since the last report."""

@@ -489,17 +489,18 @@ class Trial(Port, KnowsAttributes):
         if self.resumes_from is None or not self.keeps():
             return
         best, saved = self.history.present_best(self.id), self.history.trial(self.id).checkpoint_epoch
+        if (of := self._states.unlike) is not None and saved in (best.epoch, self.epoch):
+            how = "trained on" if of == saved else f"put the weights of {self._at(of)} back"
+            by_best = self._session.log.problem.by_best_epoch
+            other = "" if of == saved or by_best is None else f" If the best epoch counts, use {by_best!r}."
+            self.hint(
+                f"Trial {self.id} is the best so far, but its program has {how} between its report and its save, so "
+                f"the file does not have this value, and study.best.checkpoint is None. Report the state that you "
+                f"save.{other}",
+                "not kept",
+            )
+            return
         if saved == best.epoch:
-            if (of := self._states.unlike) is not None:
-                how = "trained on" if of == saved else f"put the weights of {self._at(of)} back"
-                by_best = self._session.log.problem.by_best_epoch
-                other = "" if of == saved or by_best is None else f" If the best epoch counts, use {by_best!r}."
-                self.hint(
-                    f"Trial {self.id} is the best so far, but its program has {how} between the last report and its "
-                    f"save, so the file does not have this value, and study.best.checkpoint is None. Report the state "
-                    f"that you save.{other}",
-                    "not kept",
-                )
             return
         name = length_argument(self.unit)
         end = self.horizon if getattr(self, name) is None else f"trial.{name}"  # a unit of the user's own

@@ -772,19 +772,20 @@ def test_a_pause_of_a_loop_that_trains_on_after_its_report_has_no_best_model() -
 
 @pytest.mark.parametrize("counts_itself", [False, True])
 @pytest.mark.parametrize(
-    ("epoch", "kept"), [("train report train", False), ("report train", False), ("train report", True)]
+    ("epoch", "kept"),
+    [("train report train", False), ("report train", False), ("train report", True), ("train report copy", True)],
 )
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(("of", "own"), [("last", False), ("last", True), ("best", True), ("best", False)])
 def test_a_state_that_trained_on_after_the_last_report_is_not_the_best_model_and_this_is_said(
-    own: bool, epoch: str, kept: bool, counts_itself: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    of: str, own: bool, epoch: str, kept: bool, counts_itself: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "haltune")
-    study = pausing_study(at=(), epochs=3, keep=1)
+    study = pausing_study(at=(), epochs=3, keep=1, metric=Minimize("val_loss", of=of))
     with study.ask() as trial:
         train = steps_of_torch()
         for now in range(1, 4) if counts_itself else trial.epochs():
             for step in epoch.split():
-                trial.report(1 / now, now) if step == "report" else train()
+                {"train": train, "copy": steps_of_torch(), "report": lambda: trial.report(abs(now - 2.0), now)}[step]()  # noqa: B023
             if own:
                 (tmp_path / f"{now}").write_text("state")
                 trial.checkpointed(tmp_path / f"{now}")
