@@ -47,9 +47,9 @@ class TrainingLoop:
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
         verbose: Print a line for every report. Default: False.
-        save: A function that writes the state after an epoch to a path (a file or a folder). It is called when the
-            trial pauses, at the end of the epoch after Ctrl-C, for the best trial, and when you leave the loop by
-            `break` after loop.report(value). Default: None; a paused trial starts again, and no model is kept.
+        save: A function that writes the state after an epoch to a path (a file or a folder). It is called at the end of
+            an epoch where the trial pauses and after Ctrl-C, at loop.report(value) for the best trial, and when you
+            leave the loop by `break` after it. Default: None; a paused trial starts again, and no model is kept.
         suffix: The ending of that path. Default: ".ckpt".
         together: Whether every rank calls `save`, with the path of the same existing folder. Default: False, only
             rank 0.

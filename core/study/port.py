@@ -87,6 +87,7 @@ class Port(Attempt):
         self._own_weights = False  # a fit has started with weights of this trial
         self._left: float | None = None  # the epoch that a loop has begun and not reported
         self._within: float | None = None  # the same, also after its report
+        self._counted = False  # a loop has begun epochs
         self._broken: Failure | None = None  # the exception that ended the last fit, while no other fit has started
         self._fit: Callable[[], bool] | None = None  # whether the last fit is under way; None: it has ended normally
         self._block: int | None = None  # the process whose `with trial:` block trains it
@@ -204,7 +205,7 @@ class Port(Attempt):
 
         resume: how the fit loads a state; "": it loads none, or that is not known.
         """
-        first = None if model is None else self.trained_before(model)
+        first, _ = (self.id, 0) if model is None else self._first_with(model)
         if isinstance(of, str):
             raise NotSupported(
                 f"This fit of fold {self._index} of trial {self.id} starts with the weights of {of}, which have "
@@ -212,7 +213,7 @@ class Port(Attempt):
             )
         if of not in (None, self.id):
             what, do = f"loaded a state of trial {of}", f"{resume}, and let each trial save to a folder of its own"
-            if first is not None:
+            if first != self.id:
                 what, do = f"trains the model object that trial {of} has trained", _BUILD
             elif not resume:
                 what = f"starts with the weights of trial {of}"
@@ -220,7 +221,7 @@ class Port(Attempt):
             raise NotSupported(
                 f"This fit of trial {self.id} {what}, so it would continue the training of another configuration. {do}."
             )
-        if first is not None:
+        if first != self.id:
             self.warn(
                 f"Trial {self.id} trains the same model object as trial {first}, and continues with all that your "
                 f"program does not reset in it. {_BUILD}.",
@@ -288,6 +289,7 @@ class Port(Attempt):
         """
         self._left, self._within, self._asks = epoch, epoch, False
         if epoch is not None:
+            self._counted = True
             self._states.begins_epoch()
         elif self._states.trains_rest():
             self._doubt_saved()
@@ -465,11 +467,6 @@ class Port(Attempt):
     def _has_signed(self) -> bool:
         """True if this process knows a mark of what it has trained."""
         return any((self.id, self._index) in trials for trials in self._session.seen.signed.values())
-
-    def trained_before(self, model: Any) -> int | None:
-        """Return the other trial of the study that trained this model object before, or None."""
-        trial, _ = self._first_with(model)
-        return None if trial == self.id else trial
 
     def trainer_of(self, model: Any) -> str | None:
         """Return the other trial, or other fold of this trial, that trained this model object before, in words."""
@@ -801,7 +798,8 @@ class Port(Attempt):
         self._states.saved(state, path)
         if state.keep is False and not state.early and self._states.before_training:
             self._doubt_saved()
-        if state.keep is False and state.of is not None and self._stops and self.verdict and self.verdict.resumable:
+        over = self._counted and self._within is None  # otherwise the training may continue from there, too
+        if over and state.keep is False and state.of is not None and self.verdict and self.verdict.resumable:
             self.warn(
                 f"Trial {self.id} pauses after {self._at(self.epoch)}, but its program has put the weights of "
                 f"{self._at(state.of)} back before it saved them, so a trial that resumes continues from those. Save "

@@ -87,9 +87,6 @@ class FakeTrial(Port):
     def signer(self, mark):
         return None
 
-    def trained_before(self, model):
-        return None
-
     def trainer_of(self, model):
         return None
 
