@@ -804,7 +804,7 @@ class Port(Attempt):
                 f"Trial {self.id} pauses after {self._at(self.epoch)}, but its program has put the weights of "
                 f"{self._at(state.of)} back before it saved them, so a trial that resumes continues from those. Save "
                 "before you put the best weights back.",
-                "put back",
+                "weights put back",
                 once=True,
             )
 

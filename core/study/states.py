@@ -132,6 +132,7 @@ class States:
         of = None if early or not own or resumes_only else of
         on = own and not early and not resumes_only and self.trained_on
         unlike = of if of is not None else attempt.epoch if on else None
+        keep = of if keep is True and of is not None else keep
         # others than those to resume from do not wait
         return State(keep, resumes_only or unlike is not None, early and keep is False, left, of=of, unlike=unlike)
 

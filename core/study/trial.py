@@ -585,10 +585,11 @@ class Trial(Port, KnowsAttributes):
         state = self._begins_save()
         state.path, state.seconds = path, seconds
         if not state.early:
-            best = not state.resumes_only and self._states.keeps(self, best_epoch=True)
+            keep = state.of or not state.resumes_only
+            best = keep and self._states.keeps(self, keep)
             self._session.checkpointed(self, path, seconds, resumes_only=state.resumes_only)
             if best:  # until this path holds another state
-                self._session.checkpointed(self, path, keep=True, seconds=0.0)
+                self._session.checkpointed(self, path, keep=keep, seconds=0.0)
         self._saved(state, seconds)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -834,13 +834,13 @@ def test_a_state_that_lacks_the_rest_of_its_epoch_is_said_once(epoch: str, warns
 
 
 @pytest.mark.parametrize("of", ["last", "best"])
-@pytest.mark.parametrize("pauses", [False, True])
+@pytest.mark.parametrize("saves", ["at the end", "at a pause", "own file", "kept"])
 def test_the_best_weights_that_a_program_puts_back_and_saves_are_those_of_their_epoch(
-    of: str, pauses: bool, caplog: pytest.LogCaptureFixture
+    of: str, saves: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     torch = pytest.importorskip("torch")
     caplog.set_level("INFO", "haltune")
-    losses, epochs_of = [0.5, 0.1, 0.3], {}
+    losses, epochs_of, pauses = [0.5, 0.1, 0.3], {}, saves == "at a pause"
     goal = Minimize("val_loss", of=of)
     study = pausing_study(at=(3,) if pauses else (), epochs=4 if pauses else 3, keep=1, metric=goal)
     net = torch.nn.Linear(3, 4)
@@ -855,8 +855,13 @@ def test_the_best_weights_that_a_program_puts_back_and_saves_are_those_of_their_
                 best = {name: weight.clone() for name, weight in net.state_dict().items()}
             trial.report(losses[epoch - 1])
         net.load_state_dict(best)
-        trial.save(lambda path: path.write_text(f"{epochs_of[net.weight.sum().item()]}"))
-    assert study.trials[0].checkpoint_epoch == 3
+        text = f"{epochs_of[net.weight.sum().item()]}"
+        if saves == "own file":
+            (tmp_path / "best").write_text(text)
+            trial.checkpointed(tmp_path / "best")
+        else:
+            trial.save(lambda path: path.write_text(text), keep=saves == "kept")
+    assert study.trials[0].checkpoint_epoch == (0 if saves == "kept" else 3)
     assert study.best is not None
     if of == "best":
         assert (study.best.epoch, study.best.checkpoint_epoch) == (2, 2)
@@ -864,4 +869,4 @@ def test_the_best_weights_that_a_program_puts_back_and_saves_are_those_of_their_
     else:
         assert study.best.checkpoint is None
         said = [m for m in caplog.messages if "study.best.checkpoint is None" in m]
-        assert ["put the weights of epoch 2 back" in m for m in said] == [True] * (not pauses)
+        assert ["put the weights of epoch 2 back" in m for m in said] == [True] * (saves in ("at the end", "own file"))
