@@ -273,7 +273,7 @@ class TrainingLoop:
         if not self._keeps_reports:
             return self.stopping
         self._keep_epoch()
-        if self.stopping:
+        if self.stopping and not self._behind.started:
             self._keep_end()
         # a state to resume from has the whole epoch: a program that reports first is not to leave it now
         return self.stopping and not (self._reporter.pausing and self.trial.before_training)
