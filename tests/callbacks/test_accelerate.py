@@ -182,7 +182,7 @@ def test_an_accelerator_that_holds_the_model_of_another_fold_is_refused():
 
 def test_numbers_of_the_program_that_begin_again_in_a_resumed_trial_are_named(caplog):
     caplog.set_level("INFO", "haltune")
-    for trial in pausing_study(at=(2,), verbose=0):
+    for trial in pausing_study(at=(2,)):
         with trial:
             accelerator, bad = Accelerator(cpu=True), 0
             accelerator.prepare(torch.nn.Linear(1, 1))
