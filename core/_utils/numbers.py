@@ -122,7 +122,7 @@ def _number(value: Any) -> Any:
         return value
     if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
         with suppress(Exception):  # it is deleted
-            if str(value.dtype).startswith("key<"):
+            if str(value.dtype).startswith("key<") and value.shape == ():
                 value = sys.modules["jax"].random.key_data(value)
             elif value.dtype != np.uint32 or value.shape != (2,):
                 return _OTHER

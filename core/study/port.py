@@ -796,10 +796,11 @@ class Port(Attempt):
         """Note a state that was saved. seconds: that it took, which are not of the epoch. path: see `States.saved`."""
         self._lap += seconds
         self._states.saved(state, path)
-        if state.keep is False and not state.early and self._states.before_training:
+        pauses = self.verdict is not None and self.verdict.resumable
+        if pauses and state.keep is False and not state.early and self._states.before_training:
             self._doubt_saved()
         over = self._counted and self._within is None  # otherwise the training may continue from there, too
-        if over and state.keep is False and state.of is not None and self.verdict and self.verdict.resumable:
+        if pauses and over and state.keep is False and state.of is not None:
             self.warn(
                 f"Trial {self.id} pauses after {self._at(self.epoch)}, but its program has put the weights of "
                 f"{self._at(state.of)} back before it saved them, so a trial that resumes continues from those. Save "

@@ -132,9 +132,18 @@ class States:
         of = None if early or not own or resumes_only else of
         on = own and not early and not resumes_only and self.trained_on
         unlike = of if of is not None else attempt.epoch if on else None
-        keep = of if keep is True and of is not None else keep
+        if unlike is not None and self._counts_as(attempt, unlike):
+            unlike = None
+        keep = of if keep is True and of is not None and unlike is not None else keep
         # others than those to resume from do not wait
         return State(keep, resumes_only or unlike is not None, early and keep is False, left, of=of, unlike=unlike)
+
+    def _counts_as(self, attempt: Attempt, earlier: float) -> bool:
+        """Return whether a trial counts with a value that it also had earlier: it reports its best one so far."""
+        log = self._session.log
+        curve = log.history.trial(attempt.id)
+        before = [v for e, v in zip(curve.epochs, curve.values, strict=True) if e == earlier < curve.epochs[-1]]
+        return log.problem.goal.of == "last" and before == [curve.values[-1]]
 
     def path(self, attempt: Attempt, suffix: str, keep: bool | float) -> Path:
         """Return a temporary path to write a state to, on rank 0. Raises OSError."""

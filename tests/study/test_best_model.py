@@ -870,3 +870,57 @@ def test_the_best_weights_that_a_program_puts_back_and_saves_are_those_of_their_
         assert study.best.checkpoint is None
         said = [m for m in caplog.messages if "study.best.checkpoint is None" in m]
         assert ["put the weights of epoch 2 back" in m for m in said] == [True] * (saves in ("at the end", "own file"))
+
+
+@pytest.mark.parametrize(("of", "epoch"), [("last", 3), ("best", 2)])
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_best_weights_are_kept_where_the_program_reports_its_best_value_so_far(
+    of: str, epoch: int, keep: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    study = pausing_study(at=(), epochs=3, keep=1, metric=Minimize("val_loss", of=of))
+    net, best, weights = torch.nn.Linear(3, 4), 9.0, {}
+    with study.ask() as trial:
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for loss in (0.5, 0.1, 0.3):
+            net(torch.ones(3)).sum().backward()
+            optimizer.step()
+            if loss < best:
+                best, weights = loss, {name: weight.clone() for name, weight in net.state_dict().items()}
+            trial.report(best)
+        net.load_state_dict(weights)
+        trial.save(lambda path: path.write_text("state"), keep=keep)
+    assert study.best is not None
+    assert (study.best.epoch, study.best.checkpoint_epoch) == (epoch, epoch)
+
+
+@pytest.mark.parametrize("warm_up", [0, 2])
+def test_the_model_of_a_report_is_kept_where_a_probe_trains_after_it_and_a_report_came_first(warm_up: int) -> None:
+    study = pausing_study(at=(), epochs=4, keep=1)
+    with study.ask() as trial:
+        train, probe = steps_of_torch(), steps_of_torch(2)
+        if not warm_up:
+            trial.report(1.0, 1)
+        for epoch in range(1 if warm_up else 2, 5):
+            if epoch > warm_up:
+                train()
+            trial.report(1 / epoch, epoch)
+            if epoch > warm_up:
+                probe()
+            trial.save(lambda path: path.write_text("state"))
+    assert study.best is not None
+    assert study.best.checkpoint_epoch == 4
+
+
+@pytest.mark.filterwarnings("error::haltune.HaltuneWarning")
+def test_a_program_that_evaluates_first_and_ends_by_itself_is_not_told_to_save_later() -> None:
+    study = pausing_study(at=(), epochs=6, keep=1)
+    with study.ask() as trial:
+        train = steps_of_torch()
+        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("state"))):
+            loop.report(1 / epoch)
+            if epoch == 4:
+                break
+            train()
+    assert study.best is not None
+    assert study.best.checkpoint_epoch == 4
