@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from .changes import (
     own_parts,
     parts_of,
     set_extras,
+    warn_of_failed,
 )  # fmt: skip
 from .loop import TrainingLoop, other_ranks, together
 from .reporter import ordinary_errors
@@ -126,10 +127,11 @@ class AcceleratedLoop(TrainingLoop):
     def __iter__(self) -> Iterator[int]:
         """Yield epochs, from 1 or, for a resumed trial, from the first after its checkpoint."""
         for model in self._accelerator._models:
-            if (first := self.trial.trained_before(model)) is not None:
+            if (first := self.trial.trainer_of(model)) is not None:
                 raise InvalidInput(
-                    f"The accelerator still holds the model of trial {first}. Make an Accelerator for each trial, "
-                    "within the loop, or call accelerator.free_memory() before you prepare the next trial."
+                    f"The accelerator still holds the model of {first}. Make an Accelerator for each "
+                    f"{first.split()[0]}, within the loop, or call accelerator.free_memory() before you prepare the "
+                    "next one."
                 )
         for loader in self._accelerator._dataloaders:
             if not (isinstance(loader, _Placed) or getattr(loader, "use_stateful_dataloader", False)):
@@ -170,13 +172,10 @@ class AcceleratedLoop(TrainingLoop):
         found = [{n: p.grad.cpu() for n, p in model.named_parameters() if p.grad is not None} for model in models]
         return found if any(bool(gradient.any()) for of in found for gradient in of.values()) else []
 
-    def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
-        """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
-        super().report(value, metrics, tokens=tokens)
+    def _reports(self) -> None:
         self._sign()
         if self._lone is False:  # before the program breaks; all ranks decide the same
             self._check_pause()
-        return self.stopping
 
     def _epoch_ends(self, followed: bool) -> None:
         """Check a pause where all ranks are, unless it is known that all report; the first report shows it."""
@@ -341,6 +340,7 @@ class AcceleratedLoop(TrainingLoop):
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
         self._data.put_back(self._own_data(), state["data"], always=True)
+        warn_of_failed(self.trial, self._data, self._of_modules)
         for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
         restore(state["random"])

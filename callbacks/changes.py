@@ -16,6 +16,7 @@ import numpy as np
 
 from haltune._utils.randomness import generators_in, is_generator, states_of
 from haltune.errors import NotSupported
+from haltune.study import Trial
 
 from . import objects
 from .reporter import digest
@@ -49,6 +50,7 @@ class Attributes:
         self._before: dict[str, Any] = {}  # marks of data, prints of others
         self._states: dict[str, Any] = {}  # that earlier attempts changed
         self._put: set[str] = set()  # of them, those that were put back
+        self.failed: list[str] = []  # those that could not be
 
     def see(self, owners: Owners, saved: Iterable[Any]) -> None:
         """Note the present attributes of objects that were not seen before; later ones count as changes."""
@@ -106,19 +108,18 @@ class Attributes:
                 lost = not only_large and (objects.under_way(values[name]) or trained)
             else:
                 lost = objects.is_large(one) and one != self._before.get(name)
-            called = name.partition("/")[2].replace("/", ".").lstrip(".") or name.partition(".")[2]
             if lost:
-                return objects.unsaved(called, values[name])
+                return objects.unsaved(_called(name), values[name])
             if name in self._copies:
-                return objects.copied(called)
+                return objects.copied(_called(name))
         return None
 
     def put_back(self, owners: Owners, states: Mapping[str, Any], device: Any = None, always: bool = False) -> None:
-        """Set what `changed` returned in an earlier attempt; what was built otherwise stays as it is.
+        """Set what `changed` returned in an earlier attempt; what was built otherwise stays as it is, in `failed`.
 
         always: also what fits of other trials hold, because it is not what a program collects of them: data.
         """
-        self._states = dict(states)
+        self._states, self.failed = dict(states), []
         there = dict(owners)
         for name, state in states.items():
             place, _, attribute = name.rpartition(".")
@@ -127,9 +128,11 @@ class Attributes:
             value = vars(owner).get(attribute)
             own = always or name in self._put  # a hook that was called once more has changed it since
             if own or not objects.is_shared(value, state, self._trial):
-                with suppress(NotSupported):
+                try:
                     setattr(owner, attribute, objects.put_back(state, value, device))
                     self._put.add(name)
+                except NotSupported:
+                    self.failed.append(_called(name))
 
     def _set_by_hook(self, owners: Owners) -> list[str]:
         """Return the names of the attributes that the start of a fit sets, as the code of its hook says.
@@ -162,6 +165,23 @@ class Attributes:
             mark = objects.mark(value, weights=weights)
             found[name] = mark if objects.is_data(mark) or objects.is_large(mark) else Print(value, known)
         return found
+
+
+def _called(name: str) -> str:
+    """Return the name of an attribute for messages, without the first part of its place."""
+    return name.partition("/")[2].replace("/", ".").lstrip(".") or name.partition(".")[2]
+
+
+def warn_of_failed(trial: Trial, *records: Attributes) -> None:
+    """Warn of attributes that a resumed trial has not as they were at the pause."""
+    if failed := [name for record in records for name in record.failed]:
+        trial.warn(
+            f"Trial {trial.id} has resumed, but {', '.join(failed)} could not be put back as at the pause, so it does "
+            "not train as it would have without the pause. Define the classes of such objects at the top of a module, "
+            "or make the objects before each attempt trains.",
+            "put back",
+            once=True,
+        )
 
 
 def of_modules(trial: int) -> Attributes:

@@ -42,6 +42,7 @@ from .changes import (
     own_modules,
     own_parts,
     set_extras,
+    warn_of_failed,
 )
 from .reporter import missing, two_callbacks
 
@@ -457,6 +458,7 @@ class HaltuneCallback(Reporting):
         self._course.modules.put_back(own_modules(learn.model), progress["modules"], device)
         self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
         self._course.data.put_back(self._own_data(), progress["data"], device, always=True)
+        warn_of_failed(self.trial, self._course.modules, self._course.attributes, self._course.data)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
             learn.scaler.load_state_dict(progress["scaler"])
         for i, file in enumerate(self._best_files()):

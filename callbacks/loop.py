@@ -47,9 +47,9 @@ class TrainingLoop:
     Args:
         trial: The trial, from `study.ask()` or `for trial in study`.
         verbose: Print a line for every report. Default: False.
-        save: A function that writes the state after an epoch to a path (a file or a folder). It is called when the
-            trial pauses, at the end of the epoch after Ctrl-C, for the best trial, and when you leave the loop by
-            `break` after loop.report(value). Default: None; a paused trial starts again, and no model is kept.
+        save: A function that writes the state after an epoch to a path (a file or a folder). It is called at the end of
+            an epoch where the trial pauses and after Ctrl-C, at loop.report(value) for the best trial, and when you
+            leave the loop by `break` after it. Default: None; a paused trial starts again, and no model is kept.
         suffix: The ending of that path. Default: ".ckpt".
         together: Whether every rank calls `save`, with the path of the same existing folder. Default: False, only
             rank 0.
@@ -153,10 +153,12 @@ class TrainingLoop:
                 raise
             self._epoch = None
             self._commit()
-            over = not self._reporter.pausing and (self.stopping or not interruption.waits)
-            if self._save is not None and over and self._keeps(self._reporter.keeps):
-                self._keep()
+            if self.stopping or not interruption.waits:
+                self._keep_end()
             self._reporter.end_of_fit()
+
+    def _reports(self) -> None:
+        """Act after a report, before its model is kept."""
 
     def _epoch_ends(self, followed: bool) -> None:
         """Act at the end of an epoch, before its state is saved. followed: rank 0 alone has reported it."""
@@ -182,7 +184,7 @@ class TrainingLoop:
     def _is_evaluated(self) -> bool:
         """True if the weights are those of the last report, as far as is known. Every rank asks."""
         if self._trained_model() is None:
-            return True
+            return not self.trial.trained_on
         return torch_ranks().once(lambda: self._evaluated in (None, self._fingerprint()))
 
     def _keeps(self, wanted: bool) -> bool:
@@ -205,7 +207,7 @@ class TrainingLoop:
             if self.stopping or (interruption.waits and not unsaved) or (horizon is not None and epoch > horizon):
                 return
             self._epoch, self._position = epoch, None
-            self.trial.begins_epoch(epoch)
+            self.trial.begins_epoch(epoch, own=True)
             try:
                 yield epoch
             except GeneratorExit:
@@ -213,7 +215,7 @@ class TrainingLoop:
                     self.trial.leaves_loop()
                     self._leave(epoch)
                 raise
-            self.trial.begins_epoch(None)
+            self.trial.begins_epoch(None, own=True)
             if followed := follows() and self._position is None and self.trial.epoch == epoch:
                 self._position = epoch
                 self._reporter.follow_rank_0()
@@ -221,7 +223,8 @@ class TrainingLoop:
             self._commit(wait=False)
             if not self._reported:
                 self._reporter.trained = float(epoch)
-            self._keep_epoch()
+            if not self._keeps_reports:
+                self._keep_epoch()
             if self._save is not None and self._reporter.pausing:
                 self._keep()
             elif interruption.waits and not self.stopping and self._reported:
@@ -245,6 +248,10 @@ class TrainingLoop:
             metrics: Further scalars of the epoch.
             tokens: The position, if the study counts tokens.
 
+        Returns:
+            Whether to leave the loop. False where a trial pauses and torch trains an epoch after its report: the loop
+            then ends by itself at the end of the epoch.
+
         Raises:
             InvalidInput: If it is called outside the loop, or if the value is a vector.
         """
@@ -260,9 +267,21 @@ class TrainingLoop:
         self._position = self._epoch if tokens is None else tokens
         self.trial.looks_at_weights()
         self._reporter.report(value, self._position, metrics)
+        self._reports()
         if self._reporter.pausing and (why := self.trial.forgets()) is not None:
             self._reporter.decline(why, always=True)
-        return self.stopping
+        if not self._keeps_reports:
+            return self.stopping
+        self._keep_epoch()
+        if self.stopping and not self._behind.started:
+            self._keep_end()
+        # a state to resume from has the whole epoch: a program that reports first is not to leave it now
+        return self.stopping and not (self._reporter.pausing and self.trial.before_training)
+
+    @property
+    def _keeps_reports(self) -> bool:
+        """True if the model of a report is kept at once: the program may train on within the epoch."""
+        return this().alone and torch_ranks().alone
 
     @property
     def _reported(self) -> bool:
@@ -312,6 +331,11 @@ class TrainingLoop:
                 "left",
             )
 
+    def _keep_end(self) -> None:
+        """Save the state that ends the trial, if the trial does not pause and its model is to be kept."""
+        if self._save is not None and not self._reporter.pausing and self._keeps(self._reporter.keeps):
+            self._keep()
+
     def _keep_last(self) -> None:
         """Save the state after the last epoch of a loop that was left, if it is needed."""
         self._keep_epoch()
@@ -323,14 +347,16 @@ class TrainingLoop:
         """Save the state on rank 0 or on all ranks, and the random state of each rank. over: see Reporter.decline."""
         if self._together:
             self._reporter.attempt(self._save_together, over, keeps=not self._reporter.saves)
-        elif self._reporter.save(self._write, self._suffix, over) and follows():
+        elif self._reporter.save(self._write, self._suffix, over, not self._is_evaluated) and follows():
             with suppress(OSError):  # rank 0 may have removed the folder already
                 put(self._random(self.trial.checkpoint or ""), self._generators.capture())
 
     def _save_to_resume(self) -> None:
         """Save the state of an epoch in which a signal came."""
         self._reporter.attempt(
-            self._save_together if self._together else partial(self.trial.save, self._write, self._suffix)
+            self._save_together
+            if self._together
+            else partial(self.trial.save, self._write, self._suffix, resumes_only=not self._is_evaluated)
         )
 
     def _save_together(self, keep: bool = False) -> None:

@@ -124,11 +124,8 @@ class ShardedLoop(TrainingLoop):
         self._reporter.resume_hint = "ShardedLoop loads trial.checkpoint itself, so load nothing before it"
         self._light = False  # only the modules are saved, for the user
 
-    def report(self, value: Any, metrics: Mapping[str, float] | None = None, *, tokens: float | None = None) -> bool:
-        """Report the goal's metric for the present epoch or step, as in TrainingLoop; return whether the loop ends."""
-        over = super().report(value, metrics, tokens=tokens)
+    def _reports(self) -> None:
         torch_ranks().first(self._sign)
-        return over
 
     def _fingerprint(self) -> str:
         return fingerprint(self._model)

@@ -1,7 +1,7 @@
 """Numbers that a plain loop keeps from epoch to epoch in variables of its function, such as a patience of its own.
 
 haltune cannot restore them. If a resumed trial starts with the first value of a number, although it paused with another
-one, its program does not restore it either.
+one, its program does not restore it either. Random keys of JAX count as numbers, too.
 """
 
 from __future__ import annotations
@@ -9,15 +9,21 @@ from __future__ import annotations
 import dis
 import inspect
 import re
+import sys
 from collections.abc import Hashable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import numpy as np
 
 from .around import attributes, frames, variables
 
-Number = float | None  # None: no value yet, as a best one
+Number = float | str | None  # str: of a random key; None: no value yet, as a best one
 _KINDS = (bool, int, float, type(None))
+_OTHER = object()
 _OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
 
 
@@ -102,8 +108,23 @@ def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
     """Yield the numbers in variables at the program's loop, and in attributes of objects, with the object's class."""
     loop = next(frames(frame), None)
     for name, value in () if loop is None else variables(loop):
-        if type(value) in _KINDS:
-            yield name, value, None
+        if (number := _number(value)) is not _OTHER:
+            yield name, number, None
         else:
-            held = attributes(value).items()
-            yield from ((f"{name}.{key}", number, type(value)) for key, number in held if type(number) in _KINDS)
+            held = ((key, _number(one)) for key, one in attributes(value).items())
+            yield from ((f"{name}.{key}", number, type(value)) for key, number in held if number is not _OTHER)
+
+
+def _number(value: Any) -> Any:
+    """Return a number, or the numbers of a random key of JAX as text; _OTHER for other values."""
+    kind = type(value)
+    if kind in _KINDS:
+        return value
+    if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
+        with suppress(Exception):  # it is deleted
+            if str(value.dtype).startswith("key<") and value.shape == ():
+                value = sys.modules["jax"].random.key_data(value)
+            elif value.dtype != np.uint32 or value.shape != (2,):
+                return _OTHER
+            return f"[{' '.join(map(str, np.asarray(value).ravel()))}]"
+    return _OTHER

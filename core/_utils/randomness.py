@@ -301,7 +301,8 @@ def of_model(model: Any) -> dict[str, Any]:
 def generators_in(*roots: Any, depth: int = 4) -> dict[str, Any]:
     """Return the generators of Python, NumPy and torch that objects hold: path -> generator, each once.
 
-    Attributes and short lists are searched to a depth: a transform of a data set, the sampler of a loader.
+    Attributes and short lists are searched to a depth: a transform of a data set, the sampler of a loader. Wrappers of
+    an environment do not count.
     """
     found: dict[int, tuple[str, Any]] = {}
     seen: set[int] = set()
@@ -312,7 +313,7 @@ def generators_in(*roots: Any, depth: int = 4) -> dict[str, Any]:
         elif depth and id(value) not in seen:
             seen.add(id(value))
             for name, inner in _inside(value):
-                search(inner, f"{path}.{name}", depth - 1)
+                search(inner, f"{path}.{name}", depth - (name not in _WRAPPED))
 
     for i, root in enumerate(roots):
         search(root, str(i), depth)
@@ -334,6 +335,7 @@ def set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
 
 
 _SHORT = 20
+_WRAPPED = ("env", "envs")  # attributes of the wrappers of Gymnasium, of which there are many around an environment
 
 
 def _inside(value: Any) -> list[tuple[str, Any]]:

@@ -119,6 +119,7 @@ class Training:
         self.reported = self.changes = False  # whether new weights come after a report
         self._of: WeakKeyDictionary[Any, list[_Weights]] = WeakKeyDictionary()  # of optimizers
         self._all: list[_Weights] = []
+        self._latest: list[_Weights] = []  # those that were updated last before the last report
         self._saved, self._saved_at = list[_Weights](), 0  # see `saves`
         self._over, self._outer = False, _training.get()  # of a trial around this one
         _training.set(self)
@@ -177,6 +178,23 @@ class Training:
         saved, later = self._of_saved, [of for of in self._all if of.last > self._saved_at]
         return any(of in saved for of in later) or (bool(later) and all(of.frozen for of in saved))
 
+    @property
+    def trained_since_save(self) -> bool:
+        """True if the weights that the trial trains were updated after its last saved state; see `trained_after`."""
+        return self.trained_after(self._saved_at)
+
+    def trained_after(self, step: int) -> bool:
+        """Return whether weights were updated until a step and after it, other than those of a critic or a probe.
+
+        If none were updated until then, the program reports before it trains, and they are what it trains. If all are
+        late, it reported before it trained them, and trains those that it updated last before its last report.
+        """
+        later = [of for of in self._all if of.last > step]
+        if all(of.first > step for of in self._all):
+            return bool(later)
+        trained = self._latest if all(of.late for of in self._all) else [of for of in self._all if not of.late]
+        return any(of.first <= step and of in trained for of in later)
+
     def kinds(self) -> frozenset[Kind]:
         """Return the kinds of the optimizers that have made steps since the last report."""
         return frozenset(kind_of(one.param_groups, one.state) for one in self._of)
@@ -184,6 +202,7 @@ class Training:
     def looks_again(self) -> None:
         """Look at all optimizers once more after a report: a program may thaw weights, or add some."""
         self.reported = True
+        self._latest = [of for of in self._all if of.last == self.made]
         self._of.clear()
 
     def _noted(self, optimizer: Any) -> list[_Weights]:

@@ -86,6 +86,8 @@ class Port(Attempt):
         self._same_model = False  # that of the fit before
         self._own_weights = False  # a fit has started with weights of this trial
         self._left: float | None = None  # the epoch that a loop has begun and not reported
+        self._within: float | None = None  # the same, also after its report
+        self._counted = False  # a loop has begun epochs
         self._broken: Failure | None = None  # the exception that ended the last fit, while no other fit has started
         self._fit: Callable[[], bool] | None = None  # whether the last fit is under way; None: it has ended normally
         self._block: int | None = None  # the process whose `with trial:` block trains it
@@ -203,7 +205,7 @@ class Port(Attempt):
 
         resume: how the fit loads a state; "": it loads none, or that is not known.
         """
-        first = None if model is None else self.trained_before(model)
+        first, _ = (self.id, 0) if model is None else self._first_with(model)
         if isinstance(of, str):
             raise NotSupported(
                 f"This fit of fold {self._index} of trial {self.id} starts with the weights of {of}, which have "
@@ -211,7 +213,7 @@ class Port(Attempt):
             )
         if of not in (None, self.id):
             what, do = f"loaded a state of trial {of}", f"{resume}, and let each trial save to a folder of its own"
-            if first is not None:
+            if first != self.id:
                 what, do = f"trains the model object that trial {of} has trained", _BUILD
             elif not resume:
                 what = f"starts with the weights of trial {of}"
@@ -219,7 +221,7 @@ class Port(Attempt):
             raise NotSupported(
                 f"This fit of trial {self.id} {what}, so it would continue the training of another configuration. {do}."
             )
-        if first is not None:
+        if first != self.id:
             self.warn(
                 f"Trial {self.id} trains the same model object as trial {first}, and continues with all that your "
                 f"program does not reset in it. {_BUILD}.",
@@ -280,12 +282,20 @@ class Port(Attempt):
         """
         self._states.restores(put_back)
 
-    def begins_epoch(self, epoch: float | None) -> None:
-        """State that a loop is within an epoch, until it is reported; None: it is not, and asks for the next."""
-        self._left, self._asks = epoch, False
+    def begins_epoch(self, epoch: float | None, own: bool = False) -> None:
+        """State that a loop is within an epoch, until it is reported; None: it is not, and asks for the next.
+
+        own: a function of the program has the loop, and not a framework.
+        """
+        self._left, self._within, self._asks = epoch, epoch, False
+        if epoch is not None:
+            self._counted = True
+            self._states.begins_epoch()
+        elif self._states.trains_rest():
+            self._doubt_saved()
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
-        self._within_epoch(epoch)
+        self._within_epoch(epoch, own)
         several = not (this().alone or this().place.launcher)  # rank 0 does not know of ranks that it has started
         if epoch is None and self.ended is None and several and not self._session.seen.all_report:
             self._follow_rank_0()
@@ -339,7 +349,10 @@ class Port(Attempt):
                 f"An exception, which the program handled, ended its loop after {self._at(self.epoch)}. To end a "
                 "training early, leave the loop by break."
             )
-        self._within_epoch(None)
+        if self._states.trains_rest():
+            self._doubt_saved()
+        self._within = None
+        self._within_epoch(None, own=True)
 
     def breaks(self, error: BaseException) -> None:
         """State that an exception has ended a fit. The trial fails, unless the program handles it and fits again.
@@ -401,7 +414,7 @@ class Port(Attempt):
             advice: What to do if this is not meant, the last sentences of the warning. Default: "".
         """
         self._need_held()
-        reached, self._left, self._broken, self._states.waiting = self.epoch, None, None, None
+        reached, self._left, self._within, self._broken, self._states.waiting = self.epoch, None, None, None, None
         if self.ended is not None or self._stops or position >= reached:
             return
         if not self._session.restart(self, position):
@@ -471,10 +484,12 @@ class Port(Attempt):
         """True if this process knows a mark of what it has trained."""
         return any((self.id, self._index) in trials for trials in self._session.seen.signed.values())
 
-    def trained_before(self, model: Any) -> int | None:
-        """Return the other trial of the study that trained this model object before, or None."""
-        trial, _ = self._first_with(model)
-        return None if trial == self.id else trial
+    def trainer_of(self, model: Any) -> str | None:
+        """Return the other trial, or other fold of this trial, that trained this model object before, in words."""
+        trial, fold = self._first_with(model)
+        if (trial, fold) == (self.id, self._index):
+            return None
+        return f"fold {fold}" if trial == self.id else f"trial {trial}"
 
     def _first_with(self, model: Any) -> tuple[int, int]:
         """Return the trial, and its fold, that trained a model, or with an optimizer, first in this process."""
@@ -789,7 +804,7 @@ class Port(Attempt):
         # a loop of haltune's saves between its epochs, after their reports
         own = (self.patient or self._left is not None) and not self._over_folds and self._model is None
         upcoming = self._next_position or self.epoch + 1.0
-        state = self._states.begins(self, keep, resumes_only, self._left, own, upcoming)
+        state = self._states.begins(self, keep, resumes_only, self._left, own, upcoming, self._of_earlier)
         state.weights = self._mark
         return state
 
@@ -797,6 +812,47 @@ class Port(Attempt):
         """Note a state that was saved. seconds: that it took, which are not of the epoch. path: see `States.saved`."""
         self._lap += seconds
         self._states.saved(state, path)
+        pauses = self.verdict is not None and self.verdict.resumable
+        if pauses and state.keep is False and not state.early and self._states.before_training:
+            self._doubt_saved()
+        over = self._counted and self._within is None  # otherwise the training may continue from there, too
+        if pauses and over and state.keep is False and state.of is not None:
+            self.warn(
+                f"Trial {self.id} pauses after {self._at(self.epoch)}, but its program has put the weights of "
+                f"{self._at(state.of)} back before it saved them, so a trial that resumes continues from those. Save "
+                "before you put the best weights back.",
+                "weights put back",
+                once=True,
+            )
+
+    def _doubt_saved(self) -> None:
+        """Warn once of a state that lacks a part of its epoch, unless no attempt can resume from it."""
+        if not self._is_over or (self.verdict is not None and self.verdict.resumable):
+            self.warn(
+                f"Trial {self.id} saves its state of {self._at(self.epoch)} before its training of this {self.unit} is "
+                f"over, so a trial that resumes from it does not train the rest. Save at the end of the {self.unit}, "
+                "as TrainingLoop does.",
+                "saved within",
+                once=True,
+            )
+
+    @property
+    def _of_earlier(self) -> float | None:
+        """The position of an earlier report at which its weights were as now, if they differ from the last report's."""
+        return None
+
+    @property
+    def trained_on(self) -> bool:
+        """True if torch has trained since the last report, so that a model saved now has another value. All ranks ask.
+
+        Not if it has only trained a critic or a probe.
+        """
+        return self._session.once(self, "has trained on", lambda: self._states.trained_on, bool)
+
+    @property
+    def before_training(self) -> bool:
+        """True in a program that reports an epoch before torch trains it, and has reported it."""
+        return self._states.before_training
 
     @property
     def _next_position(self) -> float | None:
@@ -812,7 +868,7 @@ class Port(Attempt):
     def _at(self, position: float) -> str:
         return self.history.problem.at(position)
 
-    def _within_epoch(self, epoch: float | None) -> None:
+    def _within_epoch(self, epoch: float | None, own: bool) -> None:
         """Look at what the program has around its loop, which begins an epoch; None: it has ended one."""
 
     def _sign_weights(self) -> None:

@@ -50,6 +50,8 @@ class State:
     path: str = ""
     seconds: float = 0.0  # that writing took
     weights: str = ""  # mark of its model, see `Port.sign`
+    of: float | None = None  # an earlier report, whose weights it has
+    unlike: float | None = None  # the same, or the last report, since which it was trained on; None: it has its value
 
 
 class States:
@@ -64,6 +66,11 @@ class States:
     _saves_first = False  # the program had saved before the first report of this attempt
     _trains_first: bool | None = None  # torch had made steps before it; None: there is no report yet
     _made_before = 0  # steps of torch's optimizers until the last report
+    _made_at_begin = 0  # the same until the begin of the present epoch
+    _made_at_report: int | None = None  # until its first report, if there was one
+    _saved_in_epoch = False  # a state that is of its report
+    # position of the report whose weights the last state has, if they have not the value of the last report
+    unlike: float | None = None
     _draws = False  # its loop is a plain one, so that its states have the process's random state
     _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
     _place: dict[str, Any] | None = None  # on a rank above 0: the random state at the end of its last epoch
@@ -85,18 +92,30 @@ class States:
         return self._made > self._made_before
 
     @property
+    def trained_on(self) -> bool:
+        """True if torch has trained the model of the last report since then, so that it has another value now."""
+        return self.training is not None and self.training.trained_after(self._made_before)
+
+    @property
+    def before_training(self) -> bool:
+        """True if torch has made no step in this epoch, in a program that reports before it trains."""
+        here = self.training is not None and self._made == self._made_at_begin
+        return here and self._session.seen.reports_first
+
+    @property
     def _made(self) -> int:
         return 0 if self.training is None else self.training.made
 
     # a state, from its start until the log has it
 
     def begins(
-        self, attempt: Attempt, keep: bool | float, resumes_only: bool, left: float | None, own: bool, upcoming: float
-    ) -> State:
+        self, attempt: Attempt, keep: bool | float, resumes_only: bool, left: float | None, own: bool, upcoming: float,
+        of: float | None,
+    ) -> State:  # fmt: skip
         """Return a state that is to be written.
 
         left: the epoch that the loop has begun and not reported. own: the loop is the user's. upcoming: the position of
-        the next report.
+        the next report. of: that of an earlier report with the present weights.
         """
         self._saves_first |= self._trains_first is None
         over = attempt.epoch == self._session.log.problem.max_epochs or attempt._stops  # no report follows
@@ -110,8 +129,21 @@ class States:
             before = left is not None or self.waiting is not None or self._made or seen.keeps_first is not False
             if early and before:
                 keep = upcoming
+        of = None if early or not own or resumes_only else of
+        on = own and not early and not resumes_only and self.trained_on
+        unlike = of if of is not None else attempt.epoch if on else None
+        if unlike is not None and self._counts_as(attempt, unlike):
+            unlike = None
+        keep = of if keep is True and of is not None and unlike is not None else keep
         # others than those to resume from do not wait
-        return State(keep, resumes_only, early and keep is False, left)
+        return State(keep, resumes_only or unlike is not None, early and keep is False, left, of=of, unlike=unlike)
+
+    def _counts_as(self, attempt: Attempt, earlier: float) -> bool:
+        """Return whether a trial counts with a value that it also had earlier: it reports its best one so far."""
+        log = self._session.log
+        curve = log.history.trial(attempt.id)
+        before = [v for e, v in zip(curve.epochs, curve.values, strict=True) if e == earlier < curve.epochs[-1]]
+        return log.problem.goal.of == "last" and before == [curve.values[-1]]
 
     def path(self, attempt: Attempt, suffix: str, keep: bool | float) -> Path:
         """Return a temporary path to write a state to, on rank 0. Raises OSError."""
@@ -164,6 +196,8 @@ class States:
                     with suppress(OSError):  # rank 0 may have removed the folder already
                         put(*self._drawn)
             self.waiting = state if state.early else None
+            self._saved_in_epoch = not state.early
+            self.unlike = state.unlike
             if self.training is not None:
                 self.training.saves(self._made_before)
 
@@ -183,9 +217,11 @@ class States:
         session.checkpoints.supersede(Path(state.path), session.log.history.kept(attempt.id))
         if best:
             session.checkpointed(attempt, logged, 0.0, True)
+        elif state.of is not None and state.keep is False and self.keeps(attempt, state.of):
+            session.checkpointed(attempt, logged, 0.0, state.of)
         return True
 
-    def keeps(self, attempt: Attempt, best_epoch: bool) -> bool:
+    def keeps(self, attempt: Attempt, best_epoch: bool | float) -> bool:
         """See `Port.keeps`."""
         session, goal = self._session, self._session.log.problem.goal
         if best_epoch and goal.of == "last":
@@ -199,7 +235,8 @@ class States:
             if keep == 0 or not len(history.curve(attempt.id)):
                 return False
             best = history.present_best(attempt.id)
-            lacks = best.checkpoint is None and (not best_epoch or best.epoch == attempt.epoch)
+            epoch = attempt.epoch if isinstance(best_epoch, bool) else best_epoch
+            lacks = best.checkpoint is None and (not best_epoch or best.epoch == epoch)
             return lacks and attempt.id in keepers(history, keep, attempt.id, cut)
 
         return session.once(attempt, "keeps its best epoch" if best_epoch else "keeps its checkpoint", read=question)
@@ -338,11 +375,25 @@ class States:
                 "never saves",
             )
 
+    def begins_epoch(self) -> None:
+        """State that a loop begins an epoch."""
+        self._made_at_begin, self._made_at_report, self._saved_in_epoch = self._made, None, False
+
+    def trains_rest(self) -> bool:
+        """State that a loop is at the end of an epoch; return whether it has trained in it after it saved its state."""
+        if (reported := self._made_at_report) is None or self.training is None:
+            return False
+        if self._made > self._made_at_begin:
+            self._session.seen.reports_first = reported == self._made_at_begin
+        return self._saved_in_epoch and self.trained_on and self.training.trained_since_save
+
     def reported(self, attempt: Attempt) -> None:
         """State that the log has a report."""
         if self._trains_first is None:
             self._trains_first = self.trained
         self._made_before = self._made
+        self._made_at_report = self._made if self._made_at_report is None else self._made_at_report
+        self._saved_in_epoch |= self.waiting is not None
         if self.waiting is None:  # the state saved last is of an earlier report, within this epoch
             self._drawn = None
         self._renew_drawn()  # an evaluation may have drawn; the program may be killed before the end of the epoch

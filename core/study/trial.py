@@ -247,6 +247,8 @@ class Trial(Port, KnowsAttributes):
 
     def _next(self) -> float:
         """Return the position of a report without one. Raises InvalidInput if it cannot be guessed."""
+        if self._within is not None and self.unit != "token":
+            return self._within
         if (found := self._next_position) is not None:
             return found
         raise InvalidInput(
@@ -298,7 +300,7 @@ class Trial(Port, KnowsAttributes):
                     return  # an outer trial continues to the end of its own epoch
                 epoch += 1
                 self._signals.counts = True
-                self.begins_epoch(epoch)
+                self.begins_epoch(epoch, own=True)
                 try:
                     yield epoch
                 except GeneratorExit:
@@ -308,7 +310,7 @@ class Trial(Port, KnowsAttributes):
                     raise
                 self._states.ends_epoch()
                 self._states.places()
-                self.begins_epoch(None)
+                self.begins_epoch(None, own=True)
         finally:
             self._signals.counts = False
             self._weights.sign()
@@ -471,18 +473,33 @@ class Trial(Port, KnowsAttributes):
         self._starts_updates()
         self._weights.restarts()
 
-    def _within_epoch(self, epoch: float | None) -> None:
-        self._weights.begins_epoch(epoch, sys._getframe(1))
+    def _within_epoch(self, epoch: float | None, own: bool) -> None:
+        self._weights.begins_epoch(epoch, sys._getframe(1), own)
 
     def _sign_weights(self) -> None:
         self._weights.sign()
         self._weights.schedules.notes(self._weights.trains)
+
+    @property
+    def _of_earlier(self) -> float | None:
+        return self._weights.of_earlier
 
     def _doubt_kept(self) -> None:
         """Say once that the best trial has no state with its value, in a loop that saves other states by itself."""
         if self.resumes_from is None or not self.keeps():
             return
         best, saved = self.history.present_best(self.id), self.history.trial(self.id).checkpoint_epoch
+        if (of := self._states.unlike) is not None and saved in (best.epoch, self.epoch):
+            how = "trained on" if of == saved else f"put the weights of {self._at(of)} back"
+            by_best = self._session.log.problem.by_best_epoch
+            other = "" if of == saved or by_best is None else f" If the best epoch counts, use {by_best!r}."
+            self.hint(
+                f"Trial {self.id} is the best so far, but its program has {how} between its report and its save, so "
+                f"the file does not have this value, and study.best.checkpoint is None. Report the state that you "
+                f"save.{other}",
+                "not kept",
+            )
+            return
         if saved == best.epoch:
             return
         name = length_argument(self.unit)
@@ -577,10 +594,11 @@ class Trial(Port, KnowsAttributes):
         state = self._begins_save()
         state.path, state.seconds = path, seconds
         if not state.early:
-            best = self._states.keeps(self, best_epoch=True)
-            self._session.checkpointed(self, path, seconds)
+            keep = state.of or not state.resumes_only
+            best = keep and self._states.keeps(self, keep)
+            self._session.checkpointed(self, path, seconds, resumes_only=state.resumes_only)
             if best:  # until this path holds another state
-                self._session.checkpointed(self, path, keep=True, seconds=0.0)
+                self._session.checkpointed(self, path, keep=keep, seconds=0.0)
         self._saved(state, seconds)
 
     def load_model(self, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -753,7 +771,7 @@ class Fold(Trial):
         return max(0.0, self._own(super()._saved_start(loads)))
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
-        trial, reached, self._left = self._trial, self.epoch, None
+        trial, reached, self._left, self._within = self._trial, self.epoch, None, None
         trial._need_held()
         if self.ended is not None or self._cut or position >= reached:
             return
@@ -963,6 +981,10 @@ class Fold(Trial):
 
     def room_for(self, size: int) -> None:
         self._trial.room_for(size)
+
+    @property
+    def trained_on(self) -> bool:
+        return self._trial.trained_on
 
     def before_end(self, act: Callable[[], object] | None) -> None:
         self._trial.before_end(act)

@@ -30,6 +30,8 @@ from .learners import OwnLearners
 from .port import Port
 from .schedules import OwnSchedules
 
+_MOST = 10_000  # reports whose weights are known again
+
 
 @dataclass
 class _Model:
@@ -72,6 +74,8 @@ class OwnWeights:
         self._resumed = 0.0  # the position at which it began
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
+        self._marks = frozenset[int]()  # of the weights at the last report
+        self._earlier: dict[frozenset[int], float] = {}  # of those at earlier reports, and their positions
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A process that is started to train knows none of them."""
@@ -177,23 +181,26 @@ class OwnWeights:
         """State that the block of the trial is entered, in a frame."""
         self._extras.enters(frame)
 
-    def begins_epoch(self, epoch: float | None, frame: FrameType) -> None:
-        """State that a loop begins an epoch, in a frame; None: it has ended one."""
+    def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
+        """State that a loop begins an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
         trial, extras = self.trains, self._extras
         if epoch is None:
             self.schedules.notes(trial)
-        if trial._model is not None or not this().alone:  # FSDP shows a weight now whole, now in parts
+        states = trial._model is None  # otherwise the loop itself sees to what has a state
+        if not (states or own) or not this().alone:  # FSDP shows a weight now whole, now in parts
             return
         place = trial.id, trial._index, float(trial.epoch)
         if epoch is None:
             if trial._stops or self._looked != trial.epoch:  # not at each step between two reports
                 self._looked = trial.epoch
-                extras.ends_epoch(place if trial._stops else None)
+                if states:
+                    extras.ends_epoch(place if trial._stops else None)
                 if trial._stops:
                     self._trial._session.seen.numbers.pauses(place, frame)
         elif self._began != (trial.attempt, trial._index):
             self._began = trial.attempt, trial._index
-            extras.begins(place if trial._resumes else None, frame)
+            if states:
+                extras.begins(place if trial._resumes else None, frame)
             self._resumed = trial.epoch
             self._begins_numbers(place, frame)
 
@@ -239,6 +246,7 @@ class OwnWeights:
         others = known and bool(marks) and not self._began_here(trial, marks)
         if (self._doubted or not known) and this().alone:  # a new process knows none
             there = updates.saved_in(trial.resumes_from, optimizer)
+            trial._own_weights |= bool(there) and not updates.lacks(trial.resumes_from, optimizer)
             others = others or (there is False and not known)
             self._doubted = None if there else self._doubted
         return others
@@ -303,7 +311,11 @@ class OwnWeights:
             raise self._refusal
         if (training := self._trial._states.training) is not None:
             training.counts()
-            self.sign(each=False)  # the program may save them now, and load them in another trial
+            marks = self.sign(each=False)  # the program may save them now, and load them in another trial
+            if marks != self._marks:
+                if self._marks and len(self._earlier) < _MOST:
+                    self._earlier[self._marks] = float(self.trains.epoch)
+                self._marks = marks
             self._doubt(training)
             key, seen = (self.trains.id, self.trains._index), self._trial._session.seen.optimizers
             seen[key] = seen.get(key, frozenset()) | training.kinds()
@@ -327,21 +339,35 @@ class OwnWeights:
             )
         self._doubted = None
 
+    @property
+    def of_earlier(self) -> float | None:
+        """The position of an earlier report at which the weights were as now, if they differ from the last report's."""
+        if (training := self._trial._states.training) is None or not self._earlier:
+            return None
+        now = frozenset(training.marks(each=False))
+        return None if now == self._marks else self._earlier.get(now)
+
     # other steps of a trial
 
-    def sign(self, each: bool = True) -> None:
-        """State that optimizers have trained their present weights in this trial. each: also each alone."""
+    def sign(self, each: bool = True) -> frozenset[int]:
+        """State that optimizers have trained their present weights in this trial, and return their marks.
+
+        each: also each alone.
+        """
         training = self._trial._states.training
-        for mark in () if training is None else training.marks(each):
+        marks = frozenset(() if training is None else training.marks(each))
+        for mark in marks:
             self.trains.sign(mark)
+        return marks
 
     def restarts(self) -> None:
         """State that a new model has started the curve again: it does not do so twice."""
         self._model, self._doubted, self._begun = None, None, False
+        self._marks, self._earlier = frozenset(), {}
 
     def ends_fold(self) -> None:
         """State that a fold ends: the next one trains a model of its own."""
-        self._model = None
+        self._model, self._marks, self._earlier = None, frozenset(), {}
         if (training := self._trial._states.training) is not None:
             training.ends_part()
 

@@ -166,6 +166,57 @@ def test_an_accelerator_that_holds_the_model_of_another_trial_is_refused():
         train(trial, accelerator=accelerator)
 
 
+def test_an_accelerator_that_holds_the_model_of_another_fold_is_refused():
+    with pausing_study(at=(), verbose=0).ask() as trial:
+        accelerator, folds = Accelerator(cpu=True), trial.folds(2)
+        for fold in folds:
+            net = accelerator.prepare(torch.nn.Linear(1, 1))
+            if fold.index:
+                with pytest.raises(InvalidInput, match=r"model of fold 0\. Make an Accelerator for each fold"):
+                    next(iter(AcceleratedLoop(fold, accelerator)))
+                accelerator.free_memory()
+                net = accelerator.prepare(torch.nn.Linear(1, 1))
+            for _ in (loop := AcceleratedLoop(fold, accelerator)):
+                loop.report(net.weight.item())
+
+
+def test_numbers_of_the_program_that_begin_again_in_a_resumed_trial_are_named(caplog):
+    caplog.set_level("INFO", "haltune")
+    for trial in pausing_study(at=(2,)):
+        with trial:
+            accelerator, bad = Accelerator(cpu=True), 0
+            accelerator.prepare(torch.nn.Linear(1, 1))
+            for _ in (loop := AcceleratedLoop(trial, accelerator)):
+                bad = 2 * bad + 1
+                loop.report(bad)
+    assert [m for m in caplog.messages if "with bad = 0 (3 where it paused), as at its start" in m]
+
+
+def test_data_that_cannot_be_put_back_are_said_when_the_trial_resumes():
+    class Rows(torch.utils.data.Dataset):
+        order = None
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            self.order = self.order or Order()
+            self.order.taken += 1
+            return torch.ones(1)
+
+    class Order:
+        taken = 0
+
+    with pytest.warns(HaltuneWarning, match="has resumed, but dataset.order could not be put back"):
+        for trial in pausing_study(at=(1,), epochs=2, verbose=0):
+            with trial:
+                accelerator, rows = Accelerator(cpu=True), Rows()
+                rows.order = None
+                _, loader = accelerator.prepare(torch.nn.Linear(1, 1), torch.utils.data.DataLoader(rows))
+                for _ in (loop := AcceleratedLoop(trial, accelerator)):
+                    loop.report(len([*loader]))
+
+
 def test_an_accelerator_that_names_its_checkpoints_itself_is_refused(tmp_path):
     naming = ProjectConfiguration(project_dir=str(tmp_path), automatic_checkpoint_naming=True)
     with pytest.raises(NotSupported, match="without automatic_checkpoint_naming"):
@@ -290,17 +341,17 @@ def test_a_model_whose_prepared_average_changes_after_its_report_is_kept():
 
 
 @pytest.mark.parametrize("of", ["best", "last"])
-def test_a_model_that_trains_after_its_report_is_not_kept(of):
+def test_a_model_that_trains_after_its_report_is_kept_as_it_was_there(of):
     study = pausing_study(at=(2,), metric=Minimize("val_loss", of=of), keep=1, verbose=0)
-    with pytest.warns(HaltuneWarning, match=r"trial 0, the best so far, is not kept: after loop\.report\(value\)"):
-        for trial in study:
-            with trial:
-                accelerator = Accelerator(cpu=True)
-                net = torch.nn.Linear(3, 1)
-                net, sgd = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1))
-                for epoch in (loop := AcceleratedLoop(trial, accelerator)):
-                    loop.report(1.0 / epoch)
-                    accelerator.backward(net(torch.ones(4, 3)).pow(2).mean())
-                    sgd.step()
-                    sgd.zero_grad()
-    assert (study.trials[0].attempt, study.best.checkpoint) == (2, None)
+    for trial in study:
+        with trial:
+            accelerator = Accelerator(cpu=True)
+            net = torch.nn.Linear(3, 1)
+            net, sgd = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1))
+            for _ in (loop := AcceleratedLoop(trial, accelerator)):
+                loop.report(net.weight.sum().item())
+                accelerator.backward(net(torch.ones(4, 3)).pow(2).mean())
+                sgd.step()
+                sgd.zero_grad()
+    assert study.trials[0].attempt == 2
+    assert load_file(Path(study.best.checkpoint, "model.safetensors"))["weight"].sum().item() == study.best.value

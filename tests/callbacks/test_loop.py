@@ -491,3 +491,25 @@ def test_a_checkpoint_of_another_trial_is_not_taken_for_the_state_of_this_one():
     with pytest.raises(InvalidInput, match="is a checkpoint of trial 0, so trial 1 would resume"):
         trial.checkpointed(kept)
     assert trial.checkpoint is None
+
+
+@pytest.mark.parametrize("unit", ["epoch", "step"])
+def test_a_program_that_reports_before_it_trains_pauses_after_the_whole_epoch_although_it_would_break(unit):
+    torch, found = pytest.importorskip("torch"), []
+    for at in ((), (2,)):
+        study = pausing_study(at=at, epochs=4, keep=1, unit=unit)
+        for trial in study:
+            with trial:
+                weight = torch.nn.Parameter(
+                    torch.tensor(float(Path(trial.checkpoint).read_text() if trial.checkpoint else 0))
+                )
+                sgd = torch.optim.SGD([weight], 1.0)
+                for _ in (loop := TrainingLoop(trial, save=lambda path: path.write_text(f"{weight.item()}"))):  # noqa: B023
+                    if loop.report(weight.item()):
+                        break
+                    weight.grad = -torch.ones(())
+                    sgd.step()
+        assert study.trials[0].attempt == len(at) + 1
+        assert float(Path(study.best.checkpoint).read_text()) == study.best.value
+        found.append(study.trials[0].values.tolist())
+    assert found == [[0, 1, 2, 3]] * 2

@@ -235,23 +235,23 @@ def test_the_model_of_the_best_epoch_is_written_behind_the_training(tmp_path):
 
 
 @pytest.mark.parametrize("of", ["best", "last"])
-def test_a_model_that_trains_after_its_report_is_not_kept_and_resumes_exactly(of, tmp_path):
+def test_a_model_that_trains_after_its_report_is_kept_as_it_was_there_and_resumes_exactly(of, tmp_path):
     found = []
     for pauses in ((), (2,)):
         study = pausing_study(tmp_path / f"{pauses}.db", pauses, metric=Minimize("val_loss", of=of), keep=1, verbose=0)
-        with pytest.warns(HaltuneWarning, match=r"trial 0, the best so far, is not kept: after loop\.report\(value\)"):
-            for trial in study:
-                with trial:
-                    torch.manual_seed(trial.attempt)
-                    net = layers()
-                    sgd = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)
-                    for _ in (loop := ShardedLoop(trial, net, sgd)):
-                        loop.report(value(net))
-                        (net(X) - X.sum(1, keepdim=True)).pow(2).mean().backward()
-                        sgd.step()
-                        sgd.zero_grad()
-        assert study.best.checkpoint is None
+        for trial in study:
+            with trial:
+                torch.manual_seed(trial.attempt)
+                net = layers()
+                sgd = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)
+                for _ in (loop := ShardedLoop(trial, net, sgd)):
+                    loop.report(value(net))
+                    (net(X) - X.sum(1, keepdim=True)).pow(2).mean().backward()
+                    sgd.step()
+                    sgd.zero_grad()
         found.append([parameter.tolist() for parameter in net.parameters()])
+        net.load_state_dict(torch.load(consolidate(study.best.checkpoint, tmp_path / "best.pt")))
+        assert value(net) == study.best.value
     assert found[0] == found[1]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -735,3 +736,191 @@ def test_so_does_one_without_torch_that_saves_and_reports_in_different_epochs(ca
         for epoch in trial.epochs():
             trial.report(0.5, epoch) if epoch % 2 == 0 else trial.save(lambda path: path.write_text("state"))
     assert len([m for m in caplog.messages if "no state to resume from" in m]) == 1
+
+
+@pytest.mark.parametrize("at", [(), (2,)])
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_the_best_model_of_a_loop_that_trains_on_after_its_report_is_that_of_the_report(of, at) -> None:
+    study, trained = pausing_study(at=at, epochs=4, keep=1, metric=Minimize("val_loss", of=of)), 0
+    for trial in study:
+        with trial:
+            train, steps = steps_of_torch(), int(Path(trial.checkpoint).read_text()) if trial.checkpoint else 0
+            for _ in (loop := TrainingLoop(trial, save=lambda path: path.write_text(f"{steps}"))):  # noqa: B023
+                for part in range(2):
+                    train()
+                    steps, trained = steps + 1, trained + 1
+                    if part == 0:
+                        loop.report(abs(steps - 3.0))
+    assert study.trials[0].values.tolist() == [2, 0, 2, 4]
+    assert trained == 8
+    assert study.best is not None
+    assert Path(str(study.best.checkpoint)).read_text() == {"best": "3", "last": "7"}[of]
+
+
+def test_a_pause_of_a_loop_that_trains_on_after_its_report_has_no_best_model() -> None:
+    study = pausing_study(at=(1,), epochs=4, keep=1)
+    with study.ask() as trial:
+        train = steps_of_torch()
+        for _ in (loop := TrainingLoop(trial, save=lambda path: path.write_text("later"))):
+            train()
+            loop.report(0.5)
+            train()
+    assert study.trials[0].checkpoint_epoch == 1
+    assert study.best is not None
+    assert study.best.checkpoint is None
+
+
+@pytest.mark.parametrize("counts_itself", [False, True])
+@pytest.mark.parametrize(
+    ("epoch", "kept"),
+    [("train report train", False), ("report train", False), ("train report", True), ("train report copy", True)],
+)
+@pytest.mark.parametrize(("of", "own"), [("last", False), ("last", True), ("best", True), ("best", False)])
+def test_a_state_that_trained_on_after_the_last_report_is_not_the_best_model_and_this_is_said(
+    of: str, own: bool, epoch: str, kept: bool, counts_itself: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "haltune")
+    study = pausing_study(at=(), epochs=3, keep=1, metric=Minimize("val_loss", of=of))
+    with study.ask() as trial:
+        train = steps_of_torch()
+        for now in range(1, 4) if counts_itself else trial.epochs():
+            for step in epoch.split():
+                {"train": train, "copy": steps_of_torch(), "report": lambda: trial.report(abs(now - 2.0), now)}[step]()  # noqa: B023
+            if own:
+                (tmp_path / f"{now}").write_text("state")
+                trial.checkpointed(tmp_path / f"{now}")
+            else:
+                trial.save(lambda path: path.write_text("state"))
+    assert study.trials[0].checkpoint_epoch == 3
+    assert study.best is not None
+    assert (study.best.checkpoint is not None) == kept
+    said = [m for m in caplog.messages if "study.best.checkpoint is None" in m]
+    assert ["has trained on between" in m for m in said] == [True] * (not kept)
+
+
+@pytest.mark.parametrize("stops_only", [False, True])
+@pytest.mark.parametrize(
+    ("epoch", "warns"),
+    [
+        ("report save train", True),
+        ("train report save train", True),
+        ("train save report train", True),
+        ("report train save", False),
+        ("train report train save", False),
+        ("train report save", False),
+        ("train report save criticize", False),
+    ],
+)
+def test_a_state_that_lacks_the_rest_of_its_epoch_is_said_once(epoch: str, warns: bool, stops_only: bool) -> None:
+    study = pausing_study(at=(2,), epochs=4, trials=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for trial in study:
+            with trial:
+                _, train, criticize = trial.checkpoint, steps_of_torch(), steps_of_torch(2)
+                for _ in trial.epochs():
+                    for step in epoch.split():
+                        if step == "report":
+                            trial.report(0.5)
+                        elif step != "save":
+                            (train if step == "train" else criticize)()
+                        elif not stops_only or (trial.verdict is not None and trial.verdict.stops):
+                            trial.save(lambda path: path.write_text("state"))
+    said = [str(w.message) for w in caught if "before its training of this epoch is over" in str(w.message)]
+    if stops_only and epoch == "train save report train":
+        warns = False  # it saves nothing
+    assert len(said) == warns
+    assert not warns or said[0].startswith(f"Trial 0 saves its state of epoch {2 if stops_only else 1} before")
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.parametrize("saves", ["at the end", "at a pause", "own file", "kept"])
+def test_the_best_weights_that_a_program_puts_back_and_saves_are_those_of_their_epoch(
+    of: str, saves: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch = pytest.importorskip("torch")
+    caplog.set_level("INFO", "haltune")
+    losses, epochs_of, pauses = [0.5, 0.1, 0.3], {}, saves == "at a pause"
+    goal = Minimize("val_loss", of=of)
+    study = pausing_study(at=(3,) if pauses else (), epochs=4 if pauses else 3, keep=1, metric=goal)
+    net = torch.nn.Linear(3, 4)
+    warns = pytest.warns(HaltuneWarning, match="has put the weights of epoch 2 back before it saved them")
+    with warns if pauses else nullcontext(), study.ask() as trial:
+        optimizer, best = torch.optim.SGD(net.parameters(), 0.1), {}
+        for epoch in trial.epochs():
+            net(torch.ones(3)).sum().backward()
+            optimizer.step()
+            epochs_of[net.weight.sum().item()] = epoch
+            if epoch == 2:
+                best = {name: weight.clone() for name, weight in net.state_dict().items()}
+            trial.report(losses[epoch - 1])
+        net.load_state_dict(best)
+        text = f"{epochs_of[net.weight.sum().item()]}"
+        if saves == "own file":
+            (tmp_path / "best").write_text(text)
+            trial.checkpointed(tmp_path / "best")
+        else:
+            trial.save(lambda path: path.write_text(text), keep=saves == "kept")
+    assert study.trials[0].checkpoint_epoch == (0 if saves == "kept" else 3)
+    assert study.best is not None
+    if of == "best":
+        assert (study.best.epoch, study.best.checkpoint_epoch) == (2, 2)
+        assert Path(str(study.best.checkpoint)).read_text() == "2"
+    else:
+        assert study.best.checkpoint is None
+        said = [m for m in caplog.messages if "study.best.checkpoint is None" in m]
+        assert ["put the weights of epoch 2 back" in m for m in said] == [True] * (saves in ("at the end", "own file"))
+
+
+@pytest.mark.parametrize(("of", "epoch"), [("last", 3), ("best", 2)])
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_best_weights_are_kept_where_the_program_reports_its_best_value_so_far(
+    of: str, epoch: int, keep: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    study = pausing_study(at=(), epochs=3, keep=1, metric=Minimize("val_loss", of=of))
+    net, best, weights = torch.nn.Linear(3, 4), 9.0, {}
+    with study.ask() as trial:
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for loss in (0.5, 0.1, 0.3):
+            net(torch.ones(3)).sum().backward()
+            optimizer.step()
+            if loss < best:
+                best, weights = loss, {name: weight.clone() for name, weight in net.state_dict().items()}
+            trial.report(best)
+        net.load_state_dict(weights)
+        trial.save(lambda path: path.write_text("state"), keep=keep)
+    assert study.best is not None
+    assert (study.best.epoch, study.best.checkpoint_epoch) == (epoch, epoch)
+
+
+@pytest.mark.parametrize("warm_up", [0, 2])
+def test_the_model_of_a_report_is_kept_where_a_probe_trains_after_it_and_a_report_came_first(warm_up: int) -> None:
+    study = pausing_study(at=(), epochs=4, keep=1)
+    with study.ask() as trial:
+        train, probe = steps_of_torch(), steps_of_torch(2)
+        if not warm_up:
+            trial.report(1.0, 1)
+        for epoch in range(1 if warm_up else 2, 5):
+            if epoch > warm_up:
+                train()
+            trial.report(1 / epoch, epoch)
+            if epoch > warm_up:
+                probe()
+            trial.save(lambda path: path.write_text("state"))
+    assert study.best is not None
+    assert study.best.checkpoint_epoch == 4
+
+
+@pytest.mark.filterwarnings("error::haltune.HaltuneWarning")
+def test_a_program_that_evaluates_first_and_ends_by_itself_is_not_told_to_save_later() -> None:
+    study = pausing_study(at=(), epochs=6, keep=1)
+    with study.ask() as trial:
+        train = steps_of_torch()
+        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("state"))):
+            loop.report(1 / epoch)
+            if epoch == 4:
+                break
+            train()
+    assert study.best is not None
+    assert study.best.checkpoint_epoch == 4

@@ -172,3 +172,20 @@ def test_a_training_that_never_paused_has_no_hint(caplog):
             trial.report(value(epoch))
 
     assert search(caplog, train, at=()) == []
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_random_key_of_jax_that_begins_again_is_named(caplog, typed):
+    jax = pytest.importorskip("jax")
+
+    def train(trial):
+        key, fixed = (jax.random.key(7) if typed else jax.random.PRNGKey(7)), jax.random.PRNGKey(1)
+        restored(trial)
+        for epoch in trial.epochs():
+            key, now = jax.random.split(key)
+            trial.report(value(epoch) + float(jax.random.uniform(now) + jax.random.uniform(fixed)))
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    assert "Trial 0 has resumed after epoch 3 with key = [0 7] ([" in hint
+    assert "fixed" not in hint

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,6 +151,20 @@ class Rows:
         self.rng = np.random.default_rng(seed)
 
 
+class Wrapper:
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+
+def draws_from_an_environment(trial: Trial) -> list[float]:
+    drawn, env = load(trial), Wrapper(Wrapper(Wrapper(Wrapper(Rows(trial.id)))))
+    for epoch in trial.epochs():
+        drawn += [*env.env.env.env.env.rng.random(epoch)]
+        trial.report(drawn[-1])
+        trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return drawn
+
+
 def draws_from_generators_of_its_own(trial: Trial) -> list[float]:
     drawn, rng, rows, unused = load(trial), random.Random(trial.id), Rows(trial.id), np.random.default_rng(0)
     for epoch in trial.epochs():
@@ -191,6 +206,7 @@ def restores_its_generator_itself(trial: Trial) -> list[float]:
 
 
 PROGRAMS = [
+    draws_from_an_environment,
     draws_from_generators_of_its_own,
     leaves_a_loop_in_a_variable_by_break,
     draws_in_a_loop_of_haltune_from_generators_of_its_own,

@@ -207,9 +207,10 @@ def test_a_process_knows_the_weights_of_the_last_updates_only(world: World) -> N
     assert [other.signer(f"after {update}") for update in (149_999, 110_000, 10)] == [trial.id, trial.id, None]
 
 
+@pytest.mark.parametrize("same_process", [True, False])
 @pytest.mark.parametrize("over_folds", [False, True])
 def test_a_plain_loop_that_loads_the_weights_of_its_trial_but_counts_from_one_is_refused(
-    over_folds: bool, tmp_path: Path
+    over_folds: bool, same_process: bool, tmp_path: Path
 ) -> None:
     torch = pytest.importorskip("torch")
     study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=1, verbose=0)
@@ -227,6 +228,10 @@ def test_a_plain_loop_that_loads_the_weights_of_its_trial_but_counts_from_one_is
                     part.save(partial(torch.save, net.state_dict()))
                     break
 
+    if not same_process:
+        with study.ask() as trial:
+            train(trial)
+        study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=1, verbose=0)
     with pytest.raises(NotSupported, match=r"it has trained to epoch 2, but reports epoch 1, so .*\.epochs\(\) does"):
         study.optimize(train)
 

@@ -57,8 +57,10 @@ class FakeTrial(Port):
     def restores_randomness(self, put_back=None):
         pass
 
-    def begins_epoch(self, epoch):
+    def begins_epoch(self, epoch, own=False):
         pass
+
+    trained_on = before_training = False
 
     def looks_at_weights(self):
         pass
@@ -85,7 +87,7 @@ class FakeTrial(Port):
     def signer(self, mark):
         return None
 
-    def trained_before(self, model):
+    def trainer_of(self, model):
         return None
 
     def trained_another(self, model):
