@@ -246,7 +246,7 @@ class HaltuneCallback(Reporting):
             )
         begin(env.model)
         _need_fresh_data(env)
-        data, own = getattr(env.model, "train_set", None), carried.who(self.trial)
+        data, own = None if is_cv(env.model) else env.model.train_set, carried.who(self.trial)
         while data is not None and data.used_indices is not None and data.reference is not None:
             data = data.reference  # a subset reads the data of the whole
         self._shares = data is not None and _TRAINED.setdefault(data, own) != own

@@ -206,6 +206,8 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
     before the pause would take its place, and lose the rest. Not so what is as when the trial first started, such as a
     list from which the trial has taken some.
     """
+    if value is None:  # as those are that no longer exist
+        return False
     with _LOCK:
         starts = [(of, marked) for refers, of, marked in _HELD if refers() is value]
     own = {marked for of, marked in starts if of == trial}

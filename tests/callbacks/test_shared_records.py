@@ -60,6 +60,11 @@ def test_threads_that_train_trials_at_a_time_note_what_these_start_with():
         sys.setswitchinterval(before)
 
 
+def test_an_attribute_that_a_resumed_training_lacks_is_not_a_record_of_other_trials_that_is_gone():
+    objects.note([1], 0, "of a list that no longer exists")
+    assert not objects.is_shared(None, objects.data_of([2]), 1)
+
+
 LOOPS = sorted(FITS.keys() & {"lightning", "transformers", "fastai", "keras"})
 EPOCHS, STARTS = (
     ("before_epoch", "on_train_epoch_start", "on_epoch_begin"),
