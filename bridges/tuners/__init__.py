@@ -199,15 +199,19 @@ class Conductor:
         """Return the verdict that ended a trial; a tuner that was restored from before its end trains it again."""
         id = self.numbers.get(name)
         r = None if id is None else self.study.history.trial(id)
-        if r is not None and r.status is Status.FAILED:
-            self._warn_once(
-                f"Trial {name} has failed, and trains again, so its results do not count from here on. To let Ray Tune "
-                "try a trial again within the same run, use FailureConfig(max_failures=2)."
-            )
         if r is None or r.verdict is None or r.status not in (Status.STOPPED, Status.PAUSED):
             return continue_("the trial has ended here")
         self.reasons.setdefault(name, r.verdict.reason)
         return r.verdict
+
+    def warn_of_failed(self, name: str) -> None:
+        """Warn if a trial that has failed trains again: a failed trial does not continue in the study."""
+        id = None if name in self.held else self.numbers.get(name)
+        if id is not None and self.study.history.trial(id).status is Status.FAILED:
+            self._warn_once(
+                f"Trial {name} has failed, and trains again, so its results do not count from here on. To let Ray Tune "
+                "try a trial again within the same run, use FailureConfig(max_failures=2)."
+            )
 
     def restore_verdict(self, name: str) -> None:
         """Set a trial's verdict to that of the log, which may be later than the restored state."""

@@ -254,16 +254,6 @@ def test_no_other_process_takes_trials_of_a_search_that_was_read_back_after_its_
     assert [t.attempt for t in back.study.trials] == [1, 1, 1]
 
 
-def test_a_failed_trial_that_the_other_tuner_trains_again_does_not_count_and_it_says_so():
-    c = conductor(RandomSearch())
-    c.begin("a")
-    c.report("a", 0.1, 1)
-    c.end("a", "the trial failed in Ray Tune")
-    with pytest.warns(HaltuneWarning, match="Trial a has failed, and trains again, so its results do not count"):
-        assert not c.report("a", 0.2, 2).stops
-    assert [list(t.epochs) for t in c.study.trials] == [[1]]
-
-
 # Where the other library is not installed, its bridge says what to install
 
 
