@@ -25,6 +25,9 @@ _FITS: WeakKeyDictionary[Any, tuple[str, Marks, Marks]] = WeakKeyDictionary()
 _COUNTS = {  # class -> what it counts and does not reset
     "EarlyStopping": ("best_score", "wait_count", "stopping_history"),  # of Lightning, of XGBoost
     "EarlyStoppingCallback": ("early_stopping_patience_counter",),
+    "EveryNTimesteps": ("last_time_trigger",),
+    "StopTrainingOnMaxEpisodes": ("n_episodes",),
+    "StopTrainingOnNoModelImprovement": ("last_best_mean_reward", "no_improvement_evals"),
 }
 
 

@@ -107,7 +107,8 @@ class Attributes:
                 trained = one.trains if new else one != self._before[name]
                 lost = not only_large and (objects.under_way(values[name]) or trained)
             else:
-                lost = objects.is_large(one) and one != self._before.get(name)
+                before = self._before.get(name)
+                lost = one != before and (objects.is_large(one) or objects.is_made_late(values[name], before))
             if lost:
                 return objects.unsaved(_called(name), values[name])
             if name in self._copies:

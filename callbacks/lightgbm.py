@@ -1,8 +1,8 @@
 """The callback for LightGBM: `lgb.train`, `lgb.cv` and its estimators with scikit-learn's interface.
 
-A boosting round is an epoch. Make a Dataset for each trial, within the loop: after a continued training, a Dataset
-keeps the scores of that booster, and LightGBM would start the next training from them. `lgb.cv` cannot continue
-boosters, so its trials do not pause, and Ctrl-C ends them at once.
+A boosting round is an epoch. Make a Dataset for each trial, within the loop. Trials that share one do not pause: after
+a training LightGBM has freed its data, and after a continued one it keeps the scores of that booster, from which the
+next training would start. `lgb.cv` cannot continue boosters, so its trials do not pause, and Ctrl-C ends them at once.
 
 A pause saves the booster as text. LightGBM does not save its random generators. So a training that draws from them
 (bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss", boosting="dart") is
@@ -20,20 +20,26 @@ from copy import copy, deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from haltune._utils import boosters
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
+from . import carried
 from .base import Reporting
 from .boosting import CANNOT_FOLD, advise_best, begin, begins, full_name, given_by, is_cv, keep_best, named
 from .functions import OwnFunctions, from_library
 from .reporter import digest
 
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose initial scores are the predictions of a booster
+_TRAINED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # data set -> the trial or fold that trained on it first
 _CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
+_SHARED = (
+    "LightGBM continues no booster on a Dataset of another one (make a Dataset for each trial, within the loop, "
+    "lgb.Dataset(x, y))"
+)
 _FOREST = 'a random forest (boosting="rf") cannot be continued: use gbdt, or a policy that only stops'
 _ORDER = 25  # after LightGBM's log and record, before its early stopping, which raises an exception
 _BOOSTING = ("boosting", "boosting_type", "boost")
@@ -84,6 +90,7 @@ class HaltuneCallback(Reporting):
     _before = 0  # rounds of this trial trained before this training
     _resumes = False  # whether it continues the trial's state
     _given = 0  # rounds that the trial started with
+    _shares = False  # its data set is that of another trial, too
     _stoppers: Sequence[_Stopper] = ()  # LightGBM's early stopping
     _others: Sequence[_Other] = ()  # the program's own callbacks that LightGBM calls after this one
     _records: Sequence[Any] = ()  # LightGBM's callbacks that record values
@@ -196,7 +203,7 @@ class HaltuneCallback(Reporting):
             any(stopper.stops(env) for stopper in self._stoppers) or any(other.stops(env) for other in self._others)
         ):
             self._reporter.ends_by_itself()
-        if self._reporter.saves and (why := _inexact(env)):
+        if self._reporter.saves and (why := _SHARED if self._shares else _inexact(env)):
             self._reporter.decline(why, always=True)
         elif self._reporter.saves:
             self._reporter.save(partial(self._write_pause, env.model), ".txt")
@@ -239,6 +246,10 @@ class HaltuneCallback(Reporting):
             )
         begin(env.model)
         _need_fresh_data(env)
+        data, own = None if is_cv(env.model) else env.model.train_set, carried.who(self.trial)
+        while data is not None and data.used_indices is not None and data.reference is not None:
+            data = data.reference  # a subset reads the data of the whole
+        self._shares = data is not None and _TRAINED.setdefault(data, own) != own
         given: int | str | None
         given, self._before = self._place(env)
         self._given = max(0, env.begin_iteration - self._before)

@@ -206,6 +206,8 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
     before the pause would take its place, and lose the rest. Not so what is as when the trial first started, such as a
     list from which the trial has taken some.
     """
+    if value is None:  # as those are that no longer exist
+        return False
     with _LOCK:
         starts = [(of, marked) for refers, of, marked in _HELD if value is not None and refers() is value]
     own = {marked for of, marked in starts if of == trial}
@@ -243,14 +245,24 @@ def changes(
     for name, value in values.items():
         now = mark(value, **how)
         changed = now != marks.get(name)
-        if is_data(now):
+        late = changed and is_made_late(value, marks.get(name))
+        if is_data(now) and not late:
             if changed:
                 states[name] = started(data_of(value, **how), marks.get(name))
-        elif (changed and is_large(now)) or under_way(value):
+        elif late or (changed and is_large(now)) or under_way(value):
             lost.append(name)
         elif changed and not callable(value):
             others.append(name)
     return states, lost, others
+
+
+def is_made_late(value: Any, before: str | None) -> bool:
+    """Return whether a dict makes its missing values by a function, which cannot be saved, and the start lacked it.
+
+    before: the mark of the attribute at the start; None: there was none.
+    """
+    made = getattr(value, "default_factory", None)
+    return made is not None and _kind(_named(made)) is None and before in (None, mark(None), mark({}))
 
 
 def mentioned(
@@ -400,6 +412,11 @@ def unsaved(name: str, value: Any) -> str:
             f"{name} changes in training, or at its start, and is too large to be saved (above 16 MB, or a "
             "million values)"
         )
+    if is_made_late(value, None):
+        return (
+            f"{name} is made in training, with a function for its missing values, which cannot be saved (make it in "
+            "__init__, or give it a class, such as list)"
+        )
     return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
 
 
@@ -451,8 +468,9 @@ class _Reader:
             if isinstance(value, kind):
                 state = {"is": word, "items": self._items(value, name), "longest": getattr(value, "maxlen", None)}
                 named = hasattr(value, "_fields") or type(value) in _DICTS
-                made = getattr(getattr(value, "default_factory", None), "__name__", None)
-                return state | ({"class": _class(value), "default": made} if named else {})
+                made = getattr(value, "default_factory", None)
+                default = None if made is None else _named(made)
+                return state | ({"class": _class(value), "default": default} if named else {})
         if not self._is_read(value, part):
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
@@ -626,7 +644,6 @@ class _Writer:
 
 
 _DICTS = (Counter, OrderedDict, defaultdict)
-_DEFAULTS: dict[str, Any] = {kind.__name__: kind for kind in (int, float, list, dict, set, Counter)}
 
 
 def _dict_for(state: dict[str, Any], value: Any, name: str) -> Any:
@@ -635,9 +652,9 @@ def _dict_for(state: dict[str, Any], value: Any, name: str) -> Any:
     if isinstance(value, dict) and (kind not in _DICTS or type(value) in _DICTS):
         return value
     if kind is defaultdict:
-        if default is not None and default not in _DEFAULTS:  # a function of the program
+        if default is not None and _kind(default) is None:  # a function of the program
             raise _otherwise(name)
-        return defaultdict(_DEFAULTS[default] if default is not None else None)
+        return defaultdict(_kind(default))
     return kind() if kind in _DICTS else {}
 
 
@@ -680,7 +697,11 @@ def _tensor_of(state: dict[str, Any]) -> Any:
 
 
 def _class(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    return _named(type(value))
+
+
+def _named(kind: Any) -> str:
+    return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
 
 
 def _kind(called: str | None) -> Any:

@@ -29,6 +29,7 @@ from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
+from . import carried
 from .base import Portable, Reporting, inherited
 from .changes import fingerprint
 from .objects import is_data, is_shared, mark, note, of_library, put_back, state_of
@@ -125,6 +126,8 @@ class HaltuneCallback(Reporting):
         if fresh and trial.checkpoint is not None and trial.ended is None:
             self._load(trial.checkpoint)
         _TRAINED[model] = attempt
+        if fresh and trial.ended is None:
+            self._need_own_state()
         for callback in self._own_callbacks():
             for name, value in vars(callback).items():
                 if name not in self._held and is_data(marked := mark(value)):
@@ -199,6 +202,9 @@ class HaltuneCallback(Reporting):
         if self._others_end:
             self._reporter.ends_by_itself()
         self._sign()
+        carried.leave(self._callbacks())
+        if (normalized := self.model.get_vec_normalize_env()) is not None:
+            carried.ends(normalized, _returns(normalized))
         self._reporter.end_of_fit(self._write, _SUFFIX)
         self._state = None
         self._reporter.leave()
@@ -213,6 +219,16 @@ class HaltuneCallback(Reporting):
                 f"Another callback ended learn() at step {self.model.num_timesteps}, before the first update of the "
                 f"policy, so trial {self.trial.id} has no value. Let that callback wait for the first update (such as "
                 "min_evals= of StopTrainingOnNoModelImprovement), or make n_steps= or learning_starts= smaller."
+            )
+
+    def _need_own_state(self) -> None:
+        """Raise NotSupported if callbacks or environments have what another trial's training has left in them."""
+        normalized, who, starts = self.model.get_vec_normalize_env(), carried.who(self.trial), not self.trial.checkpoint
+        carried.need_own_state(who, self._callbacks(), starts)
+        if normalized is not None and carried.begins(normalized, who, _returns(normalized), starts) and starts:
+            raise NotSupported(
+                f"The {type(normalized).__name__} object of this training has been in another one, and its running "
+                "means would change this one. Make the environments for each trial, within the loop."
             )
 
     # what they report
@@ -308,6 +324,10 @@ class HaltuneCallback(Reporting):
 
     def _own_callbacks(self) -> list[Any]:
         """Return the callbacks of the program's own classes in this training."""
+        return [one for one in self._callbacks() if not of_library(type(one).__module__)]
+
+    def _callbacks(self) -> list[Any]:
+        """Return the callbacks of this training, also those that others call."""
         from stable_baselines3.common.callbacks import BaseCallback
 
         found: list[Any] = []
@@ -318,7 +338,7 @@ class HaltuneCallback(Reporting):
                 found.append(one)
                 inner = [value for name, value in vars(one).items() if name != "parent"]
                 left += [part for value in inner for part in (value if isinstance(value, list) else [value])]
-        return [one for one in found if not of_library(type(one).__module__)]
+        return found
 
     def _objects(self) -> Any:
         from gymnasium import Env, Space
@@ -397,6 +417,12 @@ def _running(normalized: Any) -> dict[str, Any]:
     seen = normalized.obs_rms if normalized.norm_obs else {}
     several = seen if isinstance(seen, dict) else {"": seen}
     return {f"obs/{name}": running for name, running in several.items()} | {"returns": normalized.ret_rms}
+
+
+def _returns(normalized: Any) -> dict[str, str]:
+    """Return the mark of VecNormalize's running mean of returns, which only a training changes, and not a reset."""
+    running = normalized.ret_rms
+    return {"returns": mark([running.mean, running.var, running.count])}
 
 
 def _moments(running: Any) -> tuple[Any, Any, float]:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from haltune._utils import boosters
 from haltune._utils.interruption import Interruption, caller
 from haltune.errors import NotSupported
+from haltune.study.trial import Fold
 
 from . import carried
 from .base import Reporting
@@ -40,7 +41,7 @@ else:
     _Base = object
 
 _CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops"
-_OWNER = "haltune_trial"  # attribute of a booster while it trains: its trial
+_OWNER = "haltune_trial"  # attribute of a booster while it trains: its trial, and the rounds that this started with
 _BEST = ("best_iteration", "best_score")  # its attributes that EarlyStopping sets
 # Reading a booster's configuration applies what was set. If two names of a parameter are set for the same round, one of
 # them wins, so a callback of the program that sets the other one must find them as they were.
@@ -120,11 +121,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         rounds = model.num_boosted_rounds()
         owner: int | str | None
         owner, at = (None, None) if is_cv(model) else given_by(self.trial, "xgboost.", "xgb_model")
+        if not is_cv(model) and (stamp := model.attr(_OWNER)):
+            owner, before = map(int, stamp.split())
+            own = owner == self.trial.id and not isinstance(self.trial, Fold)
+            if own and at is None and 0 <= rounds - before != self.trial.epoch:
+                at = rounds - before  # a file that the program has saved in another round than haltune
         # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
         self._before = (int(self.trial.epoch) if rounds >= self.trial.epoch else 0) if at is None else at
         self._given = rounds - self._before
         if not is_cv(model):
-            owner = int(stamp) if (stamp := model.attr(_OWNER)) else owner
             if owner is None and rounds:
                 owner = self.trial.signer(_mark(model))
             self._booster = weakref.ref(model)
@@ -132,7 +137,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         given = {} if train is None else train.f_locals
         begins(self._reporter, given.get("num_boost_round"), model, self._before, owner)
         if not is_cv(model):
-            model.set_attr(**{_OWNER: str(self.trial.id)})
+            model.set_attr(**{_OWNER: f"{self.trial.id} {self._given}"})
         callbacks = _callbacks("before_training")
         if self in callbacks:
             callbacks.remove(self)

@@ -331,7 +331,7 @@ def missing_attribute(
 
 
 def explain_misreading(error: BaseException, config: dict[str, Any], space: Iterable[str]) -> None:
-    """Add a note to an error of reading a trial or its configuration, a class in place of a callback, or Optuna's."""
+    """Add a note to an error of reading a trial or its configuration, a class for a callback, data, or Optuna's."""
     named = f"haltune: trial.config is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
     if isinstance(error, AttributeError) and error.obj is config:
         error.add_note(f"{named}: trial.config[{error.name!r}]" if error.name in config else named)
@@ -339,6 +339,11 @@ def explain_misreading(error: BaseException, config: dict[str, Any], space: Iter
         error.add_note("haltune: a class stands in callbacks=[...]. Write an instance, such as HaltuneCallback(trial)")
     elif type(error).__name__ == "TrialPruned":
         error.add_note("haltune: in place of raising TrialPruned leave the loop: if trial.report(value).stops: break")
+    elif type(error).__name__ == "LightGBMError" and "Cannot set predictor" in str(error):
+        error.add_note(
+            "haltune: LightGBM cannot continue a booster on a Dataset that it has used. Make one for each trial, "
+            "within the loop, lgb.Dataset(x, y)"
+        )
     elif isinstance(error, TypeError) and "'method' object" in str(error):  # range(trial.epochs), epochs=trial.epochs
         error.add_note("haltune: trial.epochs() yields the epochs, and trial.max_epochs is their number")
     elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in config:

@@ -250,8 +250,10 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
 
     def create_trial(self, tuner_id: str) -> Any:
         """See keras_tuner.Oracle. Returns the next configuration, or a trial that resumes."""
-        if tuner_id in self.ongoing_trials:
-            return self.ongoing_trials[tuner_id]
+        if (ongoing := self.ongoing_trials.get(tuner_id)) is not None:
+            if self.held[ongoing.trial_id].ended is None:
+                return ongoing
+            del self.ongoing_trials[tuner_id]  # Ctrl-C or an error has ended the search, which now starts again
         if len(self.study.history):
             self._search_what_was_found()
         answer = self.study.ask()

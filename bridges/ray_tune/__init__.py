@@ -189,6 +189,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """See ray.tune.search.Searcher. Only records the result; HaltuneScheduler asked for a verdict before."""
         self.record(trial_id, result, judge=False)
+        self.conductor.warn_of_failed(trial_id)  # Tuner.restore(resume_errored=True)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         whole = {self.time_attr: self._max_epochs}  # Repeater reports only the mean

@@ -7,7 +7,6 @@ import posixpath
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from haltune.errors import installing
@@ -64,12 +63,15 @@ class MLflow:
         self._client: Any = MlflowClient(uri)
         self._experiment = experiment
         self.place = f"{self._client.tracking_uri} {experiment or ''}"
+
+    def open(self, search: Search) -> int:
+        self._search = search  # the tracker may have sent another one
         self._runs: dict[int, str] = {}  # trial -> id of its run
         self._paused: set[int] = set()
         self._names: dict[str, str] = {}  # as MLflow accepts it -> name
-
-    def open(self, search: Search) -> int:
-        self._search = search
+        name = self._experiment or search.name
+        found = self._client.get_experiment_by_name(name)
+        self._id = str(found.experiment_id if found else self._client.create_experiment(name))
         goal = search.problem.goal
         tags = {
             "haltune.study": search.name,
@@ -77,15 +79,9 @@ class MLflow:
             "haltune.goal": f"{type(goal).__name__}({goal.metric})",
         }
         self._parent = self._run("study", search.name, tags)
-        found = self._client.get_run(self._parent).data.tags.get("haltune.position", "0")
+        position = self._client.get_run(self._parent).data.tags.get("haltune.position", "0")
         self._client.update_run(self._parent, status="RUNNING")
-        return int(found)
-
-    @cached_property
-    def _id(self) -> str:
-        name = self._experiment or self._search.name
-        found = self._client.get_experiment_by_name(name)
-        return str(found.experiment_id if found else self._client.create_experiment(name))
+        return int(position)
 
     def _run(self, of: str, name: str, tags: Mapping[str, str], start: float | None = None) -> str:
         """Return the run of the search or of a trial; create it if there is none. Of several, the first counts."""

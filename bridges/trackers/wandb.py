@@ -57,11 +57,11 @@ class WandB:
         self._project, self._entity, self._mode = project, entity, mode
         self._folder = str(Path(folder).absolute())  # the training code may change the working directory
         self.place = f"{entity or ''} {project or ''} {self._folder if mode == 'offline' else ''}"
-        self._runs: dict[int, Any] = {}  # trial -> its open run
 
     def open(self, search: Search) -> int:
-        self._search = search
-        self._project = self._project or re.sub(r"[/\\#?%:]", "-", search.name)  # the others are refused
+        self._search = search  # the tracker may have sent another one
+        self._runs: dict[int, Any] = {}  # trial -> its open run
+        self._named = self._project or re.sub(r"[/\\#?%:]", "-", search.name)  # the others are refused
         self._bookmark = Bookmark(Path(self._folder) / "wandb", search)
         return self._bookmark.read()
 
@@ -72,7 +72,7 @@ class WandB:
         if trial.id not in self._runs:
             goal = self._search.problem.goal
             self._runs[trial.id] = run = self._wandb.init(
-                project=self._project, entity=self._entity, mode=self._mode, dir=self._folder,
+                project=self._named, entity=self._entity, mode=self._mode, dir=self._folder,
                 group=self._search.name, job_type="trial", id=f"{self._search.id}-{trial.id}",
                 name=f"trial {trial.id}", config=dict(trial.config), resume="allow", reinit="create_new",
                 settings=self._wandb.Settings(silent=True),

@@ -79,6 +79,7 @@ class Conductor:
         self.numbers: dict[str, int] = {}  # names of all started trials -> their numbers in the study
         self.reasons: dict[str, str] = {}  # names of stopped trials -> reasons
         self.declined: int | None = None  # the trial that kept training instead of pausing
+        self.succeeds = ""  # the holder whose trials it took over, until its first trial or report
         self._lock = RLock()
         self._other: dict[str, list[str]] = {}  # running trials -> numbers in their last result without the metric
         self._warned: set[str] = set()
@@ -203,6 +204,15 @@ class Conductor:
         self.reasons.setdefault(name, r.verdict.reason)
         return r.verdict
 
+    def warn_of_failed(self, name: str) -> None:
+        """Warn if a trial that has failed trains again: a failed trial does not continue in the study."""
+        id = None if name in self.held else self.numbers.get(name)
+        if id is not None and self.study.history.trial(id).status is Status.FAILED:
+            self._warn_once(
+                f"Trial {name} has failed, and trains again, so its results do not count from here on. To let Ray Tune "
+                "try a trial again within the same run, use FailureConfig(max_failures=2)."
+            )
+
     def restore_verdict(self, name: str) -> None:
         """Set a trial's verdict to that of the log, which may be later than the restored state."""
         trial = self.held[name]
@@ -218,6 +228,9 @@ class Conductor:
     def _renew(self) -> None:
         """Renew the leases of trials with long epochs."""
         session = self.study.session
+        if self.succeeds:  # not before: a program may only look at a restored search, while the other one runs
+            session.succeed(self.succeeds)
+            self.succeeds = ""
         if session.monotonic() - self._renewed > session.lease_seconds / 4.0:
             self._renewed = session.monotonic()
             for trial in self.held.values():
@@ -245,7 +258,7 @@ def state_of(conductor: Conductor | None) -> dict[str, Any]:
         "haltune": _VERSION,
         "name": study.name,
         "store": log.store.url,
-        "holder": study.session.holder,
+        "holder": conductor.succeeds or study.session.holder,
         "held": {name: [trial.id, trial.attempt] for name, trial in conductor.held.items()},
         "declined": conductor.declined,
         "pauses": conductor.pauses,
@@ -283,6 +296,7 @@ def conductor_of(
     budget = Budget(**state["budget"]) if state["budget"] else UNLIMITED
     study = load_study(place, name, policy=policy, constraints=constraints, budget=budget, verbose=0)
     conductor = Conductor(study, bool(state["pauses"]))
+    conductor.succeeds = holder
     conductor.numbers.update(state["numbers"])
     known = set(conductor.numbers.values())
     unknown = [t.id for t in study.trials if t.status in OVER and t.id not in known]

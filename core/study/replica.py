@@ -312,6 +312,7 @@ class Replica(Copy):
         super().__init__(problem, policy, store, name, created, kept(created), term)
         _of_this_process.add(self)
         self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
+        self.former = ""  # the holder of an ended process whose trials this one continues, until they report
         self.price = _price_of_worker()  # of this process for an hour; None: that of the budget
         self.diverged: int | None = None  # trials that had diverged when this process asked first
         self._change_space()
@@ -436,7 +437,7 @@ class Replica(Copy):
     def is_lost(self, lease: Lease, now: float) -> bool:
         """See attempt.Log."""
         key = (lease.trial, lease.attempt)
-        if lease.holder == self.holder():
+        if lease.holder in (self.holder(), self.former):
             first = lease.attempt  # a process that it has started to train may have given up some since
             while (lease.trial, first) not in self.handed_out and self.fold.history.gave_up(lease.trial, first - 1):
                 first -= 1

@@ -27,6 +27,7 @@ from haltune._utils.checks import number
 from haltune._utils.extras import Extras
 from haltune._utils.interruption import heard_in_wait
 from haltune._utils.numbers import Numbers
+from haltune._utils.process import new_holder
 from haltune._utils.schedules import SchedulePlace
 from haltune._utils.updates import Kind
 from haltune.display import numeral, one_line, plural
@@ -394,6 +395,15 @@ class Session:
             return id
 
         return self.change(taken, "takes a trial", partial(self._trained, make))
+
+    def succeed(self, holder: str) -> None:
+        """Train under leases of this process what `take` has taken over from a process that has ended.
+
+        Other trials of that process are lost: they are offered again.
+        """
+        replica = self.replica
+        replica.former = holder
+        replica.adopt(new_holder())
 
     @_first
     def wait(self, seconds: float, why: str | None) -> None:

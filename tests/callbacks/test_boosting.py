@@ -7,6 +7,7 @@ import threading
 import types
 import warnings
 import weakref
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -819,6 +820,56 @@ def test_a_checkpoint_that_is_continued_again_after_an_error_counts_from_its_own
     assert s.trials[0].values.tolist() == log["validation"][gradient.loss]
 
 
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+@pytest.mark.parametrize("saved", [1, 4])
+@xgboost_alone
+def test_a_file_that_the_program_saved_in_another_round_than_haltune_counts_with_its_own_rounds(lib, saved, tmp_path):
+    def saves_and_fails(_, model, epoch, log):
+        if model.num_boosted_rounds() == saved:
+            model.save_model(own)
+        if model.num_boosted_rounds() == saved + 1:
+            raise MemoryError
+        return False
+
+    own = tmp_path / "own.ubj"
+    killed = type("Killed", (lib.package.callback.TrainingCallback,), {"after_iteration": saves_and_fails})
+    s = pausing_study(at=(2,) if saved > 2 else (), epochs=6, metric=lib.monitor, verbose=0)
+    if saved > 2:
+        with s.ask() as trial:
+            lib.train(lib.callback(trial), rounds=6)
+    trial = s.ask()
+    with pytest.raises(MemoryError):
+        lib.train(lib.callback(trial), killed(), rounds=6, start=trial.checkpoint)
+    trial.interrupt()
+    with s.ask() as trial:
+        booster, _ = lib.train(lib.callback(trial), rounds=6 - saved, start=own)
+    assert lib.rounds(booster) == s.trials[0].epoch == 6
+    assert s.trials[0].values.tolist() == lib.train(rounds=6)[1]["validation"][lib.loss]
+
+
+@pytest.mark.parametrize("made", [int, lambda: 0])
+@xgboost_alone
+def test_a_dict_that_makes_its_missing_values_by_a_function_is_not_paused_if_training_makes_it(lib, made):
+    class Tallies(lib.package.callback.TrainingCallback):
+        def after_iteration(self, model, epoch, log):
+            if not hasattr(self, "seen"):
+                self.seen = defaultdict(made)
+            self.seen[epoch % 2] += 1
+            found.append(dict(self.seen))
+            return False
+
+    found = []
+    s = pausing_study(at=(3,), epochs=5, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", HaltuneWarning)
+        for trial in s:
+            with trial:
+                lib.attempt(trial, Tallies(), lib.callback(trial))
+    assert (s.trials[0].attempt, found[-1]) == (2 if made is int else 1, {0: 3, 1: 2})
+    said = [str(w.message) for w in warned if "Tallies.seen is made in training, with a function" in str(w.message)]
+    assert len(said) == (made is not int)
+
+
 def test_a_model_of_no_trial_is_continued_in_each(lib):
     base = lib.train(rounds=2)[0]
     s = pausing_study(at=(), epochs=3, trials=2, metric=lib.monitor, verbose=0)
@@ -987,6 +1038,24 @@ def test_a_fold_that_cannot_be_paused_is_named_because_its_trial_may_pause_betwe
     assert (s.trials[0].attempt, s.trials[0].epoch) == (2, 4)
 
 
+@pytest.mark.parametrize("subsets", [False, True])
+@lightgbm_alone
+def test_a_trial_on_the_data_set_of_another_one_is_not_paused_because_it_could_not_resume(lib, subsets):
+    def data():
+        return shared.subset(np.arange(len(X[TRAIN]))) if subsets else shared
+
+    shared = lib.package.Dataset(X[TRAIN], Y[TRAIN])
+    for trial in pausing_study(at=(), trials=2, metric=lib.monitor, verbose=0):
+        with trial:
+            lib.train(lib.callback(trial), rounds=4, data=data() if trial.id else None)
+    s = pausing_study(at=(2,), metric=lib.monitor, verbose=0)
+    with pytest.warns(HaltuneWarning, match="cannot be paused, because LightGBM continues no booster on a Dataset"):
+        for trial in s:
+            with trial:
+                lib.train(lib.callback(trial), rounds=4, data=data())
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 4)]
+
+
 @lightgbm_alone
 def test_a_data_set_with_initial_scores_is_not_paused(lib):
     def trained(*callbacks):
@@ -1047,6 +1116,15 @@ def test_lightgbms_error_about_a_class_in_place_of_a_callback_gets_a_note(lib):
     with pytest.raises(AttributeError) as caught, pausing_study(metric=lib.monitor).ask():
         lib.train(lib.callback)
     assert "haltune: a class stands in callbacks=[...]. Write an instance" in caught.value.__notes__[0]
+
+
+@lightgbm_alone
+def test_lightgbms_error_about_a_data_set_on_which_it_has_trained_gets_a_note(lib):
+    data = lib.package.Dataset(X[TRAIN], Y[TRAIN])
+    booster, _ = lib.train(rounds=2, data=data)
+    with pytest.raises(lib.package.basic.LightGBMError) as caught, pausing_study(metric=lib.monitor).ask() as trial:
+        lib.train(lib.callback(trial), start=booster, data=data)
+    assert "haltune: LightGBM cannot continue a booster on a Dataset" in caught.value.__notes__[0]
 
 
 @catboost_alone

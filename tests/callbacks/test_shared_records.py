@@ -60,11 +60,9 @@ def test_threads_that_train_trials_at_a_time_note_what_these_start_with():
         sys.setswitchinterval(before)
 
 
-def test_nothing_is_shared_where_a_resumed_fit_has_none_yet_and_what_other_fits_started_with_is_gone():
-    for trial in range(2):
-        objects.note(Records(), trial, f"{trial}")
-    gc.collect()
-    assert not objects.is_shared(None, 0.5, 2)
+def test_an_attribute_that_a_resumed_training_lacks_is_not_a_record_of_other_trials_that_is_gone():
+    objects.note([1], 0, "of a list that no longer exists")
+    assert not objects.is_shared(None, objects.data_of([2]), 1)
 
 
 LOOPS = sorted(FITS.keys() & {"lightning", "transformers", "fastai", "keras"})

@@ -389,6 +389,45 @@ def test_a_training_by_several_calls_of_learn_is_not_paused_where_it_would_start
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("trains", [True, False])
+def test_environments_with_running_means_of_another_trial_are_refused_unless_they_do_not_change(trains: bool) -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env = VecNormalize(make_vec_env("CartPole-v1", 2, seed=1), training=trains)
+    study = Study(SPACE, Maximize("mean_reward"), max_steps=128, policy=RandomSearch(), budget="2 trials", verbose=0)
+
+    def search() -> None:
+        for trial in study:
+            with trial:
+                model = sb3.A2C("MlpPolicy", env, n_steps=16, seed=1, device="cpu", **trial.config)
+                model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+
+    if trains:
+        with pytest.raises(NotSupported, match="VecNormalize object of this training has been in another one"):
+            search()
+    else:
+        search()
+    assert [t.epoch for t in study.trials] == [128, 0 if trains else 128]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_callback_of_the_library_that_counts_and_has_been_in_another_trial_is_refused() -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import StopTrainingOnMaxEpisodes
+
+    counts = StopTrainingOnMaxEpisodes(1000)
+    study = Study(SPACE, Maximize("mean_reward"), max_steps=128, policy=RandomSearch(), budget="2 trials", verbose=0)
+    with pytest.raises(NotSupported, match="StopTrainingOnMaxEpisodes object of this fit has been in another training"):
+        for trial in study:
+            with trial:
+                model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu", **trial.config)
+                model.learn(trial.max_steps, callback=[counts, HaltuneCallback(trial, every=32)])
+    assert [t.epoch for t in study.trials] == [128, 0]
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_the_best_model_is_loaded_with_the_statistics_it_was_trained_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

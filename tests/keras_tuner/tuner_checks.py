@@ -129,6 +129,21 @@ def test_a_program_that_is_started_again_continues(tmp_path):
     assert len(search(fresh).study.trials) == 3
 
 
+def test_a_search_that_ctrl_c_has_ended_continues_if_it_is_called_again(tmp_path):
+    class Ends(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+    t = tuner(tmp_path, max_trials=2)
+    with pytest.raises(KeyboardInterrupt):
+        search(t, callbacks=[Ends()])
+    search(t)
+    assert [(r.status, len(r.values), r.attempt) for r in t.study.trials] == [("completed", 4, 2), ("completed", 4, 1)]
+    assert {trial.status for trial in t.oracle.trials.values()} == {"COMPLETED"}
+    assert sorted(t.oracle.trials) == ["0", "1"]
+
+
 def test_a_folder_with_the_trials_of_another_study_is_refused_before_a_training(tmp_path):
     search(tuner(tmp_path, max_trials=1))
     t = tuner(tmp_path, seed=1, store=tmp_path / "other.db")

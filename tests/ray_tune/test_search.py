@@ -139,6 +139,16 @@ def test_an_error_is_a_failure_and_others_continue():
     assert s.suggest("b") == s.suggest("b")
 
 
+def test_a_failed_trial_that_a_restored_tuner_trains_again_does_not_count_and_it_says_so():
+    s = search()
+    s.suggest("a")
+    s.on_trial_result("a", {"acc": 0.1, "training_iteration": 1})
+    s.on_trial_complete("a", error=True)
+    with pytest.warns(HaltuneWarning, match="Trial a has failed, and trains again, so its results do not count"):
+        s.on_trial_result("a", {"acc": 0.2, "training_iteration": 2})
+    assert [list(r.epochs) for r in s.study.trials] == [[1]]
+
+
 def test_a_trial_that_tune_tries_again_is_one_trial():
     scheduler = HaltuneScheduler(9, metric="acc", mode="max")
     trial = SimpleNamespace(trial_id="a", status="RUNNING", should_recover=lambda: True)

@@ -34,6 +34,18 @@ def study():
     return study
 
 
+@pytest.fixture(scope="module")
+def other():
+    """Another search."""
+    found = Study(
+        {"lr": Float(0.1, 4.0)}, Maximize("acc"), max_epochs=2, policy=RandomSearch(), budget="1 trial", verbose=0
+    )
+    for trial in found:
+        for epoch in trial.epochs():
+            trial.report(float(epoch))
+    return found
+
+
 def told(study, tracker, times=1):
     for _ in range(times):
         with track(study, tracker()):
@@ -41,11 +53,14 @@ def told(study, tracker, times=1):
 
 
 @pytest.mark.slow
-def test_mlflow_has_a_parent_and_a_run_for_each_trial_once(study, tmp_path):
+def test_mlflow_has_a_parent_and_a_run_for_each_trial_once(study, other, tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
     pytest.importorskip("alembic", reason="MLflow's databases need Alembic")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    told(study, lambda: MLflow(uri), times=2)
+    tracker = MLflow(uri)
+    for one in (study, other):
+        told(one, lambda: tracker)
+    told(study, lambda: MLflow(uri))
     client = mlflow.tracking.MlflowClient(uri)
     experiment = client.get_experiment_by_name(study.name)
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
@@ -67,10 +82,13 @@ def test_mlflow_has_a_parent_and_a_run_for_each_trial_once(study, tmp_path):
         assert len(curve) == len(t.epochs)
         if t.verdict is not None:
             assert run.data.tags["haltune.reason"] == t.verdict.reason
+    experiment = client.get_experiment_by_name(other.name)
+    runs = client.search_runs([experiment.experiment_id])
+    assert {run.info.run_name for run in runs} == {other.name, "trial 0"}
 
 
 @pytest.mark.slow
-def test_weights_and_biases_has_a_group_of_runs_offline(study, tmp_path, monkeypatch):
+def test_weights_and_biases_has_a_group_of_runs_offline(study, other, tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb", reason="wandb is not installed")
     begun, ended, begin = {}, {}, wandb.init
 
@@ -87,7 +105,13 @@ def test_weights_and_biases_has_a_group_of_runs_offline(study, tmp_path, monkeyp
         return run
 
     monkeypatch.setattr(wandb, "init", init)
-    told(study, lambda: WandB(mode="offline", folder=str(tmp_path)), times=2)
+    tracker = WandB(mode="offline", folder=str(tmp_path))
+    told(other, lambda: tracker)
+    ((_, options),) = begun.items()
+    assert (options["group"], options["project"]) == (other.name, other.name)
+    begun.clear()
+    told(study, lambda: tracker)
+    told(study, lambda: WandB(mode="offline", folder=str(tmp_path)))
     search = next(iter(study.events())).id
     assert list(begun) == [f"{search}-{i}" for i in range(8)]
     assert {(options["group"], options["project"]) for options in begun.values()} == {(study.name, "digits- lr-width")}
@@ -97,8 +121,8 @@ def test_weights_and_biases_has_a_group_of_runs_offline(study, tmp_path, monkeyp
         assert tags == (str(t.status),)
         assert config == dict(t.config)
         assert t.verdict is None or summary["haltune.reason"] == t.verdict.reason
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 8
-    (bookmark,) = (tmp_path / "wandb").glob("haltune-*.json")
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 8 + 1
+    bookmark = tmp_path / "wandb" / f"haltune-{search}.json"
     assert json.loads(bookmark.read_text()) == {"position": study.history.position}
     assert wandb.run is None  # the program's own run, if it has one, is left alone
 
@@ -120,14 +144,8 @@ def test_tensorboard_has_curves_hparams_and_reasons(study, tmp_path):
             assert words.tensor_proto.string_val[0].decode() == t.verdict.reason
 
 
-def test_two_searches_in_one_tensorboard_folder_have_folders_of_their_own(study, tmp_path):
+def test_two_searches_in_one_tensorboard_folder_have_folders_of_their_own(study, other, tmp_path):
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
-    other = Study(
-        {"lr": Float(0.1, 4.0)}, Maximize("acc"), max_epochs=2, policy=RandomSearch(), budget="1 trial", verbose=0
-    )
-    for trial in other:
-        for epoch in trial.epochs():
-            trial.report(float(epoch))
     tracker = TensorBoard(tmp_path)
     for one in (study, other, study):
         told(one, lambda: tracker)

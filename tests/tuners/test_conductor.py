@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 from paused_studies import PausesAt
@@ -226,6 +227,31 @@ def test_a_trial_that_kept_training_instead_of_pausing_does_so_when_it_is_read_b
     back = conductor_of(state_of(c) if later else before, policy=policy)
     assert [back.report("a", 0.1 * e, e).action for e in (1, 2, 3)] == [Action.CONTINUE] * 3
     assert (back.declined, back.reasons) == (0, {})
+
+
+HERE = str(Path(__file__).parent)
+BEGUN = """
+import json, sys
+from haltune.tuners import state_of
+sys.path[:0] = sys.argv[2:]
+from test_conductor import RandomSearch, conductor
+c = conductor(RandomSearch(), sys.argv[1])
+c.begin("a")
+c.report("a", 0.1, 1)
+print(json.dumps(state_of(c)), flush=True)
+"""
+
+
+def test_no_other_process_takes_trials_of_a_search_that_was_read_back_after_its_process_had_ended(tmp_path):
+    begun = [sys.executable, "-W", "ignore", "-c", BEGUN, str(tmp_path / "s.db"), HERE, *sys.path]
+    back = conductor_of(json.loads(subprocess.run(begun, check=True, capture_output=True).stdout))
+    (first,) = back.study.trials
+    assert back.begin("b").config != first.config  # its trial a is not lost
+    assert not back.report("a", 0.2, 2).stops
+    other = conductor(RandomSearch(), tmp_path / "s.db")
+    assert other.begin("c").id == 2
+    assert [back.report(name, 0.3, 3).stops for name in ("a", "b")] == [False, False]
+    assert [t.attempt for t in back.study.trials] == [1, 1, 1]
 
 
 # Where the other library is not installed, its bridge says what to install
