@@ -133,7 +133,7 @@ def test_one_policy_for_two_studies_decides_as_two_policies():
     """The studies have equal seeds and costs, and different configurations."""
     policy, posed = EI(cost="per", initial=1), Problem(SQUARE, Maximize("acc", (0, 1)), 1)
     for a in (0.1, 0.9):
-        found = Study(posed, policy, seed=0, budget=Budget(trials=3))
+        found = Study(posed, policy, seed=0, budget=Budget(trials=2))
         found.enqueue({"a": a, "b": 0.5})
         for trial in found:
             trial.report(hill(trial.config), seconds=1.0, cost=2.0 + trial.id)
