@@ -90,7 +90,7 @@ class MultiFidelity(Policy[LadderState]):
     brought no better value, every third decision continues a paused trial that was not promoted, in place of a new one.
 
     A budget of trials alone does not limit epochs. Then more trials are promoted, and earlier, the fewer there are:
-    of 20 about 7 train in full, and all together as long as 10.
+    of 20 about 6 train in full, and all together as long as 9.
 
     Args:
         initial: Random trials before the model chooses. With prior studies the model chooses every second one of them
