@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -33,6 +33,11 @@ class Memo(Generic[T]):
             del self._kept[next(iter(self._kept))]
         self._kept[key] = value
         return value
+
+    def drop(self, stale: Callable[[Any], bool]) -> None:
+        """Remove the values whose keys are stale."""
+        for key in [key for key in self._kept if stale(key)]:
+            del self._kept[key]
 
     def clear(self) -> None:
         self._kept.clear()

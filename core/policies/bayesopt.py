@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -48,6 +47,7 @@ Beta = Literal["scaled", "theorem"] | float
 AGAIN = "; every configuration found was tried before, so this one trains again"
 _FLOOR = 0.3  # of s: smaller distances to the best count little, as noise does
 _ROWS_KEPT = 10_000  # trials
+_FITS_KEPT = 12  # at least one for each scalarization of several goals
 _LARGE = 10**200  # configurations; the squares of larger numbers are no floats
 _DRAWN = 512  # configurations that a design chooses from
 _MIDDLE = 0.5  # the middle share of each coordinate that they are drawn from
@@ -71,10 +71,12 @@ class Surrogate:
     delta: float = 0.1
     uncounted: int = 0  # first trials that the t of beta_t does not count
     _fits: Memo[Posterior | None] = field(init=False)
+    # by the same keys: the rows that a fit was conditioned on last, by their content, and the posterior
+    _grown: Memo[tuple[tuple[RowKey, ...], Posterior]] = field(init=False)
     _rows: Memo[tuple[Problem, Scale | None, TrainingRows, RowKey]] = field(init=False)  # by the trial's record
 
     def __post_init__(self) -> None:
-        self._fits, self._rows = Memo(self.refit_every + 1), Memo(_ROWS_KEPT)
+        self._fits, self._grown, self._rows = Memo(_FITS_KEPT), Memo(_FITS_KEPT), Memo(_ROWS_KEPT)
 
     def check(self, name: str, unset: bool = False) -> None:
         """Raise InvalidInput for an option that is not allowed.
@@ -108,20 +110,24 @@ class Surrogate:
         known = [self._known(history, history.trial(i)) for i in finished]
         rows, data = [rows for rows, _ in known], tuple(key for _, key in known)
         every = self.refit_every if len(finished) >= self.refit_every else 1
-        fitted = max(self.initial, every * (len(finished) // every))
+        n = fitted = max(self.initial, every * (len(finished) // every))
+        key = history.seed, data[:fitted]
 
         def fit_to_first() -> Posterior | None:
+            for memo in (self._fits, self._grown):  # each posterior is as large as all data
+                memo.drop(lambda before: before[1] == data[: len(before[1])])
             x, y = np.vstack([x for x, _ in rows[:fitted]]), np.concatenate([y for _, y in rows[:fitted]])
             return fit(x, y, rng=history.rng("fit", fitted), learn_from=400) if len(y) else None
 
-        def extended(row: TrainingRows, before: Posterior) -> Posterior:
-            x, y = row
-            return before.condition(x, y) if len(y) else before
-
-        posterior = self._fits((history.seed, data[:fitted]), fit_to_first)
-        for n in range(fitted, len(finished)):
-            if posterior is not None:
-                posterior = self._fits((history.seed, data[: n + 1]), partial(extended, rows[n], posterior))
+        posterior = self._fits(key, fit_to_first)
+        if posterior is None:
+            return None
+        grown = self._grown.get(key)
+        if grown is not None and grown[0] == data[: len(grown[0])]:
+            n, posterior = len(grown[0]), grown[1]
+        for x, y in rows[n:]:
+            posterior = posterior.condition(x, y) if len(y) else posterior
+        self._grown.put(key, (data, posterior))
         return posterior
 
     def _known(self, history: History, trial: TrialRecord) -> tuple[TrainingRows, RowKey]:

@@ -511,9 +511,9 @@ class RemainingBudget:
         costs = [(id, c) for id in self.finished if (c := full_cost(history, id, unit)) > 0.0]
         if not costs and shape is None:
             return None
+        x = history.points[[id for id, _ in costs]]
 
         def learnt() -> CostModel:
-            x = history.points[[id for id, _ in costs]]
             c = within_reach(np.array([cost for _, cost in costs]))
             if shape is not None:
                 return fit_scale(shape, x, c)
@@ -526,7 +526,7 @@ class RemainingBudget:
                 return model
             return GPCost(tuple(part.condition(x[fitted:], _log(c[fitted:])) for part in model.parts))
 
-        return options.fits((history.seed, space, unit, tuple(costs)), learnt)
+        return options.fits((history.seed, space, unit, tuple(costs), x.tobytes()), learnt)
 
     @cached_property
     def lefts(self) -> list[Left]:

@@ -267,24 +267,27 @@ class SeveralGoals(Wrapper):
         return state
 
     def propose(self, state: Views, history: History, rng: Generator) -> Move:
-        """Return the move under weights that are drawn; if it is to wait, the first other move under other weights."""
+        """Return the move under weights that are drawn; if it trains nothing, the first one under others that does.
+
+        So the search ends only if it ends under all weights.
+        """
         problem, known = history.problem, lattice(len(history.problem.goals))
         drawn = int(history.rng("weights", history.moves).choice(len(known), p=chances(history, known)))
-        waits = []
+        idle: list[Move] = []
         for weights in (*known[drawn:], *known[:drawn]):
             view = state.view(history, weights)
             move = self.policy.propose(view.fold.state, view.history, deepcopy(rng))
-            if isinstance(move, Wait):
-                waits.append(move)
+            if not isinstance(move, Start | Resume):
+                idle.append(move)
                 continue
-            if not problem.further or not isinstance(move, Start | Resume):
+            if not problem.further:
                 return move
             if isinstance(move, Start):
                 return replace(move, tags={**move.tags, WEIGHTS: list(weights)})
             trial = history.trial(move.trial)
             reason = f"{front_at(history, trial)[0]}; under {in_goals(weights, problem)}: {move.reason}"
             return replace(move, tags={**move.tags, WEIGHTS: trial.tags[WEIGHTS]}, reason=reason)
-        return waits[0]
+        return next((move for move in idle if isinstance(move, Wait)), idle[0])
 
     def judge(self, state: Views, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """Return the verdict under the trial's own weights; STOP only under all weights and off the Pareto front."""

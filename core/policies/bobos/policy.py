@@ -102,7 +102,8 @@ class Stopper:
     delta: float = 0.1
     after: int = 0  # first trials that are never stopped, and that t does not count
     _tables: Memo[DecisionTable] = field(default_factory=lambda: Memo(64), repr=False, compare=False)
-    _curves: Memo[ReferenceCurves] = field(default_factory=lambda: Memo(8), repr=False, compare=False)
+    # at least one for each scalarization of several goals
+    _curves: Memo[ReferenceCurves] = field(default_factory=lambda: Memo(12), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.settings, OptimalStopping):

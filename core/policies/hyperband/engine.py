@@ -691,7 +691,8 @@ class Asynchronous(Halving):
         # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
         rank, last = rung.rank(key), by.last(at, arrived)
-        own = promotion is None or self.one_in_full  # the default search chooses its first full training itself
+        # the default search chooses its first full training itself, where others could be it
+        own = promotion is None or self.one_in_full or not self._any_waits
         alone = own and top <= rank < last and not stops and self._alone(rung, key, by, history)
         if alone:
             top = last  # a pause would be followed at once by its resume
@@ -726,6 +727,10 @@ class Asynchronous(Halving):
     @property
     def one_in_full(self) -> bool:
         return any(rungs[-1].arrived for rungs in self.rungs.values())
+
+    @property
+    def _any_waits(self) -> bool:
+        return any(rung.waiting for rungs in self.rungs.values() for rung in rungs)
 
     def _coming(self) -> set[tuple[Bracket, int]]:
         """Return the rungs that some trial trains towards."""

@@ -90,7 +90,7 @@ class MultiFidelity(Policy[LadderState]):
     brought no better value, every third decision continues a paused trial that was not promoted, in place of a new one.
 
     A budget of trials alone does not limit epochs. Then more trials are promoted, and earlier, the fewer there are:
-    of 20 about 7 train in full, and all together as long as 10.
+    of 20 about 6 train in full, and all together as long as 9.
 
     Args:
         initial: Random trials before the model chooses. With prior studies the model chooses every second one of them
@@ -435,7 +435,7 @@ class Pauses:
 #
 # Once the trials together have trained as many epochs as a full training, the leading trial trains in full, unless one
 # did or is about to. So a usable model is there within two full trainings, and the process learns early what its rungs
-# are worth. On recorded trainings this lowers the mean regret after two full trainings by a sixth and changes later
+# are worth. On recorded trainings this lowers the mean regret after two full trainings by a quarter and changes later
 # ones by less than their errors; earlier, after a half or four fifths, was worse (benchmarks/search/kinds.py).
 _LAST_MOMENT = 0.75  # of the rest of the budget is needed to train in full
 

@@ -163,13 +163,14 @@ class Prices:
         if not self.learnt or not costs:
             return None
         costs = costs[: max(len(costs) - len(costs) % _REFIT_COSTS, min(len(costs), _REFIT_COSTS))]
+        points = history.points[[id for id, _ in costs]]
+        relative = np.array([c / self._factor(history, id) for id, c in costs])
 
         def fitted() -> GPCost:
-            relative = within_reach(np.array([c / self._factor(history, id) for id, c in costs]))
-            points = np.array([history.points[id] for id, _ in costs])
-            return fit_gp(points, relative, rng=history.rng("fit", len(costs), 2))
+            return fit_gp(points, within_reach(relative), rng=history.rng("fit", len(costs), 2))
 
-        return self._fits((history.seed, history.problem.space, tuple(costs)), fitted)
+        key = history.seed, history.problem.space, points.tobytes(), relative.tobytes()
+        return self._fits(key, fitted)
 
     def spent(self, history: History, ids: FinishedTrials, least: float) -> float:
         """Return the cost of these trials, in units of the least cost of an observation."""

@@ -329,11 +329,13 @@ class TruVaR(Policy[TruVaRState]):
         if found.nothing:
             reason = f"nothing is uncertain about the {count} that {kind}; the highest upper bound of the others"
         else:
-            settled = found.reduction / excess if excess > 0.0 else 0.0
+            # a member that an observation would settle counts whole, not only with its excess
+            whole, part = (excess + count * choice.floor, "truncated") if self.anticipate else (excess, "excess")
+            settled = found.reduction / whole if whole > 0.0 else 0.0
             price = f", for a cost of {found.cost:.3g}" if found.cost != 1.0 else ""
             at = f" at {level.name!r}" if _tags(level) else ""
             reason = (
-                f"{count} of {plural(len(belief.sites), 'configuration')} {kind}; this trial reduces their excess "
+                f"{count} of {plural(len(belief.sites), 'configuration')} {kind}; this trial reduces their {part} "
                 f"variance by {100.0 * settled:.3g}%{price}{at}"
             )
         kernel = pending.posterior.kernel

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from virtual import SQUARE, hill, search, slope, study
 
-from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space
+from haltune import Budget, Choice, Float, Maximize, Minimize, Problem, Space, Study
 from haltune.gp import Posterior
 from haltune.log.decisions import continue_
 from haltune.log.events import Ended, Reported, Started, Status
@@ -17,6 +17,7 @@ from haltune.policies import EI
 from haltune.policies.acquisition import log_ei
 from haltune.policies.bayesopt import ImprovementSurrogate, Squash
 from haltune.policies.costs import CostOptions, RemainingBudget
+from haltune.study.redecide import redecide
 
 DONE = continue_("trained in full")
 GRID = Space({"a": Choice([i / 9 for i in range(10)], ordered=True), "b": Choice([0.1, 0.3, 0.5], ordered=True)})
@@ -126,6 +127,18 @@ def test_what_is_hoped_of_a_configuration_is_what_draws_of_the_belief_show(goal)
     reason = found.trials[-1].proposed
     assert ", expected gain " in reason
     assert f"P(beats {sign * max(sign * t.values[-1] for t in found.trials[:5]):.4g})" in reason
+
+
+def test_one_policy_for_two_studies_decides_as_two_policies():
+    """The studies have equal seeds and costs, and different configurations."""
+    policy, posed = EI(cost="per", initial=1), Problem(SQUARE, Maximize("acc", (0, 1)), 1)
+    for a in (0.1, 0.9):
+        found = Study(posed, policy, seed=0, budget=Budget(trials=2))
+        found.enqueue({"a": a, "b": 0.5})
+        for trial in found:
+            trial.report(hill(trial.config), seconds=1.0, cost=2.0 + trial.id)
+            trial.finish()
+        assert [d for d in redecide(posed, EI(cost="per", initial=1), found.events()) if d[1] != d[2]] == []
 
 
 def test_a_policy_keeps_few_models_because_each_is_as_large_as_all_data():

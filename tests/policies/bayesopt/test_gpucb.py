@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from typing import Any
 
@@ -12,10 +13,11 @@ from virtual import SQUARE
 from worlds import SPACE, begun, problem, search, small_study, train
 
 from haltune import Budget, Float, Int, Maximize, Minimize, Problem, Space, Study, Trial
-from haltune.gp import condition_on
+from haltune.gp import Posterior, condition_on
 from haltune.log.events import Status
-from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout, Start
+from haltune.policies import BOBOS, EI, GPUCB, Hyperband, Rollout, Start, bayesopt
 from haltune.policies.bayesopt import beta_t, epoch_coordinate, hallucinate
+from haltune.policies.several_goals import lattice
 
 GRID = Space({"lr": Float(0.01, 0.01), "layers": Int(1, 4), "width": Int(1, 15)})
 
@@ -145,3 +147,31 @@ def test_a_search_keeps_away_from_where_trainings_fail_though_they_were_good_unt
     failed = [t.id for t in searched(policy).trials if t.status is Status.FAILED]
     assert failed
     assert sum(id >= 10 for id in failed) <= 3  # of 6; they were all of them
+
+
+def test_gpucb_keeps_the_last_fit_and_its_last_posterior_because_each_is_as_large_as_all_data() -> None:
+    policy = GPUCB(initial=2, refit_every=4)
+    before = {id(o) for o in gc.get_objects() if isinstance(o, Posterior)}
+    study = search(small_study(policy, problem=problem(epochs=1), trials=15))
+    gc.collect()
+    kept = [o for o in gc.get_objects() if isinstance(o, Posterior) and id(o) not in before]
+    assert len(study.trials) == 15
+    assert len(kept) <= 2, [o.n for o in kept]
+
+
+def test_one_fit_for_each_scalarization_of_several_goals_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict may ask all of them, and a fit takes longer than an epoch."""
+    goals = [Maximize("acc", (0, 1)), Minimize("ms", (0, 30))]
+    policy = GPUCB(initial=3, refit_every=3)
+    study = search(small_study(policy, problem=Problem(SPACE, goals, 1), trials=8))
+    state, history = study.session.replica.state, study.history
+    views = [state.view(history, weights) for weights in lattice(2)]
+    assert len(views) > 8
+    finished = tuple(t.id for t in study.trials)
+    fits: list[Any] = []
+    surrogate = policy._surrogate
+    first = [surrogate.posterior(view.history, finished) for view in views]
+    monkeypatch.setattr(bayesopt, "fit", lambda *args, **options: fits.append(args))
+    again = [surrogate.posterior(view.history, finished) for view in views]
+    assert fits == []
+    assert all(a is b for a, b in zip(first, again, strict=True))

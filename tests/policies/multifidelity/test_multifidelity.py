@@ -370,6 +370,17 @@ def test_the_first_trial_that_trains_in_full_does_not_pause_where_it_would_resum
     assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
 
 
+@pytest.mark.parametrize("budget", ["1 trial", "1 trial, 1 h"])
+def test_a_single_trial_does_not_pause_where_it_would_resume_at_once(budget: str) -> None:
+    study = Study(Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 9), seed=0, budget=budget, verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(0.1 * epoch, epoch, seconds=1.0)
+    assert (study.spent.epochs, study.trials[0].attempt) == (9, 1)
+    assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
+
+
 @pytest.mark.parametrize("policy", [MultiFidelity(), Halting(MultiFidelity())], ids=["alone", "halting"])
 def test_a_trial_that_equals_the_paused_ones_does_not_pause_where_it_would_resume_at_once(policy: Any) -> None:
     problem = Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc"), 6)

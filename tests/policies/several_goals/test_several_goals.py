@@ -16,7 +16,7 @@ import pytest
 from worlds import quick, several, small_study, told
 
 import haltune.policies as of
-from haltune import Constraint, Maximize, Problem, Study
+from haltune import Constraint, Finish, Maximize, Problem, Study
 from haltune.errors import InvalidInput
 from haltune.log.decisions import FULL, Action, Verdict
 from haltune.log.events import Event, Reported, Rescaled, Resumed, Started
@@ -24,6 +24,7 @@ from haltune.log.policy import Fold
 from haltune.policies import Start
 from haltune.policies.several_goals import lattice
 from haltune.study.judging import with_report
+from haltune.study.redecide import redecide
 
 POLICIES: dict[str, Any] = {
     "multifidelity": lambda: of.MultiFidelity(4, 1.0, 2, 2, min_trials_per_rung=2, candidates=24),
@@ -148,6 +149,22 @@ def test_resumed_trials_keep_the_weights_that_they_were_started_under() -> None:
         for e in searched(name).events():
             if isinstance(e, Resumed):
                 assert e.tags["weights"] == began[e.trial]
+
+
+def test_a_search_ends_only_if_it_ends_under_all_weights() -> None:
+    """The trials that lead under some weights train in full, whichever weights the last decision draws."""
+    study = Study(PROBLEM, of.SuccessiveHalving(n=12, eta=2, asynchronous=True), verbose=0, seed=3)
+    for trial in study:
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(told(trial, curve(trial.config, epoch)), seconds=1.0)
+    state, history = study.session.replica.state, study.history
+    ends = [state.view(history, weights) for weights in lattice(2)]
+    assert study.history.finished
+    for view in ends:
+        move = view.fold.policy.propose(view.fold.state, view.history, np.random.default_rng(0))
+        assert isinstance(move, Finish), (view.by.weights, move)
+    assert [d for d in redecide(study.problem, study.policy, study.events()) if d[1] != d[2]] == []
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,14 @@ def test_a_process_that_only_has_the_log_finds_every_decision_again(make):
     assert (dict(move.config), move.reason) == (dict(last.config), last.reason)
 
 
+@pytest.mark.parametrize("anticipate", [False, True])
+def test_a_reason_states_a_share_of_the_variance(anticipate):
+    study = search(TruVaR(kernel=KERNEL, noise=1e-3, grid=SIDE, anticipate=anticipate), truth(), 40)
+    shares = [float(found[1]) for e in started(study) if (found := re.search(r"variance by ([\d.e+-]+)%", e.reason))]
+    assert len(shares) > 20
+    assert all(0.0 <= share <= 100.0 for share in shares), max(shares)
+
+
 def test_the_level_set_of_a_known_function_is_found_and_the_search_ends_by_itself():
     values = truth(2)
     study = search(TruVaR(threshold=0.5, kernel=KERNEL, noise=1e-6, grid=SIDE), values, 81)
