@@ -193,8 +193,9 @@ def of_modules(trial: int) -> Attributes:
 
 
 def is_time(value: Any) -> bool:
-    """Return whether a number is the present time of a clock."""
-    return type(value) in (int, float) and any(now - _MINUTE <= value <= now for now in objects.clocks())
+    """Return whether a value is the present time of a clock."""
+    at = objects.moment(value)
+    return at is not None and any(now - _MINUTE <= at <= now for now in objects.clocks())
 
 
 def _assigned(code: types.CodeType) -> set[str]:

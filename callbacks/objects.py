@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import datetime
 import enum
 import hashlib
 import inspect
@@ -32,10 +33,13 @@ import time
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -51,6 +55,14 @@ _CONSTANT = (
 )  # fmt: skip
 _CONTAINERS: dict[type, str] = {
     list: "list", tuple: "tuple", deque: "deque", set: "set", frozenset: "frozenset", dict: "dict",
+}  # fmt: skip
+# immutable objects of Python that their arguments make again
+_MADE_AGAIN: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        type(Path()), PurePosixPath, PureWindowsPath, datetime.datetime, datetime.date, datetime.time,
+        datetime.timedelta, datetime.timezone, Decimal, Fraction, complex, range,
+    )
 }  # fmt: skip
 PLAIN = frozenset({type(None), bool, int, float, str})  # classes of values that are their own state
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
@@ -76,14 +88,14 @@ def state_of(
     return _Reader(parts, (*_CONSTANT, *constant), skip).read(value, type(value).__name__)
 
 
-def put_back(state: Any, value: Any, device: Any = None) -> Any:
+def put_back(state: Any, value: Any, device: Any = None, apart: Sequence[Any] = ()) -> Any:
     """Write a state into an object, and return it. Of a value that is no object with attributes, return another one.
 
-    device: of new tensors that were not on the CPU.
+    device: of new tensors that were not on the CPU. apart: see `data_of`.
 
     Raises NotSupported if the object was built otherwise than the one of the state.
     """
-    return _Writer(device).write(state, value, type(value).__name__)
+    return _Writer(device, apart).write(state, value, type(value).__name__)
 
 
 # attributes of a program's objects
@@ -107,6 +119,7 @@ def data_of(
     tensors: bool = False,
     small: bool = False,
     copies: bool = True,
+    apart: list[Any] | None = None,
 ) -> Any:
     """Return the state of an attribute, for `put_back`, if it is plain data.
 
@@ -115,12 +128,13 @@ def data_of(
 
     constant: see `state_of`. weights: `storages` of the model; a tensor in one is no state of its own. tensors: they
     stay tensors, of any size. small: only of up to `SMALL` bytes, and few values. copies: whether these are copied.
+    apart: takes the large arrays, of any size; the state has their places in it.
 
     Raises NotSupported if it is something else.
     """
     if isinstance(value, (*_CONSTANT, *constant)):
         raise NotSupported(f"{type(value).__name__} is the same in each process")
-    return _DataReader(constant, weights, tensors, small, copies).read(value, type(value).__name__)
+    return _DataReader(constant, weights, tensors, small, copies, apart).read(value, type(value).__name__)
 
 
 def mark(
@@ -174,7 +188,11 @@ def _is_constant(value: Any) -> bool:
     """Return whether nothing in a value can change."""
     if isinstance(value, (tuple, frozenset)):
         return all(map(_is_constant, value))
-    return value is None or isinstance(value, (bool, int, float, str, bytes, np.generic))
+    return value is None or isinstance(value, (bool, int, float, str, bytes, np.generic)) or _is_made_again(value)
+
+
+def _is_made_again(value: Any) -> bool:
+    return _MADE_AGAIN.get(type(value).__name__) is type(value)
 
 
 def _reference(value: Any) -> Callable[[], Any]:
@@ -305,8 +323,8 @@ def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]
 
 def under_way(value: Any, depth: int = 3) -> bool:
     """Return whether a value is an iterator that has not ended, or holds one: its place cannot be read."""
-    if isinstance(value, types.GeneratorType):
-        return value.gi_frame is not None
+    if isinstance(value, types.GeneratorType):  # one that has not begun is made again so
+        return inspect.getgeneratorstate(value) not in (inspect.GEN_CREATED, inspect.GEN_CLOSED)
     if hasattr(type(value), "__next__"):
         starts_again = type(value).__module__.partition(".")[0] in ("lightning", "pytorch_lightning")  # in each epoch
         return not isinstance(value, io.IOBase) and not starts_again
@@ -322,7 +340,7 @@ def under_way(value: Any, depth: int = 3) -> bool:
 
 def _sample(value: Any, few: int = _FEW) -> Any:
     """Return a few elements of a value, how many it has, and the sum of an array that is not huge; fewer of each."""
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, (bool, int, float, str)) or _is_made_again(value):
         return str(value)
     if not few:
         return ""
@@ -420,6 +438,14 @@ def unsaved(name: str, value: Any) -> str:
     return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
 
 
+def moment(value: Any) -> float | None:
+    """Return a number, or a time of day, in the seconds of `clocks`; None if it is something else."""
+    if isinstance(value, datetime.datetime):
+        with suppress(ValueError, OverflowError, OSError):  # years that no clock has
+            return value.timestamp()
+    return value if type(value) in (int, float) else None
+
+
 def clocks() -> tuple[float, float, float]:
     """Return the present times of the clocks that a program may read at the start of a fit."""
     return time.time(), time.monotonic(), time.perf_counter()
@@ -458,8 +484,11 @@ class _Reader:
         self._seen[id(value)] = len(self._seen), value
         if isinstance(value, bytes):
             return {"is": "bytes", "data": _text(value)}
+        if _is_made_again(value):
+            given = (value.real, value.imag) if isinstance(value, complex) else value.__reduce__()[1]
+            return {"is": "made again", "kind": type(value).__name__, "of": [self.read(one, name) for one in given]}
         if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
-            return _array(value)
+            return self._array(value)
         if is_generator(value):
             return {"is": "generator", "kind": kind_of(value), "state": of_generator(value)}
         if hasattr(value, "untyped_storage"):
@@ -483,13 +512,16 @@ class _Reader:
     def _is_read(self, value: Any, part: bool) -> bool:
         return _in_attributes(value) and (part or isinstance(value, self._parts))
 
+    def _array(self, value: Any) -> dict[str, Any]:
+        return _array(value)
+
     def _tensor(self, value: Any, name: str) -> dict[str, Any]:
         import torch
 
         held = value.detach().cpu()
         kind = str(held.dtype).removeprefix("torch.")
         array = held.contiguous().view(torch.uint8) if held.dim() else held.reshape(1).view(torch.uint8)
-        data = _array(array.numpy())
+        data = self._array(array.numpy())
         return {"is": "tensor", "array": data, "type": kind, "shape": list(held.shape), "cpu": value.is_cpu}
 
     def _items(self, value: Any, name: str) -> list[Any]:
@@ -502,7 +534,9 @@ class _Reader:
 def _array(value: Any) -> dict[str, Any]:
     shape = list(value.shape) if isinstance(value, np.ndarray) else None
     kind: Any = value.dtype.str
-    if value.dtype.names is not None:
+    if value.dtype.str[1] == "V" and not value.dtype.name.startswith("void"):
+        kind = value.dtype.name  # bfloat16, of which `str` says raw bytes
+    elif value.dtype.names is not None:
         try:
             kind = np.lib.format.dtype_to_descr(value.dtype)  # of its fields
         except ValueError as error:  # they overlap, or are in another order
@@ -523,15 +557,22 @@ class _DataReader(_Reader):
     """Reader of plain data alone."""
 
     def __init__(
-        self, constant: tuple[type, ...], weights: Container[int], tensors: bool, small: bool, copies: bool
+        self,
+        constant: tuple[type, ...],
+        weights: Container[int],
+        tensors: bool,
+        small: bool,
+        copies: bool,
+        apart: list[Any] | None,
     ) -> None:
         super().__init__((object,), (*_CONSTANT, *constant), _skips_none)
+        self._apart = apart
         self._weights, self._tensors, self._small, self._copies = weights, tensors, small, copies
         self._bytes, self._values = (SMALL, _SHORT) if small else (_LARGEST, _LONGEST)  # that may follow
 
     def read(self, value: Any, name: str, part: bool = True) -> Any:
         self._values -= len(value) if isinstance(value, list | tuple | deque | set | frozenset | dict) else 0
-        self._bytes -= value.nbytes if isinstance(value, np.ndarray) else 0
+        self._bytes -= value.nbytes if isinstance(value, np.ndarray) and not self._is_apart(value) else 0
         if min(self._bytes, self._values) < 0:
             raise _Large(f"{name} is too large")
         return super().read(value, name, part)
@@ -539,10 +580,20 @@ class _DataReader(_Reader):
     def _is_read(self, value: Any, part: bool) -> bool:
         return super()._is_read(value, part) and of_program(type(value))
 
+    def _is_apart(self, value: Any) -> bool:
+        """value: an array or a tensor."""
+        return self._apart is not None and value.nbytes > SMALL and getattr(value.dtype, "kind", "") != "V"
+
+    def _array(self, value: Any) -> dict[str, Any]:
+        if self._apart is None or not self._is_apart(value):
+            return super()._array(value)
+        self._apart.append(value)
+        return {"is": "array", "apart": len(self._apart) - 1}
+
     def _tensor(self, value: Any, name: str) -> dict[str, Any]:
         if value.requires_grad or value.untyped_storage().data_ptr() in self._weights:
             raise NotSupported(f"{name} is of the weights or of their graph")
-        self._bytes -= value.nbytes if self._small or not self._tensors else 0
+        self._bytes -= value.nbytes if (self._small or not self._tensors) and not self._is_apart(value) else 0
         if self._bytes < 0:
             raise _Large(f"{name} is too large")
         if self._tensors:
@@ -552,8 +603,8 @@ class _DataReader(_Reader):
 
 
 class _Writer:
-    def __init__(self, device: Any) -> None:
-        self._device = device
+    def __init__(self, device: Any, apart: Sequence[Any]) -> None:
+        self._device, self._apart = device, apart
         self._seen: list[Any] = []  # values by their numbers
 
     def write(self, state: Any, value: Any, name: str) -> Any:
@@ -577,9 +628,17 @@ class _Writer:
         match state["is"]:
             case "bytes":
                 return base64.b64decode(state["data"])
+            case "made again":
+                if state["kind"] not in _MADE_AGAIN:  # a path of another system
+                    raise _otherwise(name)
+                return _MADE_AGAIN[state["kind"]](*(self.write(one, None, name) for one in state["of"]))
             case "array":
-                flat = np.frombuffer(base64.b64decode(state["data"]), _dtype(state["type"]))
-                return flat[0] if state["shape"] is None else flat.reshape(state["shape"]).copy()
+                array = self._array_of(state)
+                there = isinstance(value, np.ndarray) and value.shape == array.shape and value.dtype == array.dtype
+                if state.get("in place") and there and value.flags.writeable:
+                    value[...] = array
+                    return value
+                return array.copy()
             case "generator":
                 generator = value if is_generator(value) else new_generator(state["kind"])
                 with suppress(InvalidInput):
@@ -587,7 +646,7 @@ class _Writer:
                     return generator
                 raise _otherwise(name)
             case "tensor" | "tensor itself":
-                tensor, there = _tensor_of(state), value if hasattr(value, "untyped_storage") else None
+                tensor, there = self._tensor_of(state), value if hasattr(value, "untyped_storage") else None
                 if not state["cpu"]:
                     tensor = tensor.to(self._device if there is None or there.is_cpu else there.device)
                 return tensor.requires_grad_(there is not None and there.requires_grad)
@@ -608,6 +667,20 @@ class _Writer:
                             vars(value)[key] = written
                 return value
         return self._container(state, value, name, number)
+
+    def _array_of(self, state: dict[str, Any]) -> Any:
+        if "apart" in state:
+            return self._apart[state["apart"]]
+        flat = np.frombuffer(base64.b64decode(state["data"]), _dtype(state["type"]))
+        return flat[0] if state["shape"] is None else flat.reshape(state["shape"])
+
+    def _tensor_of(self, state: dict[str, Any]) -> Any:
+        if state["is"] == "tensor itself":
+            return state["tensor"].clone()
+        import torch
+
+        flat = torch.from_numpy(self._array_of(state["array"]).reshape(-1).copy())
+        return flat.view(getattr(torch, state["type"])).reshape(state["shape"])
 
     def _container(self, state: dict[str, Any], value: Any, name: str, number: int) -> Any:
         items = state["items"]
@@ -684,16 +757,6 @@ def attributes_of(value: Any) -> dict[str, Any]:
 def _slots(kind: type) -> dict[str, Any]:
     found = (item for base in reversed(kind.__mro__) for item in vars(base).items())
     return {name: one for name, one in found if isinstance(one, types.MemberDescriptorType)}
-
-
-def _tensor_of(state: dict[str, Any]) -> Any:
-    if state["is"] == "tensor itself":
-        return state["tensor"].clone()
-    import torch
-
-    data = bytearray(base64.b64decode(state["array"]["data"]))
-    flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-    return flat.view(getattr(torch, state["type"])).reshape(state["shape"])
 
 
 def _class(value: Any) -> str:

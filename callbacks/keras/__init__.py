@@ -31,7 +31,7 @@ import math
 import re
 import weakref
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -42,6 +42,7 @@ from haltune.study import Trial
 from haltune.study.port import weak
 
 from ..base import Reporting, inherited, of_instance
+from ..carried import who
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
 from .saving import load_best, load_model
@@ -61,6 +62,8 @@ class _Attempt:
     number: int
     optimizer: Callable[[], Any] | None = None  # of the first fit that trained
     layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
+    # layer -> its mark when this attempt first trained it
+    starts: weakref.WeakKeyDictionary[Any, str] = field(default_factory=weakref.WeakKeyDictionary)
     end: tuple[Any, Any] | None = None  # of the last fit that another one may follow: see `_end_of_fit`
     watch: companions.Watch | None = None  # of the last fit
     data: companions.Data | None = None
@@ -69,6 +72,8 @@ class _Attempt:
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
 # call of fit that was repeated with the same state -> whether its callbacks were the same; None: with another state
 _REPEATED: dict[Any, bool | None] = {}
+# layer -> the trial that trained it last, by `who`, its number, and a mark of what it left
+_TRAINED: weakref.WeakKeyDictionary[Any, tuple[str, int, str]] = weakref.WeakKeyDictionary()
 _OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MARKED = 1024  # numbers of each weight by which a model is recognized
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
@@ -167,6 +172,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._starts = False  # the next epoch is the first of a fit, in a study that counts epochs
         self._of: int | str | None = None  # the trial whose weights the model has at the start of the fit
         self._called: Any = None  # where the program calls this fit
+        self._within_fit = False  # this fit has set the model
         # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
         self._evaluated: tuple[str, bool] | None = None
         self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation began
@@ -184,6 +190,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # before the hooks of a fit's start, which set numbers and the model as if it started
         attempt, callbacks = _attempt(self.trial), self._others(surroundings.calling_list(self))
         self._called = surroundings.place_of_fit()
+        self._within_fit = self._called is not None
         self._watch = attempt.watch = companions.Watch(
             self.trial.id, companions.owners_in(model, callbacks), _OF_MODEL, attempt.watch
         )
@@ -195,7 +202,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             _REPEATED[self._called] = same if repeated and _REPEATED.get(self._called, same) == same else None
         self._more = None
         if self._resumed is not None and attempt.optimizer is None and not self._reporter.ended and not _fresh(model):
-            self._loaded, self._more = _mark_all(model), saving.more_of(self._resumed)
+            self._more = saving.more_of(self._resumed)
+            # the program may have changed what it has loaded, such as by weights from a pretraining
+            self._loaded = _mark_all(model) if self._more is None else self._more["mark"]
             if self._more is not None and not self._more["within"]:
                 self._continue(self._resumed, self._more)
 
@@ -232,6 +241,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             raise two_callbacks("callbacks=[...]")
         if surroundings.moved_last(listed, self):
             return  # Keras calls it again, after the others
+        within, self._within_fit = self._within_fit, False
+        if not within and (place := surroundings.place_of_fit()) is not None:
+            # the program has made a CallbackList before the fit, perhaps for several: it knows neither data nor epochs
+            self._called, (fitted, self.params) = place, surroundings.plan_of_fit()
+            self._model_ref = weakref.ref(fitted)
+            self._data = _attempt(self.trial).data = companions.Data(self.trial.id, None, self._validation)
         reporter, params, model = self._reporter, self.params or {}, self.model
         self._in_epoch, self._last_logs = False, None
         epochs, steps = params.get("epochs"), params.get("steps")
@@ -248,6 +263,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self.trial.before_end(None)
         reporter.begin(epochs, model, of=self._of)
         attempt = _attempt(self.trial)
+        if not reporter.ended:
+            self._refuse_trained_layers(attempt)
         self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed, self._proven = None, False
@@ -278,10 +295,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self.trial.restores_randomness()
         try:
             if more is not None:
-                if more["within"] and self._loaded != _mark_all(model):
+                if self._loaded != _mark_all(model):
                     saving.load_again(model, path)
-                self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state))
-                self._watch.put_back(more["attributes"], companions.of_keras)
+                apart = more["apart"]
+                self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state), apart)
+                self._watch.put_back(more["attributes"], companions.of_keras, apart)
                 for name, variables in companions.of_metrics(model).items():
                     companions.set_values(variables, more["metrics"].get(name, []))
                 companions.set_values(companions.carried(model), more["carried"])
@@ -357,6 +375,27 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "model of trial.load_model()."
             )
         attempt.layers = layers
+
+    def _refuse_trained_layers(self, attempt: _Attempt) -> None:
+        """Raise NotSupported if a part of the model is as another trial has left it, such as a base that all share."""
+        model, own = self.model, who(self.trial)
+        for layer in _own_layers(model):
+            of, trial, left = _TRAINED.get(layer, (own, 0, ""))
+            mark = _mark(model, layer.weights) if of != own or layer not in attempt.starts else ""
+            if of != own and mark == left:
+                whose = "another fold of it" if trial == self.trial.id else f"trial {trial}"
+                raise NotSupported(
+                    f"This fit of trial {self.trial.id} starts with the layer {layer.name!r} as {whose} has left it, "
+                    "so it would continue that training. Build all layers for each training, within the loop, or set "
+                    "their first weights again."
+                )
+            attempt.starts.setdefault(layer, mark)
+
+    def _note_trained_layers(self, attempt: _Attempt) -> None:
+        for layer in attempt.layers or ():
+            mark = _mark(self.model, layer.weights)
+            if mark != attempt.starts.get(layer, mark):
+                _TRAINED[layer] = who(self.trial), self.trial.id, mark
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()
@@ -483,6 +522,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter = self._reporter
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
+        self._note_trained_layers(_attempt(self.trial))
         silent = self._last_logs is not None and reporter.silent
         silent &= not (self._another_follows() and surroundings.validates_rarely())
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
@@ -551,7 +591,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     "numbers before another fit. Train in one fit, and make such changes in a callback"
                 )
             self._training.check(model)
-            changed, unread = self._watch.changes(within, of_callbacks=within or bool(repeated))
+            apart = companions.Apart(model)
+            changed, unread = self._watch.changes(within, of_callbacks=within or bool(repeated), apart=apart)
             if unread:
                 raise NotSupported(unread[0])
             more = {
@@ -559,7 +600,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "within": within,  # a fit, whose hooks of the start have been called
                 "ends": (self.params or {}).get("epochs"),  # that fit
                 "epoch": self._epoch + 1,  # with which it continues
-                "data": self._data.state(within),
+                "mark": _mark_all(model),
+                "data": self._data.state(within, apart),
+                "apart": apart.arrays,
                 "metrics": {name: companions.values_of(of) for name, of in companions.of_metrics(model).items()},
                 "carried": companions.values_of(companions.carried(model)),
                 "batches": optimizers.batches_of(model),
@@ -609,10 +652,15 @@ def _fresh(model: Any) -> bool:
     return optimizers.updates_of(model) == 0
 
 
-def _trained_layers(model: Any) -> weakref.WeakSet[Any]:
-    """Return the layers of a model, and of the models in it, that have trained weights."""
+def _own_layers(model: Any) -> list[Any]:
+    """Return the layers of a model, and of the models in it, that have weights."""
     layers = model._flatten_layers(include_self=False) if hasattr(model, "_flatten_layers") else model.layers
-    return weakref.WeakSet(layer for layer in layers if layer.trainable_weights and not hasattr(layer, "layers"))
+    return [layer for layer in layers if layer.weights and not hasattr(layer, "layers")]
+
+
+def _trained_layers(model: Any) -> weakref.WeakSet[Any]:
+    """Return those of them that have trained weights."""
+    return weakref.WeakSet(layer for layer in _own_layers(model) if layer.trainable_weights)
 
 
 def _mark(model: Any, weights: list[Any] | None = None) -> str:

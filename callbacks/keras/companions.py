@@ -2,8 +2,8 @@
 
 A `Watch` marks the attributes of objects when a fit starts, so that only what changes later is saved: numbers, texts,
 arrays, generators, containers of these, variables of Keras that are not of the model, and variables of a callback's
-functions. Attributes that cannot be read are named, also those with more than 16 MB, or a million values, of which a
-sample changes.
+functions. Large arrays, such as copies of the weights, are written apart. Attributes that cannot be read are named,
+also arrays that are larger than a few copies of the model, and lists of a million values, of which a sample changes.
 
 A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
 training. In tf.data, a shuffle from a seed cannot return to a pass, so such trials do not pause.
@@ -14,10 +14,11 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import math
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from operator import attrgetter
@@ -39,6 +40,7 @@ _SKIPPED = {"_model", "_model_ref", "model"}
 _SET_BY_KERAS = {"params", "validation_data"}  # in a callback
 _CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the direction is known: not a state
 
+_COPIES = 4  # of the model, as the best weights, a teacher and averages
 _PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
 
@@ -98,17 +100,45 @@ def set_values(variables: list[Any], states: list[Any]) -> None:
             variable.assign(value)
 
 
+class Apart:
+    """Large arrays in attributes, such as copies of the weights, which are not written as text.
+
+    model: of the fit. Together they may be `_COPIES` times as large as it.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.arrays: list[Any] = []
+        self._left: int = _COPIES * sum(4 * math.prod(v.shape) for v in model.weights)  # bytes
+
+    def state_of(self, value: Any) -> Any:
+        """Return the state of a large value, whose arrays are taken; None if it has too many or something else."""
+        before = len(self.arrays)
+        with suppress(NotSupported):
+            state = None if objects.under_way(value) else objects.data_of(value, _parts_of_keras(), apart=self.arrays)
+            self._left -= sum(array.nbytes for array in self.arrays[before:])
+            if state is not None and self._left >= 0:
+                return state
+        del self.arrays[before:]
+        return None
+
+
 class Watch:
     """The attributes of objects, marked when it is made.
 
     trial: of the fit. owners: name -> object. silent: starts of paths whose unreadable changes are not reported.
-    earlier: the watch of the fit before, whose marks stay for the same objects.
+    earlier: the watch of the fit before, whose marks stay for the same objects. of_data: they are data, of which only
+    tables are reported.
     """
 
     def __init__(
-        self, trial: int, owners: Mapping[str, Any], silent: tuple[str, ...] = (), earlier: Watch | None = None
+        self,
+        trial: int,
+        owners: Mapping[str, Any],
+        silent: tuple[str, ...] = (),
+        earlier: Watch | None = None,
+        of_data: bool = False,
     ) -> None:
-        self._trial = trial
+        self._trial, self._of_data = trial, of_data
         self._references = {name: weak(owner) for name, owner in owners.items()}  # after an error no hook can drop it
         self._silent = silent
         self._clocks = objects.clocks()
@@ -119,7 +149,10 @@ class Watch:
         self._marks: dict[str, str] = {
             path: mark for path, mark in known.items() if path.partition("/")[0] in self.same
         }
+        # arrays that are there when the fit starts: path -> array
+        self._arrays: dict[str, Callable[[], Any]] = {} if earlier is None else {**earlier._arrays}
         for path, value, put in _places({name: owner for name, owner in owners.items() if name not in self.same}):
+            self._note_array(path, value)
             self._marks[path] = objects.mark(value, _parts_of_keras())
             if objects.is_data(self._marks[path]) and not isinstance(put, _SetWeights):
                 objects.note(value, trial, self._marks[path])
@@ -131,7 +164,7 @@ class Watch:
     def marks(self) -> dict[str, str]:
         """Return the present marks of what can be saved."""
         marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in _places(self._owners)}
-        return {path: mark for path, mark in marks.items() if objects.is_data(mark)}
+        return {path: mark for path, mark in marks.items() if objects.is_data(mark) or objects.is_large(mark)}
 
     def hooks_were_called(self) -> None:
         """Take what callbacks have set as the fit began for a change, such as the learning rate that they have read.
@@ -141,9 +174,11 @@ class Watch:
         """
         clocks = [*zip(self._clocks, objects.clocks(), strict=True)]
         for path, value, put in _places(self._owners):
+            self._note_array(path, value)
             self._tensors |= {path} if isinstance(put, _SetTensors) else set()
             mark = objects.mark(value, _parts_of_keras())
-            is_time = type(value) in (int, float) and any(start <= value <= end for start, end in clocks)
+            at = objects.moment(value)
+            is_time = at is not None and any(start <= at <= end for start, end in clocks)
             if isinstance(put, _SetWeights) or (isinstance(put, _SetPart) and path not in self._marks and not is_time):
                 self._marks.setdefault(path, _MADE + mark)
             elif is_time or not (objects.is_data(mark) or objects.is_large(mark)):
@@ -153,15 +188,21 @@ class Watch:
                 if objects.is_data(mark) and path.partition("/")[0] not in self.same:
                     objects.note(value, self._trial, mark, before)
 
+    def _note_array(self, path: str, value: Any) -> None:
+        if isinstance(value, np.ndarray):
+            self._arrays[path] = weak(value)
+
     def called(self, path: str) -> str:
         """Return the name of an attribute for messages."""
         owner, _, attribute = path.partition("/")
         return f"{type(self._owners.get(owner)).__name__}.{attribute}"
 
-    def changes(self, within: bool = True, of_callbacks: bool = True) -> tuple[dict[str, Any], list[str]]:
+    def changes(
+        self, within: bool = True, of_callbacks: bool = True, apart: Apart | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
         """Return what changed: path -> state; and why other changes cannot be saved.
 
-        within: a fit, rather than at its end. of_callbacks: their attributes, too.
+        within: a fit, rather than at its end. of_callbacks: their attributes, too. apart: takes large arrays.
         """
         owners = self._owners.items()
         places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(self._silent)})
@@ -170,7 +211,17 @@ class Watch:
         places = [place for place in places if place[0] not in new]
         values = {path: value for path, value, _ in places}
         states, lost, others = objects.changes(values, self._marks, constant=_parts_of_keras())
-        unread = [*lost, *(path for path in others if not path.startswith(self._silent))]
+        if apart is not None:
+            found = {path: apart.state_of(values[path]) for path in lost}
+            states |= {path: state for path, state in found.items() if state is not None}
+        # a dataset that is also an iterator is watched itself
+        lost = [path for path in lost if path not in states and not _is_part(values[path], "utils.PyDataset")]
+        for path in states.keys() & self._arrays.keys():
+            if values[path] is self._arrays[path]():  # other parts of the program may hold it, too, such as the data
+                states[path]["in place"] = True
+        # data open files, and loaders replace their parts; but a table in place of another one has its rows shuffled
+        tables = {path for path in others if path in self._marks and hasattr(values[path], "sample")}
+        unread = [*lost, *(p for p in others if not p.startswith(self._silent) and (p in tables or not self._of_data))]
         # a model or a variable that was made since: a resumed fit has none that could be set
         known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
         unread += [path for path, _, put in places if isinstance(put, _SetPart) and path not in known]
@@ -188,11 +239,11 @@ class Watch:
                 return self.called(path)
         return None
 
-    def put_back(self, changed: Mapping[str, Any], always: Callable[[str], bool]) -> None:
+    def put_back(self, changed: Mapping[str, Any], always: Callable[[str], bool], apart: Sequence[Any]) -> None:
         """Set what changed.
 
         always: of an owner, whether to set it in any case. Otherwise what trials share stays, such as a list of the
-        program's own records.
+        program's own records. apart: the large arrays.
         """
         there = {path: (value, put) for path, value, put in _places(self._owners)}
         for path, state in changed.items():
@@ -201,9 +252,9 @@ class Watch:
                 if path in there:
                     value, put = there[path]
                     if always(self._owners[path.partition("/")[0]]) or not objects.is_shared(value, state, self._trial):
-                        put(objects.put_back(state, value))
+                        put(objects.put_back(state, value, apart=apart))
                 elif owner in self._owners:
-                    setattr(self._owners[owner], name, objects.put_back(state, None))
+                    setattr(self._owners[owner], name, objects.put_back(state, None, apart=apart))
 
 
 class Compiled:
@@ -411,6 +462,7 @@ class _SetWeights(_SetPart):
             variable.assign(value)
 
 
+_RULES = ("_regularizer", "_constraint")  # ends of names of what layers hold for their weights
 _WITH_VARIABLES = ("Layer", "Optimizer", "Metric", "random.SeedGenerator")  # classes of Keras
 
 
@@ -555,7 +607,11 @@ def owners_in(model: Any, callbacks: Mapping[str, Any]) -> dict[str, Any]:
     """Return the objects of a fit to watch, except its data: model, layers, optimizers, own losses and callbacks."""
     from keras import tree
 
-    owners = {"model": model} | {f"layer {i}": layer for i, layer in enumerate(layers_of(model))}
+    owners = {"model": model}
+    for i, layer in enumerate(layers_of(model)):
+        owners[f"layer {i}"] = layer
+        rules = {key: one for key, one in vars(layer).items() if one is not None and key.endswith(_RULES)}
+        owners |= {f"layer {i} {key}": one for key, one in rules.items() if hasattr(one, "get_config")}
     held = [o for one in optimizers_of(model).values() for o in (one, getattr(one, "inner_optimizer", None))]
     owners |= {f"optimizer {i}": one for i, one in enumerate(held) if one is not None}
     losses = enumerate(tree.flatten(getattr(model, "loss", None)))
@@ -598,29 +654,39 @@ class _Source:
             else:
                 parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
                 owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
+                owners |= _datasets_in(source, "data")
         self.has_code = bool(owners)  # of the program's, or of a loader
         self.generators = randomness.generators_in(*roots)
-        self._watch: Watch = Watch(trial, owners, tuple(owners), None if earlier is None else earlier._watch)
+        self._watch: Watch = Watch(trial, owners, (), None if earlier is None else earlier._watch, of_data=True)
 
-    def state(self) -> dict[str, Any]:
-        """Return what has changed. Raises NotSupported if it cannot be saved."""
+    def state(self, apart: Apart | None = None) -> dict[str, Any]:
+        """Return what has changed. Raises NotSupported if it cannot be saved. apart: takes large arrays."""
         if _shuffles_from_a_seed(self.given()):
             raise NotSupported(
                 "its tf.data dataset shuffles from a seed, in another order in each pass, and TensorFlow cannot return "
                 "to a pass. Use shuffle(..., reshuffle_each_iteration=False), arrays or a keras.utils.PyDataset"
             )
-        changed, unread = self._watch.changes()
+        changed, unread = self._watch.changes(apart=apart)
         if unread:
             raise NotSupported(unread[0])
         seeds = [randomness.of_generator(v) for v in self.seeds]
         return {"generators": randomness.states_of(self.generators), "changed": changed, "seeds": seeds}
 
-    def put_back(self, state: Mapping[str, Any]) -> None:
-        """Set what `state` returned."""
+    def put_back(self, state: Mapping[str, Any], apart: Sequence[Any] = ()) -> None:
+        """Set what `state` returned. apart: the large arrays."""
         for variable, numbers in zip(self.seeds, state["seeds"], strict=False):
             randomness.set_generator(variable, numbers)
-        self._watch.put_back(state["changed"], lambda owner: True)
+        self._watch.put_back(state["changed"], lambda owner: True, apart)
         randomness.set_states(self.generators, state["generators"])
+
+
+def _datasets_in(source: Any, name: str, depth: int = 3) -> dict[str, Any]:
+    """Return the PyDatasets that a PyDataset reads, with their names."""
+    found: dict[str, Any] = {}
+    for key, one in vars(source).items() if depth and _is_part(source, "utils.PyDataset") else ():
+        if _is_part(one, "utils.PyDataset"):
+            found |= {f"{name} {key}": one} | _datasets_in(one, f"{name} {key}", depth - 1)
+    return found
 
 
 class _Validation(_Source):
@@ -639,28 +705,28 @@ class _Validation(_Source):
         self._first = randomness.states_of(self.generators)
         self._reads: bool | None = None
 
-    def state(self) -> dict[str, Any]:
+    def state(self, apart: Apart | None = None) -> dict[str, Any]:
         source = self.given()
         if self._is_generator:
             raise NotSupported(
                 "its validation_data is a generator, of which each validation reads further batches. Use arrays, or a "
                 "keras.utils.PyDataset"
             )
-        state = super().state()
+        state = super().state(apart)
         ahead = self._cut and (self._by_tf or _is_tf(source))
         if ahead and (state["changed"] or self.seeds or state["generators"] != self._first):
             raise NotSupported(
                 "TensorFlow reads its validation data ahead by a function with a state, so its place cannot be "
                 "restored. Leave out validation_steps"
             )
-        if self._by_tf and self._changes_when_read(source, state):
+        if self._by_tf and self._changes_when_read(source, state, [] if apart is None else apart.arrays):
             raise NotSupported(
                 "to read its validation data changes them or draws random numbers, and TensorFlow reads batches for "
                 "their shapes before the first validation of each fit. Validate on arrays, or on a tf.data dataset"
             )
         return state
 
-    def _changes_when_read(self, source: Any, state: dict[str, Any]) -> bool:
+    def _changes_when_read(self, source: Any, state: dict[str, Any], apart: Sequence[Any]) -> bool:
         """Return whether to read a batch changes something, as TensorFlow reads it for its shapes."""
         from keras.utils import PyDataset
 
@@ -674,7 +740,7 @@ class _Validation(_Source):
             except Exception:  # of the program's own code: Keras would meet it, too
                 self._reads = True
             randomness.restore(before)
-            self.put_back(state)
+            self.put_back(state, apart)
         return self._reads
 
 
@@ -739,10 +805,10 @@ class Data:
             made = self._iterator._current_iterator is not None
             self._drawn = capture(), randomness.states_of(self._of_training.generators), made
 
-    def state(self, within: bool) -> dict[str, Any]:
+    def state(self, within: bool, apart: Apart | None = None) -> dict[str, Any]:
         """Return the place after an epoch. Raises NotSupported if a fit cannot return to it.
 
-        within: a fit. The next fit after its end starts a new pass.
+        within: a fit. The next fit after its end starts a new pass. apart: takes large arrays.
         """
         source = self._source
         if self.read_before:
@@ -754,7 +820,7 @@ class Data:
             raise NotSupported(
                 "the workers of its DataLoader persist, with random states of their own. Use persistent_workers=False"
             )
-        state = self._of_training.state()
+        state = self._of_training.state(apart)
         held, changed = state["generators"], state["changed"]
         seen = drawn = None
         if self.within and within:
@@ -770,10 +836,13 @@ class Data:
                 )
             if self._generator() is not None and seen < _PEEKED:
                 raise NotSupported("Keras reads two batches of its generator before the training, and one is left")
-        return state | {"seen": seen, "drawn": drawn, "validation": [one.state() for one in self._of_validation]}
+        return state | {"seen": seen, "drawn": drawn, "validation": [one.state(apart) for one in self._of_validation]}
 
-    def put_back(self, state: Mapping[str, Any], restore: Callable[[Any], object]) -> None:
-        """Return to a place. restore: sets a random state; the caller sets the final one afterwards."""
+    def put_back(self, state: Mapping[str, Any], restore: Callable[[Any], object], apart: Sequence[Any] = ()) -> None:
+        """Return to a place.
+
+        restore: sets a random state; the caller sets the final one afterwards. apart: the large arrays.
+        """
         if state["seen"] is not None:
             self._drawn = state["drawn"]
             drawn, held, made = self._drawn or (None, {}, False)
@@ -788,10 +857,10 @@ class Data:
             for _ in range(state["seen"]):
                 next(iterator._current_iterator, None)
             iterator._steps_seen = state["seen"]
-        self._of_training.put_back(state)
+        self._of_training.put_back(state, apart)
         validation = state.get("validation", ())  # another one if the program has changed
         for one, held in zip(self._of_validation, validation, strict=False):
-            one.put_back(held)
+            one.put_back(held, apart)
 
 
 def _of_python(state: Mapping[str, Any]) -> list[Any]:

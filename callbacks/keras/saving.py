@@ -4,7 +4,8 @@
   additional member would make keras.saving.load_model unpack the whole archive to a temporary folder.
 - `.weights.h5`: weights and optimizers only, for a model that the user's function builds. The random state, the shapes
   with which the model was built, its trainable layers and the weights of each optimizer are next to it in NAME.random.
-- NAME.more: next to both, the state of the fit outside of the model. A file that is only kept has none.
+- NAME.more: next to both, the state of the fit outside of the model; its large arrays are in NAME.apart. A file that
+  is only kept has none.
 
 A model with custom classes or functions may be saved but not loaded, and an own class may have settings that its
 get_config lacks. So the first file that a trial writes for a pause is loaded on the CPU, and compared with the model.
@@ -27,6 +28,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
+from zipfile import BadZipFile
+
+import numpy as np
 
 from haltune._utils import randomness
 from haltune.display import clipped, one_line
@@ -41,7 +45,7 @@ from .optimizers import layers_of, optimizers_of, set_structure, structure_of
 T = TypeVar("T")
 MODEL_SUFFIX, WEIGHTS_SUFFIX = ".keras", ".weights.h5"
 OURS = (MODEL_SUFFIX, WEIGHTS_SUFFIX)
-_BESIDE, _MORE = ".random", ".more"
+_BESIDE, _MORE, _APART = ".random", ".more", ".apart"
 _COMMENT_LIMIT = 0xFFFF  # bytes in the comment of a zip archive; Python, NumPy and torch use 14 kB of it
 _MARK = b"haltune1"
 _SHOWN = 200  # characters shown of a Keras error, which can contain whole configurations
@@ -73,8 +77,9 @@ _ANSWERS: WeakKeyDictionary[Trial, str | None] = WeakKeyDictionary()
 _RIGHT: set[str] = set()  # structures of models whose files can be loaded again
 # graph of a compiled step -> whether it draws by tf.random; to ask serializes the graph
 _DRAWS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-# model of trial.load_model(make_model) -> makes another one
-_MADE: WeakKeyDictionary[Any, Callable[[], Any]] = WeakKeyDictionary()
+# attribute of a model of trial.load_model(make_model): makes another one. In the model, because what the function holds
+# may hold the model, which no table here would let go then
+_MAKE = "_haltune_makes_another"
 
 
 def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -104,7 +109,7 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
     if options:
         raise InvalidInput(f"trial.load_model(make_model) does not load a whole model. Remove {[*options]}.")
     model = _made(make_model, trial.config)
-    _MADE[model] = partial(_made, make_model, dict(trial.config))
+    vars(model)[_MAKE] = partial(_made, make_model, dict(trial.config))
     _CHOSEN[trial] = Loading(by_function=True, shapes=_unbuilt(model))
     if trial.checkpoint is not None:
         _load_into(model, trial.checkpoint)
@@ -312,11 +317,16 @@ def _made_again(model: Any, options: Mapping[str, Any]) -> Any:
 def write(model: Any, path: Path, more: Mapping[str, Any] | None = None) -> None:
     """Save `model`, or its weights, and the random state. Raises Keras' errors, and OSError if the disk is full.
 
-    more: the state of the fit outside of the model, JSON-able. Default: None, for a file that is only kept.
+    more: the state of the fit outside of the model, JSON-able except for its large arrays, "apart". Default: None, for
+        a file that is only kept.
     """
     state = capture_randomness(model)
     if more is not None:
-        Path(f"{path}{_MORE}").write_text(json.dumps(more), encoding="utf-8")
+        text = json.dumps({name: one for name, one in more.items() if name != "apart"})
+        Path(f"{path}{_MORE}").write_text(text, encoding="utf-8")
+        if more["apart"]:
+            with open(f"{path}{_APART}", "wb") as file:
+                np.savez(file, *more["apart"])
     if path.name.endswith(WEIGHTS_SUFFIX):
         model.save_weights(str(path))
         beside = {"random": state, "build": model.get_build_config()} | structure_of(model)
@@ -335,12 +345,13 @@ def write(model: Any, path: Path, more: Mapping[str, Any] | None = None) -> None
 
 def more_of(path: str) -> dict[str, Any] | None:
     """Return the state of the fit outside of the model, or None if the file is not of a pause."""
-    beside = Path(path + _MORE)
+    beside, apart = Path(path + _MORE), Path(path + _APART)
     if not beside.exists():
         return None
     try:
-        return dict(json.loads(beside.read_bytes()))
-    except (ValueError, TypeError, RecursionError) as error:
+        with np.load(apart, allow_pickle=False) if apart.exists() else nullcontext({}) as arrays:
+            return {**json.loads(beside.read_bytes()), "apart": [*arrays.values()]}
+    except (ValueError, TypeError, RecursionError, BadZipFile) as error:
         raise randomness.damaged(error) from error
 
 
@@ -355,7 +366,7 @@ def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -
     if why is None:
         write(model, path, more)
     if why is None and not tried and (structure := _structure(model, trial)) not in _RIGHT:
-        loading, make = _CHOSEN.get(trial, Loading()), _MADE.get(model)
+        loading, make = _CHOSEN.get(trial, Loading()), vars(model).get(_MAKE)
         if not loading.by_function:
             why = _failure(model, partial(_loaded, path, loading.options), more["attributes"], by_function=False)
         elif make is not None:

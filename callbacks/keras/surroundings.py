@@ -54,11 +54,11 @@ def is_tracker(callback: Any) -> bool:
 
 
 def is_listener(callback: Any) -> bool:
-    """Return whether it only logs what other callbacks leave: a tracker, the progress bar, the history."""
+    """Return whether it only logs what other callbacks leave: a tracker, a progress bar, the history."""
     from keras import callbacks
 
     kinds = (callbacks.History, callbacks.ProgbarLogger, callbacks.RemoteMonitor)
-    return is_tracker(callback) or isinstance(callback, kinds)
+    return is_tracker(callback) or isinstance(callback, kinds) or type(callback).__module__ == "tqdm.keras"
 
 
 def place_of_fit() -> Any:
@@ -149,6 +149,13 @@ def _arguments_of_fit() -> Mapping[str, Any]:
     """Return the arguments of the call of fit, which callbacks do not receive; nothing in a loop of the program's."""
     fit = caller("fit", "keras.")
     return {} if fit is None else fit.f_locals
+
+
+def plan_of_fit() -> tuple[Any, dict[str, Any]]:
+    """Return the model of this call of fit, and what Keras gives callbacks: epochs, and batches of an epoch."""
+    given = _arguments_of_fit()
+    batches = getattr(given.get("epoch_iterator"), "num_batches", None)
+    return given["self"], {"epochs": given["epochs"], "steps": batches}
 
 
 def validates_rarely() -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from callback_fakes import STOP, FakeTrial
 from callback_studies import study
+from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
@@ -220,6 +221,32 @@ def test_a_model_object_that_another_trial_has_trained_is_refused():
             with trial:
                 fit(trial, model=model)
     assert [t.status for t in s.trials] == ["completed", "interrupted"]
+
+
+@once
+@pytest.mark.parametrize("thaws", [False, True])
+def test_a_base_that_another_trial_has_trained_is_refused_unless_its_weights_are_set_again(thaws):
+    base = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "tanh", name="hidden")])
+    start, resets, s = base.get_weights(), True, pausing_study(at=(), trials=3, epochs=3, verbose=0)
+
+    def train(trial):
+        if resets:
+            base.set_weights(start)
+        base.trainable = not thaws
+        model = keras.Sequential([keras.Input((3,)), base, keras.layers.Dense(1)])
+        for end in (1, 3):
+            model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
+            if trial.ended is None:
+                fit(trial, model=model, epochs=end, initial_epoch=int(trial.epoch))
+            base.trainable = True
+
+    for _ in range(2):
+        with s.ask() as trial:
+            train(trial)
+    resets = False
+    with s.ask() as trial, pytest.raises(NotSupported, match="the layer 'hidden' as trial 1 has left it"):
+        train(trial)
+    assert [len(t.values) for t in s.trials] == [3, 3, 0]
 
 
 @once

@@ -1,6 +1,8 @@
 """Models whose file Keras cannot load: not paused, or built by the user's function. Run by test_callback.py."""
 
+import gc
 import warnings
+import weakref
 from weakref import WeakKeyDictionary
 
 import keras
@@ -197,3 +199,17 @@ def test_a_damaged_file_next_to_the_weights_is_an_error_of_one_sentence(tmp_path
     trial.config, trial.checkpoint = {}, str(path)
     with pytest.raises(InvalidInput, match=r"random state .* is damaged .* Restore it from a copy"):
         load_model(trial, own_loss)
+
+
+@once
+def test_a_program_whose_objects_hold_the_model_and_make_it_lets_it_go():
+    class Experiment:
+        def make(self, **config):
+            return compiled([keras.layers.Dense(1)], 0.01)
+
+    one, trial = Experiment(), pausing_study().ask()
+    one.model = trial.load_model(one.make)
+    model = weakref.ref(one.model)
+    del one
+    gc.collect()
+    assert model() is None

@@ -89,6 +89,25 @@ def test_a_fresh_model_for_a_resumed_trial_is_an_error():
         fit(resumed(), initial_epoch=2)
 
 
+@pytest.mark.parametrize("changes", ["weights", "rate"])
+def test_what_a_program_sets_in_each_attempt_does_not_replace_what_the_trial_has_trained(changes):
+    start, curves = net(momentum(0.01)).get_weights(), []
+    for at in ((), (2,)):
+        study = pausing_study(at=at, verbose=0)
+        for trial in study:
+            with trial:
+                seed_everything(3)
+                model = trial.load_model() or net(momentum(0.01))
+                if changes == "weights":
+                    model.set_weights(start)  # of a pretraining
+                else:
+                    model.optimizer.learning_rate = 0.02
+                plateau = keras.callbacks.ReduceLROnPlateau(patience=1, min_delta=1e3)
+                fit(trial, model, plateau, initial_epoch=trial.epoch)
+        curves.append(study.trials[0].values.tolist())
+    assert curves[0] == curves[1]
+
+
 def test_a_model_compiled_again_is_an_error_as_its_optimizer_is_lost():
     trial = resumed()
     model = trial.load_model()

@@ -4,9 +4,12 @@ Run by test_callback.py in a process for each backend. A paused training must eq
 """
 
 import contextlib
+import datetime
+import os
 import random
 import re
 import warnings
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -316,6 +319,80 @@ def test_an_iterator_under_way_declines_a_pause_and_one_that_has_ended_does_not(
         trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Ends()), (2,))
 
 
+class Dates(keras.callbacks.Callback):
+    """Notes times and the path of its last file; lowers the rate by a time that is not that of its clock."""
+
+    def __init__(self):
+        super().__init__()
+        self.length, self.last = datetime.timedelta(seconds=1), None
+
+    def on_train_begin(self, logs=None):
+        self.started = datetime.datetime.now()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.began = datetime.datetime.now()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.took = datetime.datetime.now() - self.began
+        self.length, self.last = 2 * self.length, Path("models", f"{epoch}.keras")
+        self.model.optimizer.learning_rate = 0.01 / self.length.total_seconds()
+
+
+@once
+def test_times_and_paths_in_a_callback_continue_and_the_start_is_that_of_the_fit():
+    made, starts = [], []
+
+    def train(trial):
+        starts.append(datetime.datetime.now())
+        made.append(Dates())
+        return fit(trial, trial.load_model() or net(momentum(0.01)), made[-1])
+
+    assert_equal(train, at=(2,))
+    assert made[-1].started >= starts[-1]
+
+
+@once
+def test_bars_of_tqdm_decline_no_pause():
+    TqdmCallback = pytest.importorskip("tqdm.keras").TqdmCallback
+    with open(os.devnull, "w") as file:
+        bars = [TqdmCallback(verbose=2, file=file) for _ in range(3)]
+        assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), bars.pop()), at=(2,))
+
+
+class Doubts(keras.callbacks.Callback):
+    """Changes the weights of samples where they are."""
+
+    def __init__(self, weights):
+        super().__init__()
+        self.weights = weights
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.weights *= 0.5 + np.arange(len(X), dtype="float32") / len(X)
+
+
+class Weights(keras.utils.PyDataset):
+    def __init__(self, weights):
+        super().__init__()
+        self.weights = weights
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        rows = slice(4 * index, 4 * index + 4)
+        return X[rows], Y[rows], self.weights[rows]
+
+
+@pytest.mark.parametrize("by_dataset", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_an_array_that_a_callback_changes_is_still_that_of_the_data(by_dataset):
+    def train(trial):
+        weights = np.ones(len(X), "float32")
+        data = {"data": Weights(weights)} if by_dataset else {"sample_weight": weights}
+        return fit(trial, trial.load_model() or net(momentum(0.01)), Doubts(weights), **data)
+
+    assert_equal(train)
+
+
 @once
 def test_a_backup_of_another_training_is_refused(tmp_path):
     class Dies(keras.callbacks.Callback):
@@ -540,6 +617,42 @@ class Scaled(Shuffled):
         self.params["scale"] *= 0.9
 
 
+class Files(Shuffled):
+    """Shuffles paths by the global generator."""
+
+    def __init__(self):
+        super().__init__()
+        self.files = [(Path("images", f"{row}.png"), row) for row in self.rows]
+
+    def __getitem__(self, index):
+        rows = [row for _, row in self.files[2 * index : 2 * index + 2]]
+        return X[rows], Y[rows]
+
+    def on_epoch_end(self):
+        random.shuffle(self.files)
+
+
+class Around(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.inner = Shuffled()
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return self.inner[index]
+
+    def on_epoch_end(self):
+        self.inner.on_epoch_end()
+
+
+def turned():
+    from keras.src.legacy.preprocessing.image import ImageDataGenerator  # which Keras does not export for torch
+
+    return ImageDataGenerator(width_shift_range=0.1).flow(X[:, None, :, None], Y, batch_size=4)
+
+
 def arrays():
     return X, Y
 
@@ -549,6 +662,8 @@ def arrays():
     [
         (Shuffled, {}),
         (Scaled, {}),
+        (Files, {}),
+        pytest.param(Around, {}, marks=once),
         pytest.param(loader, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {"steps_per_epoch": 2}, marks=once),
         (batches, {"steps_per_epoch": 2}),
@@ -559,6 +674,49 @@ def arrays():
 )
 def test_the_place_in_the_data_continues(make, options):
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), data=make(), **options))
+
+
+@once
+def test_a_table_that_a_dataset_replaces_by_its_rows_declines_the_pause():
+    pandas = pytest.importorskip("pandas")
+
+    class Table(Shuffled):
+        file = last = None
+
+        def __init__(self):
+            super().__init__()
+            self.table = pandas.DataFrame({"row": self.rows})
+
+        def __getitem__(self, index):
+            self.last = self.table.iloc[2 * index : 2 * index + 2]
+            return X[self.last["row"]], Y[self.last["row"]]
+
+        def on_epoch_end(self):
+            self.last = None
+            if shuffles:
+                self.table = self.table.sample(frac=1).reset_index(drop=True)
+
+    def train(trial):
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=Table())
+
+    shuffles = True
+    with pytest.warns(HaltuneWarning, match=r"data\.table changes in training and is not plain data"):
+        assert trained(train, (2,))[1].attempt == 1
+    shuffles = False
+    assert_equal(train, at=(2,))
+
+
+@once
+def test_images_that_a_generator_of_keras_turns_continue():
+    def train(trial):
+        model = trial.load_model()
+        if model is None:
+            model = keras.Sequential([keras.Input((1, 3, 1)), keras.layers.Flatten(), keras.layers.Dense(1)])
+            model.compile(momentum(0.01), "mse")
+        flow, images = turned(), X[:, None, :, None]
+        return fit(trial, model, data=flow, validation_data=(images, Y))
+
+    assert_equal(train, at=(2,))
 
 
 @pytest.mark.slow  # to import TensorFlow takes longer than all checks here
@@ -756,19 +914,44 @@ def test_a_copy_of_the_model_that_a_hook_makes_when_the_fit_starts_continues(cop
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Pulls(copy)))
 
 
+def large():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2100), keras.layers.Dense(2100)])  # 18 MB
+    model.compile("sgd", "mse")
+    return model
+
+
 @once
-@pytest.mark.parametrize("copy", [clone, flat])
-def test_a_large_copy_of_the_model_declines_the_pause(copy):
+@pytest.mark.parametrize(
+    "copy", [*(pytest.param(copy, marks=pytest.mark.slow) for copy in (clone, flat)), tensors, None]
+)
+def test_large_copies_of_the_model_continue(copy):
     class Keeps(Pulls):
         def on_epoch_end(self, epoch, logs=None):
-            """The program uses the copy elsewhere."""
+            first = self.start[: 3 * 2100].reshape(3, 2100) if copy is flat else None
+            first = self.start.trainable_weights[0] if copy is clone else self.start[0] if first is None else first
+            self.model.trainable_weights[0].assign(first * 0.5)
 
     def train(trial):
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2100), keras.layers.Dense(2100)])
-        model.compile("sgd", "mse")  # 18 MB
-        return fit(trial, model, Keeps(copy), epochs=3)
+        early = keras.callbacks.EarlyStopping("val_loss", mode="max", patience=9, restore_best_weights=True)
+        return fit(trial, trial.load_model() or large(), Keeps(copy) if copy else early, epochs=3)
 
-    with pytest.warns(HaltuneWarning, match=r"Keeps\.start changes in training, or at its start, and is too large"):
+    assert_equal(train, (1,), epochs=3, metric=Minimize("val_loss", of="best"))
+
+
+@once
+def test_arrays_that_are_larger_than_copies_of_the_model_decline_the_pause():
+    class Counts(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = np.zeros(5_000_000, "float32")
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.seen += 1
+
+    def train(trial):
+        return fit(trial, trial.load_model() or net(momentum(0.01)), Counts(), epochs=3)
+
+    with pytest.warns(HaltuneWarning, match=r"Counts\.seen changes in training, or at its start, and is too large"):
         assert trained(train, (1,), epochs=3)[1].attempt == 1
 
 
@@ -1104,6 +1287,22 @@ def test_a_list_of_callbacks_that_a_loop_drives_by_hand_reports_pauses_and_stops
     assert_equal(train)
 
 
+@pytest.mark.parametrize("again", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_list_of_callbacks_that_the_program_makes_for_a_fit_continues_in_the_data(again):
+    """again: in two fits, of which the second starts where the trial does not pause."""
+
+    def train(trial):
+        model = trial.load_model() or net(momentum(0.01))
+        listed = keras.callbacks.CallbackList([HaltuneCallback(trial)], model=model, add_history=True)
+        plan = {"steps_per_epoch": 2, "validation_data": (X, Y), "batch_size": 4, "verbose": 0}
+        for end in (4, LENGTH) if again else (LENGTH,):
+            if trial.epoch < end and trial.ended is None:
+                model.fit(X, Y, epochs=end, initial_epoch=int(trial.epoch), callbacks=listed, **plan)
+        return model
+
+    assert_equal(train, at=(3, 5))
+
+
 @pytest.mark.parametrize("method", [True, False])
 def test_a_plain_loop_that_saves_a_model_of_keras_continues_its_dropout(method):
     def train(trial):
@@ -1244,6 +1443,24 @@ def test_a_compiled_step_keeps_its_numbers_in_a_further_fit_and_such_fits_do_not
     assert re.search(r"Dropout\.rate changes between epochs, .* has no effect", said)
     assert "the program may change the model" in said
     assert (found.attempt, found.epoch) == (1, LENGTH)  # it does not pause: the program changes the model between fits
+
+
+class Relaxes(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.layers[-1].kernel_regularizer.l2 *= 0.5
+
+
+def test_the_number_of_a_regularizer_that_a_callback_changes_continues():
+    def train(trial):
+        model = trial.load_model()
+        if model is None:
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_regularizer="l2")])
+            model.compile(momentum(0.01), "mse")
+        return fit(trial, model, Relaxes())
+
+    said = pytest.warns(HaltuneWarning, match=r"L2\.l2 changes between epochs, but the compiled step")
+    with contextlib.nullcontext() if BACKEND == "torch" else said:
+        assert_equal(train, at=(2,))
 
 
 def test_a_model_with_a_frozen_part_pauses():
