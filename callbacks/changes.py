@@ -7,6 +7,7 @@ model holds that is not in its state_dict. `fingerprint` shows whether weights a
 from __future__ import annotations
 
 import dis
+import itertools
 import types
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -19,7 +20,7 @@ from haltune.errors import NotSupported
 from haltune.study import Trial
 
 from . import objects
-from .reporter import digest
+from .objects import fingerprint_of
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
 _OF_TORCH = ("training", "call_super_init", "_is_full_backward_hook")
@@ -28,7 +29,6 @@ _OF_DATA = (
     "target_transform",
 )  # fmt: skip
 _MINUTE = 60.0  # seconds in which a fit starts
-_SAMPLED = 64  # elements of a tensor in a fingerprint, in addition to its sum
 
 Found = Mapping[str, Mapping[str, Any]]
 Owners = Iterable[tuple[str, Any]]
@@ -282,16 +282,16 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
     if hasattr(value, "untyped_storage"):
         return fingerprint_of([value])
     if isinstance(value, np.ndarray):
-        return value.tobytes()
+        return value.tobytes() if value.dtype.hasobject else objects.mark(value)  # it may be a file of any size
     if hasattr(value, "named_parameters"):
         tensors = [t for t in (*value.parameters(), *value.buffers()) if id(t) not in known]
         return fingerprint_of(tensors) if tensors else None  # a module around the model may have weights of its own
     if not depth or callable(value):
         return None
     if isinstance(value, dict):
-        return {repr(key): _printed(inner, known, depth - 1) for key, inner in value.items()}
+        return len(value), {repr(key): _printed(inner, known, depth - 1) for key, inner in _few(value.items())}
     if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
-        return [_printed(inner, known, depth - 1) for inner in value]
+        return len(value), [_printed(inner, known, depth - 1) for inner in _few(value)]
     if callable(getattr(type(value), "state_dict", None)):  # an optimizer, a schedule
         with suppress(Exception):  # loaders of Accelerate have none, and raise
             return _printed(value.state_dict(), known, 5)
@@ -300,6 +300,11 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
         return None
     generators = repr(states_of(generators_in(value)))
     return generators, {k: _printed(v, known, depth - 1) for k, v in getattr(value, "__dict__", {}).items()}
+
+
+def _few(values: Any) -> Iterator[Any]:
+    """Return at most a thousand elements: a data set may have any number, such as pictures."""
+    return itertools.islice(values, 0, None, len(values) // 1000 + 1)
 
 
 def _trains(value: Any) -> bool:
@@ -363,9 +368,22 @@ def set_extras(model: Any, found: Found) -> None:
         module, _, attribute = name.rpartition(".")
         if module in modules:
             setattr(modules[module], attribute, value)
-    for name, buffer in unsaved_buffers(model):
-        if name in found.get("buffers", {}):
-            buffer.copy_(objects.put_back(found["buffers"][name], None))
+    set_buffers(model, {name: objects.put_back(state, None) for name, state in found.get("buffers", {}).items()})
+
+
+def set_buffers(model: Any, found: Mapping[str, Any]) -> None:
+    """Set buffers that a state_dict lacks, by their names; some grow in a training, or are None at its start."""
+    modules, weight = dict(model.named_modules()), next(iter(model.parameters()), None)
+    for name, tensor in found.items():
+        module, _, own = name.rpartition(".")
+        if own in getattr(modules.get(module), "_non_persistent_buffers_set", ()):
+            buffers = modules[module]._buffers
+            now = buffers.get(own)
+            if now is not None and now.shape == tensor.shape and 0 not in now.stride():
+                now.copy_(tensor)
+            else:
+                there = weight if now is None else now
+                buffers[own] = tensor.clone() if there is None else tensor.to(there.device, copy=True)
 
 
 def unsaved_buffers(model: Any) -> list[tuple[str, Any]]:
@@ -419,32 +437,3 @@ def parts_of(loader: Any) -> list[Any]:
 def fingerprint(*models: Any) -> str:
     """Return a text that differs between torch models with other weights."""
     return fingerprint_of([p for model in models for p in objects.weights(model) if p.is_floating_point()])
-
-
-def fingerprint_of(tensors: list[Any]) -> str:
-    """Return a digest of a sum and of a few elements of each tensor.
-
-    All elements are read where they are, and few are copied. Their versions would not do: an average that is written by
-    `tensor.data` has the same version.
-    """
-    import torch
-
-    shapes = repr([(tuple(t.shape), t.dtype) for t in tensors]).encode()
-    parts: dict[Any, list[Any]] = {}  # bytes by device, for one copy from each
-    for t in (objects.local(t) for t in tensors if t.device.type != "meta" and t.layout is torch.strided):
-        flat = (torch.view_as_real(t) if t.is_complex() else t).reshape(-1)
-        flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # it has gaps
-        few = flat[:: len(flat) // _SAMPLED + 1].clone(memory_format=torch.contiguous_format)
-        parts.setdefault(t.device, []).extend(part.view(torch.uint8) for part in (*_sums(flat), few))
-    return digest([shapes, *(torch.cat(of_device).cpu().numpy() for of_device in parts.values())])
-
-
-def _sums(flat: Any) -> tuple[Any, Any]:
-    """Return the sum of all bits, 64 at a time, and what is left over. A sum of numbers takes 20 times as long."""
-    import torch
-
-    whole = len(flat) - len(flat) % (8 // flat.element_size())
-    bits = flat[:whole]
-    if bits.storage_offset() * bits.element_size() % 8:
-        bits = bits.clone()
-    return bits.view(torch.int64).sum()[None], flat[whole:]

@@ -33,7 +33,7 @@ import time
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -48,6 +48,8 @@ from haltune._utils.around import of_library as of_library  # callbacks ask it h
 from haltune._utils.around import of_program as of_program
 from haltune._utils.randomness import is_generator, kind_of, new_generator, of_generator, set_generator
 from haltune.errors import InvalidInput, NotSupported
+
+from .reporter import digest
 
 _CONSTANT = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, io.IOBase, logging.Logger,
@@ -64,7 +66,8 @@ _MADE_AGAIN: dict[str, type] = {
         datetime.timedelta, datetime.timezone, Decimal, Fraction, complex, range,
     )
 }  # fmt: skip
-PLAIN = frozenset({type(None), bool, int, float, str})  # classes of values that are their own state
+_NUMBERS = frozenset({type(None), bool, int, float})
+PLAIN = _NUMBERS | {str}  # classes of values that are their own state
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
 
 
@@ -100,10 +103,12 @@ def put_back(state: Any, value: Any, device: Any = None, apart: Sequence[Any] = 
 
 # attributes of a program's objects
 
-_LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays and tensors, values: of an attribute
+_LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays, tensors and texts, values: of an attribute
 SMALL, _SHORT = 1 << 20, 10**4  # the same in a file that the program itself saves, perhaps often
 _SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
 _FEW = 1000  # elements of a sample
+_SAMPLED = 64  # elements of a tensor in a fingerprint, in addition to its sum
+_TEXT = 100  # characters of a text that is its own mark
 # what refers to a list, an object or the like of the last fits; their trials, and its marks when they started
 _HELD: list[tuple[Callable[[], Any], int, str]] = []
 _MOST_HELD = 256
@@ -146,18 +151,27 @@ def mark(
 ) -> str:
     """Return a text that changes with the value; for what is not plain data, with the object. See `is_data`.
 
-    Of large data it changes with a sample. With `tensors`, a value that contains one counts as changed at any time.
+    Of large data it changes with a sample. With `tensors`, a value with a small or a huge one counts as changed at any
+    time.
     """
-    if type(value) in PLAIN and not (isinstance(value, str) and len(value) > 100):
+    if type(value) in PLAIN and not (isinstance(value, str) and len(value) > _TEXT):
         return f"plain {value!r}"
     try:
         state = data_of(value, constant, weights, tensors, small, copies=False)
-        text = json.dumps(state, default=lambda tensor: next(_COUNT))
+        text = json.dumps(state, default=_mark_of)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     except _Large:
         return f"large {'' if small else json.dumps(_sample(value))}"
     except (NotSupported, TypeError, ValueError, RuntimeError):
         return f"object {id(value)}"
+
+
+def _mark_of(tensor: Any) -> Any:
+    """Return what changes with a tensor, of a size that is read faster than it is saved; else something new."""
+    with suppress(RuntimeError):  # a kind that cannot be read so
+        if SMALL < tensor.nbytes <= _SUMMED and str(tensor.layout) == "torch.strided":
+            return fingerprint_of([tensor])
+    return next(_COUNT)
 
 
 def is_data(marked: str) -> bool:
@@ -178,10 +192,16 @@ def note(value: Any, trial: int, marked: str, before: str | None = None) -> None
     if _is_constant(value):
         return
     with _LOCK:
-        held = [one for one in _HELD if one[0]() is not None]
-        refers = next((refers for refers, *_ in held if refers() is value), None) or _reference(value)
-        held = [one for one in held if not (one[0] is refers and one[1] == trial and one[2] in (marked, before))]
+        forget()
+        refers = next((refers for refers, *_ in _HELD if refers() is value), None) or _reference(value)
+        held = [one for one in _HELD if not (one[0] is refers and one[1] == trial and one[2] in (marked, before))]
         _HELD[:] = [*held, (refers, trial, marked)][-_MOST_HELD:]
+
+
+def forget() -> None:
+    """Forget what nothing else holds, before a fit needs the memory: a list may have tensors of a device."""
+    with _LOCK:
+        _HELD[:] = [one for one in _HELD if one[0]() is not None]
 
 
 def _is_constant(value: Any) -> bool:
@@ -241,6 +261,15 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
         ordered = isinstance(value, (list, tuple, deque))
         return texts[: len(before)] == before if ordered else {*before} <= {*texts}
     return False
+
+
+def numbered(callbacks: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield callbacks with names: their numbers among those of a class. A resumed fit may have others before them."""
+    counts = Counter[str]()
+    for callback in callbacks:
+        kind = type(callback).__qualname__.rpartition(".")[2]
+        yield f"{counts[kind]}.{kind}", callback
+        counts[kind] += 1
 
 
 def started(state: Any, marked: str | None) -> Any:
@@ -340,7 +369,9 @@ def under_way(value: Any, depth: int = 3) -> bool:
 
 def _sample(value: Any, few: int = _FEW) -> Any:
     """Return a few elements of a value, how many it has, and the sum of an array that is not huge; fewer of each."""
-    if value is None or isinstance(value, (bool, int, float, str)) or _is_made_again(value):
+    if isinstance(value, (str, bytes)) and len(value) > _TEXT:
+        return [len(value), str(value[:: len(value) // (few + 1) + 1])]
+    if value is None or isinstance(value, (bool, int, float, str, bytes)) or _is_made_again(value):
         return str(value)
     if not few:
         return ""
@@ -370,6 +401,35 @@ def local(tensor: Any) -> Any:
     """Return the part of a tensor that this process holds: all of it, unless it is spread over several."""
     tensor = getattr(tensor, "ds_tensor", tensor).detach()  # ZeRO 3 of DeepSpeed
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def fingerprint_of(tensors: list[Any]) -> str:
+    """Return a digest of a sum and of a few elements of each tensor.
+
+    All elements are read where they are, and few are copied. Their versions would not do: an average that is written by
+    `tensor.data` has the same version.
+    """
+    import torch
+
+    shapes = repr([(tuple(t.shape), t.dtype) for t in tensors]).encode()
+    parts: dict[Any, list[Any]] = {}  # bytes by device, for one copy from each
+    for t in (local(t) for t in tensors if t.device.type != "meta" and t.layout is torch.strided):
+        flat = (torch.view_as_real(t) if t.is_complex() else t).reshape(-1)
+        flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # it has gaps
+        few = flat[:: len(flat) // _SAMPLED + 1].clone(memory_format=torch.contiguous_format)
+        parts.setdefault(t.device, []).extend(part.view(torch.uint8) for part in (*_sums(flat), few))
+    return digest([shapes, *(torch.cat(of_device).cpu().numpy() for of_device in parts.values())])
+
+
+def _sums(flat: Any) -> tuple[Any, Any]:
+    """Return the sum of all bits, 64 at a time, and what is left over. A sum of numbers takes 20 times as long."""
+    import torch
+
+    whole = len(flat) - len(flat) % (8 // flat.element_size())
+    bits = flat[:whole]
+    if bits.storage_offset() * bits.element_size() % 8:
+        bits = bits.clone()
+    return bits.view(torch.int64).sum()[None], flat[whole:]
 
 
 FSDP1 = "FullyShardedDataParallel"  # the class of modules under the first version of FSDP
@@ -483,7 +543,7 @@ class _Reader:
             return {"is": "same", "as": self._seen[id(value)][0]}
         self._seen[id(value)] = len(self._seen), value
         if isinstance(value, bytes):
-            return {"is": "bytes", "data": _text(value)}
+            return {"is": "bytes", "data": self._text(value)}
         if _is_made_again(value):
             given = (value.real, value.imag) if isinstance(value, complex) else value.__reduce__()[1]
             return {"is": "made again", "kind": type(value).__name__, "of": [self.read(one, name) for one in given]}
@@ -513,7 +573,10 @@ class _Reader:
         return _in_attributes(value) and (part or isinstance(value, self._parts))
 
     def _array(self, value: Any) -> dict[str, Any]:
-        return _array(value)
+        return _array(value, self._text)
+
+    def _text(self, data: bytes) -> str:
+        return _text(data)
 
     def _tensor(self, value: Any, name: str) -> dict[str, Any]:
         import torch
@@ -525,13 +588,16 @@ class _Reader:
         return {"is": "tensor", "array": data, "type": kind, "shape": list(held.shape), "cpu": value.is_cpu}
 
     def _items(self, value: Any, name: str) -> list[Any]:
+        def item(one: Any, place: Any) -> Any:
+            called = name if type(one) in PLAIN else f"{name}[{place!r}]"
+            return self.read(one, called, False)
+
         if isinstance(value, dict):
-            pairs = [(key, one, f"{name}[{key!r}]") for key, one in value.items()]
-            return [[self.read(key, called, False), self.read(one, called, False)] for key, one, called in pairs]
-        return [self.read(one, f"{name}[{i}]", False) for i, one in enumerate(value)]
+            return [[item(key, key), item(one, key)] for key, one in value.items()]
+        return [item(one, i) for i, one in enumerate(value)]
 
 
-def _array(value: Any) -> dict[str, Any]:
+def _array(value: Any, text: Callable[[bytes], str]) -> dict[str, Any]:
     shape = list(value.shape) if isinstance(value, np.ndarray) else None
     kind: Any = value.dtype.str
     if value.dtype.str[1] == "V" and not value.dtype.name.startswith("void"):
@@ -541,7 +607,7 @@ def _array(value: Any) -> dict[str, Any]:
             kind = np.lib.format.dtype_to_descr(value.dtype)  # of its fields
         except ValueError as error:  # they overlap, or are in another order
             raise NotSupported(f"an array of {value.dtype} cannot be saved") from error
-    return {"is": "array", "data": _text(value.tobytes()), "type": kind, "shape": shape}
+    return {"is": "array", "data": text(value.tobytes()), "type": kind, "shape": shape}
 
 
 def _dtype(kind: Any) -> Any:
@@ -569,16 +635,30 @@ class _DataReader(_Reader):
         self._apart = apart
         self._weights, self._tensors, self._small, self._copies = weights, tensors, small, copies
         self._bytes, self._values = (SMALL, _SHORT) if small else (_LARGEST, _LONGEST)  # that may follow
+        self._kinds: dict[type, bool] = {}  # of objects -> whether they are read
 
     def read(self, value: Any, name: str, part: bool = True) -> Any:
-        self._values -= len(value) if isinstance(value, list | tuple | deque | set | frozenset | dict) else 0
-        self._bytes -= value.nbytes if isinstance(value, np.ndarray) and not self._is_apart(value) else 0
+        if type(value) in _NUMBERS:
+            return value
+        if isinstance(value, (str, bytes)):
+            self._bytes -= len(value)
+        elif isinstance(value, np.ndarray):
+            self._bytes -= 0 if self._is_apart(value) else value.nbytes
+        elif isinstance(value, (list, tuple, deque, set, frozenset, dict)):
+            self._values -= len(value)
         if min(self._bytes, self._values) < 0:
             raise _Large(f"{name} is too large")
         return super().read(value, name, part)
 
     def _is_read(self, value: Any, part: bool) -> bool:
-        return super()._is_read(value, part) and of_program(type(value))
+        kind = type(value)
+        if kind not in self._kinds:
+            self._kinds[kind] = super()._is_read(value, part) and of_program(kind)
+        self._values -= len(getattr(value, "__dict__", ()))
+        return self._kinds[kind]
+
+    def _text(self, data: bytes) -> str:
+        return super()._text(data) if self._copies else hashlib.blake2b(data, digest_size=16).hexdigest()
 
     def _is_apart(self, value: Any) -> bool:
         """value: an array or a tensor."""
@@ -754,9 +834,17 @@ def attributes_of(value: Any) -> dict[str, Any]:
     return {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots if hasattr(value, name)}}
 
 
+_NO_SLOTS: weakref.WeakSet[type] = weakref.WeakSet()  # classes: a data set may have very many objects of one
+
+
 def _slots(kind: type) -> dict[str, Any]:
+    if kind in _NO_SLOTS:
+        return {}
     found = (item for base in reversed(kind.__mro__) for item in vars(base).items())
-    return {name: one for name, one in found if isinstance(one, types.MemberDescriptorType)}
+    slots = {name: one for name, one in found if isinstance(one, types.MemberDescriptorType)}
+    if not slots:
+        _NO_SLOTS.add(kind)
+    return slots
 
 
 def _class(value: Any) -> str:

@@ -21,7 +21,17 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.randomness import capture, checked, damaged, generators_in, restore, set_states, states_of
+from haltune._utils.randomness import (
+    capture,
+    checked,
+    damaged,
+    generators_in,
+    of_devices,
+    restore,
+    restore_devices,
+    set_states,
+    states_of,
+)  # fmt: skip
 from haltune.errors import NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
@@ -127,6 +137,7 @@ class Unsaved(Portable):
         self._pass = {"random": capture(), "generators": states_of(self._generators)}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        restore_devices(self._restored.pop("devices", {}))
         self._between = False
         before, self._print = self._print, None
         if before is not None:
@@ -184,6 +195,7 @@ class Unsaved(Portable):
             found["generators"] = states_of(self._generators)
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
+            found["devices"] = {kind: of for kind, of in of_devices().items() if kind != "cuda"}  # the Trainer's
             with suppress(NotSupported):  # in a checkpoint of the program's; `why_not` declines a pause
                 self._functions.write(folder / name, {})
         temporary = folder / f"{name}.part"  # written whole, or not
@@ -373,13 +385,13 @@ def _read(checkpoint: str, name: str) -> dict[str, Any] | None:
 
 
 def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the user's callbacks that do not export their state, by number and class."""
-    for i, callback in enumerate(trainer.callback_handler.callbacks):
+    """Yield the user's callbacks that do not export their state, with their names."""
+    for name, callback in objects.numbered(trainer.callback_handler.callbacks):
         kind = type(callback)
         if not (
             f"{kind.__module__}.".startswith(_OWN_PACKAGES) or any(c.__name__ == "ExportableState" for c in kind.mro())
         ):
-            yield f"{i}.{kind.__qualname__.rpartition('.')[2]}", callback
+            yield name, callback
 
 
 def _losses(trainer: Any) -> list[Any]:

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haltune._utils.interruption import Interruption, caller
+from haltune._utils.interruption import Interruption, caller, variable
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
@@ -276,7 +276,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         if self._training and step != self._weights_at:  # the first batch of an evaluation
             # callbacks get the model of train(); without the evaluated one, other weights would be kept as the best
             loop = caller("evaluation_loop", "transformers.")
-            model = others.get("model") if loop is None else loop.f_locals["self"].model
+            model = others.get("model") if loop is None else variable(loop, "self").model
             self._weights_at, self._weights = step, fingerprint(model)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
@@ -666,7 +666,7 @@ def _diverged() -> bool:
     read. Without it, a training that diverged would be judged as the best one.
     """
     logs = caller("_maybe_log_save_evaluate", "transformers.")
-    loss = logs.f_back.f_locals.get("tr_loss_step") if logs is not None and logs.f_back is not None else None
+    loss = variable(logs.f_back, "tr_loss_step") if logs is not None and logs.f_back is not None else None
     return loss is not None and not math.isfinite(float(loss))
 
 

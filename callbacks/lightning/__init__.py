@@ -28,7 +28,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, leave_group_at_exit, torch_ranks
 from haltune.study import Trial
 
-from .. import carried
+from .. import carried, objects
 from ..base import Reporting, framework_bases, of_instance, over
 from ..behind import Behind
 from ..loop import warn_of_ranks
@@ -197,6 +197,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._beginning: Any = None  # a resuming.Start, from on_fit_start on
         self._numbers: dict[str, Any] = {}  # of the module and the data module, before finders set them
         self._before: dict[str, dict[str, str]] = {}  # marks of attributes before the hooks of the start
+        self._early: dict[str, set[str]] = {}  # names of attributes that were set before loaders are made, by owner
+        self._made_by: dict[str, Any] = {}  # numbers before the loaders of this epoch were made, if each makes its own
         self._given: list[Any] = []  # the user's callbacks, in their order
         self._fits = False  # on_fit_start was called, so a later load is a finder's own
         self._of: int | None = None  # this trial, if a checkpoint was loaded
@@ -218,6 +220,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._ends = False  # this callback stopped the Trainer
         self._saved = False  # the state within an epoch was saved for a pause
         self._snapshot: attributes.Snapshot | None = None  # set when the first epoch starts
+        self._within = False  # the fit resumes within an epoch, of which the checkpoint has the start
         self._streams = self._drew = False  # reads an IterableDataset in this process; reading it drew numbers
         self._read: Any = None  # the random state before the next batch of such a stream is read
         self._kept_value: _Found | None = None  # the last value before an epoch that another callback adds
@@ -237,10 +240,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if stage != "fit":
             return
         leave_group_at_exit()
+        objects.forget()
         checks.leave_requeue(trainer, self.trial)
         # drop what an earlier `validate` loaded
         self._loaded, self._changed, self._of, self._tokens, self._found_before = [], [], None, 0, {}
-        self._fits = False
+        self._fits, self._early, self._made_by = False, {}, {}
         epochs = trainer.max_epochs
         # before other callbacks add an epoch for their own use
         self._planned = float(epochs) if epochs is not None and epochs >= 0 else None
@@ -263,7 +267,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             shards.need_ranks(trainer, self.trial)
             self._beginning = resuming.Start(trainer)
             self._numbers = attributes.numbers(trainer)
-            self._before = attributes.marked(trainer)
+            makes = bool(trainer.reload_dataloaders_every_n_epochs)
+            self._before = attributes.marked(trainer, data=makes)
+            self._made_by = self._made_by or (attributes.numbers(trainer) if makes else {})
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         self._validates = self.monitor in trainer.callback_metrics
@@ -285,8 +291,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if self._finders(trainer) and self._numbers:
                 now = attributes.numbers(trainer)
                 self._found_before |= {n: v for n, v in now.items() if v != self._numbers.get(n)}
-            if trainer.reload_dataloaders_every_n_epochs:  # new loaders draw before the epoch starts
+            if trainer.reload_dataloaders_every_n_epochs:  # new loaders are made, and draw, before the epoch starts
                 self._restore(trainer)
+                self._prepare(trainer, at_boundary(trainer))
+                self._made_by = attributes.numbers(trainer) if at_boundary(trainer) else self._made_by
             starts, ends = partial(self._batches_start, trainer), partial(self._epoch_ends, trainer)
             internals.hook_batches(trainer, starts, partial(self._step_ends, trainer), ends)
 
@@ -307,10 +315,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             internals.end_restart(trainer)
         if self._loaded:
             self._restore(trainer)
-        else:
+        if not self._within:
             now = checkpoint.capture(trainer)
             first = not (self._epochs or trainer.current_epoch)
             self._epoch_start = [*self._epoch_start, now] if first else [now]
+        self._within = False
         if self._snapshot is not None and (self._epochs or trainer.current_epoch):
             self._snapshot.epoch_starts(trainer)
 
@@ -373,6 +382,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Handle the end of an epoch, after all hooks of all callbacks and of the module."""
         if not silent(trainer):
             self._epochs += 1
+            self._made_by = attributes.numbers(trainer) if self._made_by else {}
             self._sign(trainer)
             self._trained = self._position(trainer)
             if not self._by_step:
@@ -443,6 +453,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         state = {"trial": self.trial.id, "config": self.trial.configuration, "source": self._fresh.source}
         state |= {"found": self._found_before} if self._found_before else {}
         state |= {"tokens": self._tokens} if self._tokens else {}
+        state |= {"made_by": self._made_by} if self._made_by else {}
         return state | ({"random": self._to_save} if self._to_save else {})
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
@@ -462,8 +473,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if trainer.global_rank < len(self._changed):  # Lightning saves those of rank 0, and loads them after this
                 checkpoint["callbacks"].update(self._changed[trainer.global_rank].get("states", {}))
             shards.put_back(trainer, checkpoint)
-            self._found_before = checkpoint["callbacks"].get(self.state_key, {}).get("found", {})
-            attributes.set_numbers(trainer, self._found_before)  # before loaders and optimizers are made
+            own = checkpoint["callbacks"].get(self.state_key, {})
+            self._found_before, self._made_by = own.get("found", {}), own.get("made_by", {})
+            self._prepare(trainer, False)
+            attributes.set_numbers(
+                trainer, self._found_before | self._made_by
+            )  # before loaders and optimizers are made
             # they would run again, and then start at epoch 0
             trainer.callbacks = [c for c in trainer.callbacks if c not in self._finders(trainer)]
 
@@ -518,12 +533,18 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """When the first epoch starts, record the attributes of the fit's objects, and set those of the checkpoint."""
         if self._snapshot is None:
             carried.need_own_state(carried.who(self.trial), trainer.callbacks, self._of is None)
-            self._snapshot = attributes.Snapshot(trainer, self.trial.id, self._before)
+            self._snapshot = attributes.Snapshot(trainer, self.trial.id, self._before, self._early)
             changed, self._changed = self._changed, []
             self._beginning.trains(trainer)
             self._streams = resuming.reads_a_stream(trainer)
             if trainer.global_rank < len(changed):
-                attributes.put_back(trainer, changed[trainer.global_rank], self.trial.id)
+                made = bool(self._early) and at_boundary(trainer)
+                attributes.put_back(trainer, changed[trainer.global_rank], self.trial.id, made)
+
+    def _prepare(self, trainer: Any, whole: bool) -> None:
+        """Set what a program makes new loaders by, if it makes them at each epoch, before it does."""
+        if trainer.reload_dataloaders_every_n_epochs and trainer.global_rank < len(self._changed):
+            self._early |= attributes.prepare(trainer, self._changed[trainer.global_rank], whole)
 
     def _restore(self, trainer: Any) -> None:
         """Restore the random state of a checkpoint, once."""
@@ -534,7 +555,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             state = states[trainer.global_rank]
             self.trial.restores_randomness(checkpoint.seed_put_back())
             if "start" in state:
-                self._epoch_start = state["start"]
+                self._epoch_start, self._within = state["start"], True
                 checkpoint.reach(trainer, self._epoch_start, state["seeds"])
             checkpoint.restore(trainer, state)
 

@@ -21,7 +21,7 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from .. import objects
-from ..changes import Print, has_copy, is_time, unsaved_buffers
+from ..changes import Print, has_copy, is_time, set_buffers, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
 from .resuming import unused
@@ -37,20 +37,25 @@ class Snapshot:
     """The attributes of the objects of a trial's fit at its start.
 
     before: the marks before the hooks of its start. A resumed fit calls them again, so what they set is a change.
+    early: the names of what `prepare` has set, by owner.
     """
 
-    def __init__(self, trainer: Any, trial: int, before: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self, trainer: Any, trial: int, before: Mapping[str, Mapping[str, str]], early: Mapping[str, Container[str]]
+    ) -> None:
         self._marks = marked(trainer)
         self._copies: list[str] = []
         modules = trainer.lightning_module.named_modules()
         theirs = {f"module.{name}" for name, part in modules if objects.of_library(type(part).__module__)}
         for owner, held, _ in _owners(trainer):
             marks = self._marks[owner]
-            earlier = marks if _is_data(owner) else before.get(owner, marks)
+            earlier = before.get(owner, marks)
             for name, value in held.items():
                 is_set = name != "training" and marks[name] != earlier.get(name) and not is_time(value)
+                is_set &= not _is_data(owner) or isinstance(value, _SCALARS)  # other data are made again
+                is_set |= name in early.get(owner, ())
                 if objects.is_data(marks[name]):
-                    if owner not in theirs:
+                    if not (owner in theirs or _is_data(owner)):
                         objects.note(value, trial, marks[name])
                     marks[name] = f"{objects.SET}{marks[name]}" if is_set else marks[name]
                 elif is_set and has_copy(value, [trainer.lightning_module]):
@@ -75,13 +80,16 @@ class Snapshot:
             _, lost, _ = objects.changes(held, self._marks.get(owner, {}), tensors=not _is_data(owner))
             for name in lost:
                 raise NotSupported(objects.unsaved(_called(owner, name), held[name]))
+            for name, value in held.items():
+                if _has_environment(value):
+                    raise NotSupported(f"no checkpoint has the state of the environment in {_called(owner, name)}")
         for called in self._copies:
             raise NotSupported(objects.copied(called))
         for name, weights in _held_weights(trainer).items():
             if weights != self._held.get(name):
                 raise NotSupported(
-                    f"{name} changes in training and holds weights, which no checkpoint has. Give its class state_dict "
-                    "and load_state_dict, or make it a part of the module"
+                    f"{name} changes in training and holds weights, which no checkpoint has: save it in "
+                    "on_save_checkpoint and load it in on_load_checkpoint, or make it a part of the module"
                 )
 
     def not_within(self, trainer: Any) -> str | None:
@@ -122,19 +130,40 @@ class Snapshot:
         return found
 
 
-def marked(trainer: Any, of: Container[str] | None = None) -> dict[str, dict[str, str]]:
-    """Return marks of the attributes: owner -> name -> mark. of: these owners; None: all."""
+def marked(trainer: Any, of: Container[str] | None = None, data: bool = True) -> dict[str, dict[str, str]]:
+    """Return marks of the attributes: owner -> name -> mark. of: these owners; None: all. data: also the data."""
     return {
         owner: {n: objects.mark(v, tensors=not _is_data(owner)) for n, v in held.items()}
         for owner, held, _ in _owners(trainer)
-        if of is None or owner in of
+        if (of is None or owner in of) and (data or not _is_data(owner))
     }
 
 
-def put_back(trainer: Any, found: Mapping[str, Any], trial: int) -> None:
-    """Set what `Snapshot.changes` returned in an earlier attempt of a trial."""
+def prepare(trainer: Any, found: Mapping[str, Any], whole: bool) -> dict[str, set[str]]:
+    """Set that of `put_back` by which a program makes loaders: the data module's, and numbers of the module.
+
+    Return the names by owner. whole: the epoch is; within one, a data module may load what it has made its loader by.
+    """
+    names: dict[str, set[str]] = {}
+    data = trainer.datamodule is not None and (whole or of_lightning(trainer.datamodule.load_state_dict))
+    for owner, held, put in list(_owners(trainer)):
+        for name, state in found["attributes"].get(owner, {}).items() if owner in _CONFIGURED else ():
+            if data if owner.startswith("datamodule") else isinstance(state, _SCALARS):
+                with suppress(NotSupported):  # built otherwise in this attempt
+                    put(name, objects.put_back(state, held.get(name), trainer.lightning_module.device))
+                    names.setdefault(owner, set()).add(name)
+    return names
+
+
+def put_back(trainer: Any, found: Mapping[str, Any], trial: int, made: bool = False) -> None:
+    """Set what `Snapshot.changes` returned in an earlier attempt of a trial.
+
+    made: the loaders of this epoch are made after `prepare`, which may have changed the data module.
+    """
     module = trainer.lightning_module
     for owner, held, put in list(_owners(trainer)):
+        if made and owner.startswith("datamodule"):
+            continue
         for name, state in found["attributes"].get(owner, {}).items():
             if not _is_data(owner) and objects.is_shared(held.get(name), state, trial):
                 continue
@@ -148,9 +177,7 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int) -> None:
     if found["frozen"] is not None:
         for name, parameter in parameters.items():
             parameter.requires_grad_(name not in found["frozen"])
-    for name, buffer in unsaved_buffers(module):
-        if name in found["buffers"]:
-            buffer.copy_(found["buffers"][name])
+    set_buffers(module, found["buffers"])
     for name, gradient in found["gradients"].items():
         if name in parameters:
             parameters[name].grad = gradient.to(parameters[name].device, copy=True)
@@ -160,7 +187,7 @@ def own_states(trainer: Any, ranks: Group) -> dict[str, Any]:
     """Return this rank's states of the program's callbacks that differ from those of rank 0. Every rank calls this."""
     if ranks.alone:
         return {}
-    own = [c for c in _others(trainer) if not (of_lightning(type(c)) or of_lightning(c.state_dict))]
+    own = [c for _, c in _others(trainer) if not (of_lightning(type(c)) or of_lightning(c.state_dict))]
     states, marks, error = dict[str, Any](), dict[str, str](), None
     try:
         states = {callback.state_key: callback.state_dict() for callback in own}
@@ -204,11 +231,11 @@ def _owners(trainer: Any) -> Iterator[Owner]:
     yield "trainer", {name: getattr(trainer, name) for name in _OF_TRAINER}, partial(setattr, trainer)
     for owner, callback in _without_state(trainer):
         yield owner, dict(vars(callback)), partial(setattr, callback)
-    for i, callback in enumerate(_others(trainer)):  # a LambdaCallback has functions
+    for owner, callback in _others(trainer):  # a LambdaCallback has functions
         for name, function in vars(callback).items():
             if variables := objects.variables_of(function):
                 held = {variable: value for variable, (value, _) in variables.items()}
-                yield f"callback.{i}.{type(callback).__qualname__}.{name}", held, partial(_set_variable, variables)
+                yield f"{owner}.{name}", held, partial(_set_variable, variables)
     data = [] if datamodule is None else [("datamodule", datamodule)]
     for name, part in (*data, *_data_parts(trainer)):
         own = not objects.of_library(type(part).__module__)
@@ -237,10 +264,13 @@ def _held_weights(trainer: Any) -> dict[str, Print]:
     known = {id(t) for t in (*module.parameters(), *module.buffers(), *trainer.optimizers)}
     known |= {id(t) for o in trainer.optimizers for state in o.state.values() for t in state.values()}
     hooked = {n for n, c in _without_state(trainer) if not (unused(c.on_save_checkpoint) and unused(c.state_dict))}
+    saves = not of_lightning(module.on_save_checkpoint)  # perhaps what has a state_dict
     found = {}
     for owner, held, _ in _owners(trainer):
         for name, value in () if owner in hooked else held.items():
-            if not objects.is_data(objects.mark(value, tensors=True)) and (weights := [*_weights_in(value, known, 3)]):
+            if saves and owner == "module." and callable(getattr(type(value), "state_dict", None)):
+                continue
+            if (weights := [*_weights_in(value, known, 3)]) and not objects.is_data(objects.mark(value, tensors=True)):
                 found[_called(owner, name)] = Print(weights, set())
     return found
 
@@ -272,17 +302,31 @@ def _weights_in(value: Any, known: set[int], depth: int) -> Iterator[Any]:
     elif objects.of_program(type(value)):
         for one in objects.attributes_of(value).values():
             yield from _weights_in(one, known, depth - 1)
+    elif callable(getattr(type(value), "state_dict", None)) and not hasattr(type(value), "__iter__"):  # no loader
+        with suppress(Exception):  # of an object that cannot have one
+            yield from _weights_in(value.state_dict(), known, depth)
+
+
+def _has_environment(value: Any, depth: int = 2) -> bool:
+    """Return whether a value is an environment of Gymnasium, or an object of the program that holds one."""
+    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__}
+    if kinds & {(package, name) for package in ("gymnasium", "gym") for name in ("Env", "VectorEnv")}:
+        return True
+    inner = objects.attributes_of(value).values() if depth and objects.of_program(type(value)) else ()
+    return any(_has_environment(one, depth - 1) for one in inner)
 
 
 def _without_state(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the program's own callbacks whose classes define no state_dict, with their names."""
-    for i, callback in enumerate(_others(trainer)):
+    for owner, callback in _others(trainer):
         if not of_lightning(type(callback)) and of_lightning(callback.state_dict):
-            yield f"callback.{i}.{type(callback).__qualname__}", callback
+            yield owner, callback
 
 
-def _others(trainer: Any) -> list[Any]:
-    return [c for c in trainer.callbacks if type(c).__module__.partition(".")[0] != "haltune"]
+def _others(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the callbacks that are not haltune's, with their names."""
+    others = [c for c in trainer.callbacks if type(c).__module__.partition(".")[0] != "haltune"]
+    yield from ((f"callback.{name}", callback) for name, callback in objects.numbered(others))
 
 
 def _set_variable(variables: Mapping[str, Any], name: str, value: Any) -> None:

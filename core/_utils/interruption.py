@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Self
 
@@ -42,6 +43,19 @@ def caller(function: str, package: str) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def variable(call: FrameType, name: str) -> Any:
+    """Return a variable of a call that is under way; None without it.
+
+    Before Python 3.13 a call keeps the values of all its variables that are read here until it ends. So a training
+    would keep a batch, and an evaluation the outputs of a model, in the memory of the device.
+    """
+    held = call.f_locals
+    value = held.get(name)
+    if sys.version_info < (3, 13) and call.f_code.co_flags & CO_OPTIMIZED:
+        held.clear()
+    return value
 
 
 class Interruption:

@@ -32,13 +32,35 @@ def capture() -> dict[str, Any]:
     state: dict[str, Any] = {"python": random.getstate(), "numpy": numpy}
     if (torch := sys.modules.get("torch")) is not None:
         state["torch"] = of_tensor(torch.random.get_rng_state())
-        if torch.cuda.is_initialized():  # to ask for devices would break a later fork
-            state["cuda"] = [of_tensor(s) for s in torch.cuda.get_rng_state_all()]
+        state |= of_devices()
     if (context := _tensorflow_context()) is not None and context._seed is not None:
         state["tensorflow"] = [int(context._seed), context._rng.getstate()]
     if (keras := _keras_globals()) is not None and (generator := keras.get_global_attribute(_OF_KERAS)) is not None:
         state["keras"] = of_generator(generator.state)
     return state
+
+
+def of_devices() -> dict[str, Any]:
+    """Return the state of torch's generators of devices: kind of device -> one of each."""
+    if (torch := sys.modules.get("torch")) is None:
+        return {}
+    kinds = [(kind, getattr(torch, kind, None)) for kind in ("cuda", "xpu")]
+    used = [(kind, of) for kind, of in kinds if of is not None and of.is_initialized()]  # asking breaks a later fork
+    found = {kind: [of_tensor(state) for state in of.get_rng_state_all()] for kind, of in used}
+    if torch.backends.mps.is_available():
+        found["mps"] = [of_tensor(torch.mps.get_rng_state())]
+    return found
+
+
+def restore_devices(state: dict[str, Any]) -> None:
+    """Restore what `of_devices` returned. Those of devices that this process lacks stay unchanged."""
+    torch: Any = sys.modules.get("torch")
+    for kind in ("cuda", "xpu", "mps"):
+        if state.get(kind) and hasattr(torch, kind):
+            of = getattr(torch, kind)
+            count = int(torch.backends.mps.is_available()) if kind == "mps" else of.device_count()
+            for device, text in enumerate(state[kind][:count]):
+                of.set_rng_state(tensor_of(text), device)
 
 
 def _tensorflow_context() -> Any:
@@ -101,9 +123,7 @@ def restore(state: dict[str, Any]) -> None:
         np.random.set_state(_arrays(state["numpy"]))  # noqa: NPY002
         if torch is not None and "torch" in state:
             torch.random.set_rng_state(tensor_of(state["torch"]))
-            if cuda := state.get("cuda", ()):
-                for device, text in enumerate(cuda[: torch.cuda.device_count()]):
-                    torch.cuda.set_rng_state(tensor_of(text), device)
+            restore_devices(state)
         if "tensorflow" in state and (context := _tensorflow_context()) is not None:
             seed, drawing = state["tensorflow"]
             sys.modules["tensorflow"].random.set_seed(seed)

@@ -114,7 +114,8 @@ class Training:
     """
 
     def __init__(self, begins: Callable[[Any, set[int]], None]) -> None:
-        self._begins, self._counts = begins, False
+        self._begins = begins
+        self.begun = False  # `counts` was stated
         self.made = 0  # steps
         self.reported = self.changes = False  # whether new weights come after a report
         self._of: WeakKeyDictionary[Any, list[_Weights]] = WeakKeyDictionary()  # of optimizers
@@ -127,17 +128,17 @@ class Training:
 
     def counts(self) -> None:
         """State that the training of the trial has begun, at the latest with the weights that were updated last."""
-        if not self._counts:
+        if not self.begun:
             for of in self._all:
                 of.own |= of.last == self.made > 0
-        self._counts = True
+        self.begun = True
 
     def starts(self) -> None:
         """State that a loop of the trial begins, or that its training starts again: no report came before."""
-        if not self._counts:  # a test of learning rates is over, and a state is loaded perhaps
+        if not self.begun:  # a test of learning rates is over, and a state is loaded perhaps
             self._of.clear()
             self._all.clear()
-        self._counts, self.reported = True, False
+        self.begun, self.reported = True, False
 
     def steps(self, optimizer: Any) -> None:
         """Note an optimizer that is about to make a step."""
@@ -146,7 +147,7 @@ class Training:
             held = self._of[optimizer] = self._noted(optimizer)
         for of in held:
             of.last = self.made
-            if self._counts and not of.own:
+            if self.begun and not of.own:
                 of.own, of.start = True, Marks.of(of.now)
 
     def saves(self, reported: int) -> None:
@@ -217,7 +218,7 @@ class Training:
         former = next((of for of in reversed(all_before) if of.shapes == shapes and not of.late), None)
         if former is not None:
             former.after, former.former = False, None  # that is settled, and a chain would grow with each new model
-        of = _Weights([*map(ref, new)], Marks.of(new), self._counts, shapes, self.made, self.reported, former)
+        of = _Weights([*map(ref, new)], Marks.of(new), self.begun, shapes, self.made, self.reported, former)
         self._begins(optimizer, {of.start.together, *of.start.each} - {0})
         self.changes |= self.reported and bool(new)
         added = [of] if new else []

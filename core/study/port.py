@@ -101,6 +101,7 @@ class Port(Attempt):
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _mark = ""  # that it signed last, if that is a text
     _retries = False  # an exception left the loop before, and this one has made no step yet; see `OwnWeights`
+    _by_framework = False  # that states by `starts` what it trains, also where it starts again
     _name = "trial"  # in the program
     _over_folds = False  # True in a loop over trial.folds(k)
     _index = 0  # the index of the fold
@@ -374,6 +375,8 @@ class Port(Attempt):
             under_way: Returns whether the fit still runs.
         """
         self._fit = under_way
+        if under_way is None and this().alone:
+            self._sign_weights()  # a function that trains may drop a part of them when it returns
 
     def _handled(self) -> Failure | None:
         """Return the failure of the last fit that an exception ended, and that the program has handled; else None."""
@@ -583,6 +586,7 @@ class Port(Attempt):
         self._validation = report.validation or self._validation
         self._first, self._left, self._broken = self._first or report.epoch, None, None
         self._asks = False
+        self._counts_weights()
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
         self._states.reported(self)
@@ -590,6 +594,13 @@ class Port(Attempt):
             self._signals.reported()
         self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated
         return verdict
+
+    def _counts_weights(self) -> None:
+        """State that a framework has trained weights of this trial; a loop of the user's own states it by itself."""
+        training = None if self._model is None else self._states.training
+        if training is not None and not training.begun and this().alone:
+            self._by_framework = True
+            training.counts()
 
     def _need_loaded(self) -> None:
         """Raise NotSupported at the first report after a pause if the program cannot have loaded its state."""

@@ -798,6 +798,7 @@ class Fold(Trial):
             self.restart(advice="A training that resumes continues its count after fold.epoch.")
         verdict = trial.record(self._of_trial(report), judge)
         self._first, self._left = self._first or report.epoch, None
+        self._counts_weights()
         self._look()
         if updates is not None:
             self._doubt_updates(report.epoch, updates)

@@ -119,7 +119,8 @@ class OwnWeights:
         if trial.id in signers:
             self._doubted = self._began_without(trial, optimizer, marks)
             now = any(trial._signed_now(mark) for mark in marks)  # a copy of what this attempt has saved, as in MAML
-            if not (now or trial.epoch) and trial.resumes_from is None and trial is self._trial:
+            kept = now or trial.epoch or trial._by_framework
+            if not kept and trial.resumes_from is None and trial is self._trial:
                 raise NotSupported(
                     f"Trial {trial.id} starts from its beginning, because it has saved no state, but this fit "
                     "continues with weights that it has trained. Build a model for each attempt, and save a state to "
@@ -256,7 +257,9 @@ class OwnWeights:
 
         One with another number of weights than before may add some, where the training changes to it.
         """
-        if not trial._resumes or trial.resumes_from is None or not this().alone:
+        training = trial._states.training
+        by_framework = trial._model is not None and training is not None and not training.begun
+        if not trial._resumes or trial.resumes_from is None or by_framework or not this().alone:
             return None
         count, _ = updates.kind_of(optimizer.param_groups, {})
         if (kinds := self._kinds(trial.resumes_from)) and count not in {counted for counted, _ in kinds}:

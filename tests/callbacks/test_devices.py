@@ -62,6 +62,23 @@ def test_mixed_precision_with_a_loss_scale_resumes_digit_for_digit(device, preci
     assert check_resume(lambda trial: train(trial, device, precision))
 
 
+def test_the_generator_of_an_apple_device_continues_where_a_trial_paused(monkeypatch):
+    monkeypatch.setattr(torch.mps, "device", torch.Generator(), raising=False)  # in a module it is no variable
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: torch.mps.device.get_state())
+    monkeypatch.setattr(torch.mps, "set_rng_state", lambda state, device: torch.mps.device.set_state(state))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+
+    def run(trial):
+        torch.mps.device.manual_seed(trial.attempt)
+        drawn = torch.load(trial.checkpoint) if trial.checkpoint else []
+        for _ in (loop := TrainingLoop(trial, save=lambda path: torch.save(drawn, path))):
+            drawn.append(torch.rand((), generator=torch.mps.device).item())
+            loop.report(drawn[-1])
+        return drawn
+
+    assert check_resume(run)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("device", "backend"), [("cpu", "aot_eager"), pytest.param("cuda", "inductor", marks=GPU)])
 def test_a_compiled_model_resumes_digit_for_digit(device, backend):

@@ -3,6 +3,7 @@
 import re
 import warnings
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -35,7 +36,7 @@ class Remembers(torch.nn.Module):
         return out if labels is None else {"loss": (out.squeeze(-1) - labels).pow(2).mean(), "logits": out}
 
 
-def by_trainer(trial, net, folder):
+def by_trainer(trial, net, folder, *callbacks):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     from haltune.callbacks.transformers import HaltuneCallback
@@ -44,7 +45,11 @@ def by_trainer(trial, net, folder):
     how = {"eval_strategy": "epoch", "report_to": [], "use_cpu": True, "disable_tqdm": True}
     arguments = transformers.TrainingArguments(str(folder), num_train_epochs=3, save_strategy="no", **how)
     t = transformers.Trainer(
-        net, arguments, train_dataset=rows, eval_dataset=rows, callbacks=[HaltuneCallback(trial, "eval_loss")]
+        net,
+        arguments,
+        train_dataset=rows,
+        eval_dataset=rows,
+        callbacks=[HaltuneCallback(trial, "eval_loss"), *callbacks],
     )
     t.train(resume_from_checkpoint=trial.checkpoint)
 
@@ -104,4 +109,32 @@ def test_a_trial_pauses_whose_model_has_buffers_that_are_parts_of_other_tensors(
     for trial in study:
         with trial:
             train(trial, Views(inputs=3 if train is by_fastai else 4), tmp_path)
+    assert (study.trials[0].attempt, study.trials[0].status) == (2, "completed")
+
+
+class File(np.ndarray):
+    """An array that may be as large as a disk."""
+
+    def tobytes(self):
+        raise AssertionError("the whole array was read")
+
+
+class Samples:
+    """Data of the program, with an object whose state cannot be read."""
+
+    def __init__(self):
+        self.view, self.tokens = memoryview(b""), np.zeros(5_000_000).view(File)
+
+
+def test_large_data_that_a_callback_holds_are_not_read(tmp_path):
+    transformers = pytest.importorskip("transformers")
+
+    class Shows(transformers.TrainerCallback):
+        def __init__(self):
+            self.samples = Samples()
+
+    study = pausing_study(at=(2,), epochs=3, verbose=0)
+    for trial in study:
+        with trial:
+            by_trainer(trial, Remembers("constant attribute", inputs=4), tmp_path, Shows())
     assert (study.trials[0].attempt, study.trials[0].status) == (2, "completed")

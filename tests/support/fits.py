@@ -634,14 +634,16 @@ class Lightning(Fit):
         return [self.callback(trial, **count)]
 
     def attempt(self, trial, *callbacks, net=None, train=None, validation=None, others=list, **options):
-        """others: callbacks of the user's own. train: without data if the module makes its own."""
+        """others: callbacks of the user's own. train: without data if the module makes its own; or a data module."""
         from lightning_nets import Net, make_trainer, shuffled
 
         options = {"epochs": trial.max_epochs, "default_root_dir": self.folder} | options
         trainer = make_trainer(*others(), *callbacks, **options)
-        loaders = [loader for loader in ((train or shuffled)(),) if loader is not None]
-        model = (net or Net)()
-        trainer.fit(model, *loaders, val_dataloaders=(validation or shuffled)(), ckpt_path=trial.checkpoint)
+        data = (train or shuffled)()
+        how = {"datamodule": data} if hasattr(data, "prepare_data") else {"train_dataloaders": data}
+        if "datamodule" not in how:
+            how["val_dataloaders"] = (validation or shuffled)()
+        trainer.fit((net or Net)(), **how, ckpt_path=trial.checkpoint)
         return trainer, {}
 
     def state(self, trainer):

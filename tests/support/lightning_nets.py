@@ -222,7 +222,9 @@ class Changing(Slow):
     def __init__(self):
         super().__init__()
         self.register_buffer("scale", torch.ones(()), persistent=False)
-        self.seen, self.trail, self.mean = 0, [], None
+        self.register_buffer("grows", torch.zeros(1), persistent=False)
+        self.register_buffer("first", None, persistent=False)
+        self.seen, self.trail, self.mean, self.bank = 0, [], None, torch.zeros(300_000)
         self.layers[0].requires_grad_(False)
 
     def training_step(self, batch, index):
@@ -235,7 +237,11 @@ class Changing(Slow):
         loss = super().training_step(batch, index) * self.scale / (1 + 0.1 * self.seen)
         self.trail = [*self.trail, float(loss)][-3:]
         self.mean = loss.detach() if self.mean is None else 0.9 * self.mean + 0.1 * loss.detach()
-        return loss * (1 + 0.01 * sum(self.trail)) + 0.01 * self.mean * self.layers[3].weight.sum()
+        self.grows = torch.cat([self.grows, loss.detach()[None]])
+        self.first = loss.detach() if self.first is None else self.first
+        self.bank[self.seen] = loss.detach()
+        loss = loss * (1 + 0.01 * sum(self.trail) + 0.001 * (self.grows.sum() + self.bank.sum()) + 0.01 * self.first)
+        return loss + 0.01 * self.mean * self.layers[3].weight.sum()
 
 
 class Waits(pl.Callback):
@@ -250,6 +256,40 @@ class Waits(pl.Callback):
             self.factor *= 0.9
         for group in trainer.optimizers[0].param_groups:
             group["lr"] = 0.02 * self.factor
+
+
+class Cools(pl.Callback):
+    """A user's callback without state_dict, which lowers the dropout by a count of its own."""
+
+    def __init__(self):
+        self.batches = 0
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.batches += 1
+        module.layers[2].p = 0.5 / (1 + self.batches)
+
+
+class Data(pl.LightningDataModule):
+    """A training loader of it has the scale that a callback has set, and an order by its number."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.made = 1.0, 0
+
+    def train_dataloader(self):
+        self.made += 1
+        rows = TensorDataset(self.scale * FORTY.tensors[0])
+        return DataLoader(rows, BATCH, shuffle=True, generator=torch.Generator().manual_seed(self.made))
+
+    def val_dataloader(self):
+        return DataLoader(FORTY, 8)
+
+
+class Scales(pl.Callback):
+    """It scales the data of the next epoch."""
+
+    def on_train_epoch_end(self, trainer, module):
+        trainer.datamodule.scale *= 0.5
 
 
 class Accumulating(Slow):
@@ -339,7 +379,9 @@ CASES = {
     "changes outside the checkpoint": Case({"net": Changing}),
     "a user's callback without a state": Case({"others": lambda: [Waits()]}),
     "frozen layers": Case({"net": Backbone, "others": freezing}, at=(1, 3)),
-    "a found rate and batch size": Case({"net": Found, "train": lambda: None, "others": finders}, apart=None),
+    "a found rate and batch size": Case(
+        {"net": Found, "train": lambda: None, "others": lambda: [*finders(), Cools()]}, apart=None
+    ),
     "gradients accumulated by hand": Case({"net": Accumulating, "train": ten_batches}, (1, 2), 3),
     "a sampler's own generators": Case({"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=Drawing())}),
     "bf16-mixed": Case({"precision": "bf16-mixed"}),
@@ -352,6 +394,9 @@ CASES = {
     "a training metric": Case(metric="train_loss"),
     "a stream without length": of(lambda: DataLoader(Stream(), batch_size=4)),
     "loaders made anew each epoch": Case({"reload_dataloaders_every_n_epochs": 1}),
+    "loaders made anew of a data module that changes": Case(
+        {"net": Slow, "train": Data, "others": lambda: [Scales()], "reload_dataloaders_every_n_epochs": 1}, (1, 2), 3
+    ),
     "early stopping, checkpoints and a progress bar": Case(
         {"others": company, "enable_checkpointing": True, "enable_progress_bar": True}
     ),
@@ -374,6 +419,9 @@ CASES = {
     ),
     "within, loaders made anew each epoch": within(
         0.4, 1.6, net=OwnLoader, train=lambda: None, reload_dataloaders_every_n_epochs=1
+    ),
+    "within, loaders made anew of a data module that changes": within(
+        0.4, 1.2, 1.6, train=Data, others=lambda: [Scales()], reload_dataloaders_every_n_epochs=1
     ),
     "by steps": within(4, 10, 16, **BY_STEPS),
     "by steps, data without a length": within(
@@ -428,6 +476,7 @@ CASES = slowly(
     "within, gradients accumulated by hand",
     "within, ReduceLROnPlateau by epochs",
     "within, loaders made anew each epoch",
+    "within, loaders made anew of a data module that changes",
     *(f"loss of training, {name}" for name in JUDGED if name not in ("by steps", "at the end of an epoch")),
     "loss of training, within one epoch",
 )

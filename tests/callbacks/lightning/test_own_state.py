@@ -53,6 +53,31 @@ def test_the_same_trial_of_another_study_is_told_apart_by_its_configuration(tmp_
         fit(other, path=tmp_path / "state.ckpt")
 
 
+class OnBackbone(Net):
+    """A new head on a backbone that the program has made for all trials."""
+
+    def __init__(self, backbone):
+        super().__init__()
+        self.layers = torch.nn.Sequential(backbone, torch.nn.Linear(8, 1))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_backbone_that_another_trial_has_trained_is_refused(frozen):
+    backbone, study = torch.nn.Linear(3, 8).requires_grad_(not frozen), searching()
+
+    def train(trial):
+        with trial:
+            make_trainer(HaltuneCallback(trial), epochs=2).fit(OnBackbone(backbone), shuffled(), shuffled())
+
+    train(study.ask())
+    if frozen:
+        train(study.ask())
+        assert [t.status for t in study.trials] == ["completed"] * 2
+    else:
+        with pytest.raises(NotSupported, match=r"starts with the weights of trial 0.*Build a model for each trial"):
+            train(study.ask())
+
+
 def test_a_training_without_a_trial_is_not_continued_under_one(tmp_path):
     alone = make_trainer(epochs=1)
     alone.fit(Net(), shuffled(), shuffled())

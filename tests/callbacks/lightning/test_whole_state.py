@@ -1,5 +1,8 @@
 """What a Lightning checkpoint lacks is part of a pause, or the pause is declined before it is made."""
 
+import json
+from pathlib import Path
+
 import pytest
 from callback_fakes import PAUSE, FakeTrial
 
@@ -10,7 +13,7 @@ from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
 from lightning_nets import FORTY, Drawing, Net, Slow, make_trainer, scheduled, search, shuffled, ten_batches  # noqa: E402
 from torch.optim import SGD  # noqa: E402
 from torch.optim import lr_scheduler as lr  # noqa: E402
-from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
 from haltune.errors import HaltuneWarning  # noqa: E402
@@ -53,6 +56,56 @@ class LossOutside(Net):
 ARCS = torch.nn.Linear(3, 1)
 
 
+class Acts(Net):
+    """Its agent steps through an environment."""
+
+    def __init__(self):
+        super().__init__()
+        self.agent = Agent()
+
+
+class Agent:
+    def __init__(self):
+        self.env = pytest.importorskip("gymnasium", reason="Gymnasium is not installed").make("CartPole-v1")
+
+
+class Average:
+    """An average of the weights, of a library: torch_ema and Diffusers have one."""
+
+    __module__ = "torch"
+
+    def __init__(self, weights):
+        self.weights, self.averages = list(weights), [w.detach().clone() for w in weights]
+
+    def update(self):
+        for average, weight in zip(self.averages, self.weights, strict=True):
+            average.lerp_(weight.detach(), 0.1)
+
+    def state_dict(self):
+        return {"decay": 0.9, "averages": self.averages}
+
+    def load_state_dict(self, state):
+        for average, saved in zip(self.averages, state["averages"], strict=True):
+            average.copy_(saved)
+
+
+class Averages(Net):
+    def __init__(self):
+        super().__init__()
+        self.average = Average([*self.parameters()])
+
+    def on_train_batch_end(self, *args):
+        self.average.update()
+
+
+class SavesItsAverage(Averages):
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["average"] = self.average.state_dict()
+
+    def on_load_checkpoint(self, checkpoint):
+        self.average.load_state_dict(checkpoint["average"])
+
+
 class MadeByTheModule(Net):
     def train_dataloader(self):
         return shuffled()
@@ -65,6 +118,8 @@ class MadeByTheModule(Net):
         (JoiningNet, shuffled, {}, r"optimizers or their parameter groups.*requires_grad=False"),
         (LossOutside, shuffled, {}, r"weights outside the module, as of a loss"),
         (SettingNet, shuffled, {}, r"weights are set in on_fit_start or on_train_start"),
+        (Averages, shuffled, {}, r"average changes in training and holds weights.*on_save_checkpoint"),
+        (Acts, shuffled, {}, r"the state of the environment in module\.agent"),
         (Net, lambda: shuffled(num_workers=1, persistent_workers=True), {}, r"persistent_workers=False"),
         (
             MadeByTheModule,
@@ -73,7 +128,16 @@ class MadeByTheModule(Net):
             r"reload_dataloaders_every_n_epochs=3",
         ),
     ],
-    ids=["pruning", "parameter groups", "a loss", "first hooks", "persistent workers", "old loaders"],
+    ids=[
+        "pruning",
+        "parameter groups",
+        "a loss",
+        "first hooks",
+        "average",
+        "environment",
+        "persistent workers",
+        "old loaders",
+    ],
 )
 def test_a_pause_whose_state_no_checkpoint_has_is_declined_and_named_once(net, train, options, why):
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE, 4.0: PAUSE})
@@ -103,7 +167,7 @@ class SavesItsLoss(LossOutside):
         return super().state_dict(*args, **options) | ARCS.state_dict(prefix="arcs.")
 
 
-@pytest.mark.parametrize("net", [TrainsBuffer, SavesItsLoss])
+@pytest.mark.parametrize("net", [TrainsBuffer, SavesItsLoss, SavesItsAverage])
 def test_weights_that_are_no_parameters_of_the_module_but_are_in_its_state_let_it_pause(net):
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
     trainer = make_trainer(HaltuneCallback(trial), epochs=4)
@@ -171,6 +235,45 @@ def test_a_pause_within_an_epoch_that_would_not_resume_exactly_waits_for_its_end
     with pytest.warns(HaltuneWarning, match=f"cannot resume exactly from here: .*{why}"):
         trainer.fit(Whole(), train(), shuffled())
     assert (trial.saved, trial.epochs[-1]) == ([2], 2)
+
+
+def test_a_pause_saves_no_large_tensor_that_its_module_holds_and_does_not_change():
+    class Bank(Net):
+        def __init__(self):
+            super().__init__()
+            self.bank = torch.rand(300_000)
+
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
+    trainer = make_trainer(HaltuneCallback(trial), epochs=4)
+    trainer.fit(Bank(), shuffled(), val_dataloaders=shuffled())
+    assert (trial.epochs, trial.saved) == ([1, 2], [2])
+    assert Path(trial.checkpoint).stat().st_size < 200_000
+
+
+class Texts(Dataset):
+    """Rows with texts."""
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, row):
+        return (torch.full((3,), row / 12),)
+
+
+@pytest.mark.parametrize("texts", [["a" * 1000] * 20_000, "b" * 20_000_000, [b"c" * 1000] * 20_000])
+def test_a_fit_writes_no_large_texts_of_its_data_to_see_whether_they_change(texts, monkeypatch):
+    lengths, dumps = [], json.dumps
+
+    def noted(*args, **options):
+        lengths.append(len(text := dumps(*args, **options)))
+        return text
+
+    monkeypatch.setattr(json, "dumps", noted)
+    study, _, _ = search((1,), make_data=lambda: DataLoader(Texts(texts), 4), epochs=2)
+    assert (study.trials[0].attempt, max(lengths) < 1_000_000) == (2, True)
 
 
 def test_a_fit_that_does_not_pause_copies_no_tensor_that_its_module_holds(monkeypatch):

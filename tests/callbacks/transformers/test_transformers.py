@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,26 @@ def test_a_training_that_continues_from_a_checkpoint_of_the_trainers_keeps_its_e
         {line["step"]: line["eval_loss"] for line in t.state.log_history if "eval_loss" in line}.values()
     )
     assert (found.attempt, searched.spent.epochs) == (2, 5.0)
+
+
+def test_no_output_of_an_evaluation_stays_in_memory_until_its_end(tmp_path):
+    outputs, alive = [], []
+
+    class Notes(transformers.Trainer):
+        def prediction_step(self, *args, **others):
+            alive.append([refers() is not None for refers in outputs])
+            loss, logits, labels = super().prediction_step(*args, **others)
+            outputs.append(weakref.ref(logits))
+            return loss, logits, labels
+
+    def measure(prediction, compute_result):
+        return {"mae": 1.0}
+
+    trial = FakeTrial("eval_loss")
+    t = trainer(tmp_path, HaltuneCallback(trial), epochs=1, kind=Notes, per_device_eval_batch_size=2)
+    t.args.batch_eval_metrics, t.compute_metrics = True, measure
+    t.train()
+    assert (trial.epochs, alive) == ([1], [[False] * n for n in range(4)])
 
 
 def test_evaluate_alone_and_eval_on_start_say_nothing(tmp_path):
