@@ -116,7 +116,7 @@ class Attributes:
         return None
 
     def put_back(self, owners: Owners, states: Mapping[str, Any], device: Any = None, always: bool = False) -> None:
-        """Set what `changed` returned in an earlier attempt; what was built otherwise stays as it is, in `failed`.
+        """Set what `changed` returned in an earlier attempt; what was built otherwise is in `failed`.
 
         always: also what fits of other trials hold, because it is not what a program collects of them: data.
         """

@@ -1,8 +1,9 @@
 """The callback for LightGBM: `lgb.train`, `lgb.cv` and its estimators with scikit-learn's interface.
 
-A boosting round is an epoch. Make a Dataset for each trial, within the loop. Trials that share one do not pause: after
-a training LightGBM has freed its data, and after a continued one it keeps the scores of that booster, from which the
-next training would start. `lgb.cv` cannot continue boosters, so its trials do not pause, and Ctrl-C ends them at once.
+A boosting round is an epoch. Make a Dataset for each trial, within the loop. A trial on that of an earlier one does not
+pause: after a training LightGBM has freed its data, and after a continued one it keeps the scores of that booster, from
+which the next training would start. `lgb.cv` cannot continue boosters, so its trials do not pause, and Ctrl-C ends them
+at once.
 
 A pause saves the booster as text. LightGBM does not save its random generators. So a training that draws from them
 (bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss", boosting="dart") is

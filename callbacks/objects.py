@@ -39,14 +39,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
 
 from haltune._utils.around import of_library as of_library  # callbacks ask it here
 from haltune._utils.around import of_program as of_program
-from haltune._utils.randomness import is_generator, kind_of, new_generator, of_generator, set_generator
+from haltune._utils.randomness import damaged, is_generator, kind_of, new_generator, of_generator, set_generator
 from haltune.errors import InvalidInput, NotSupported
 
 from .reporter import digest
@@ -247,7 +247,7 @@ def is_shared(value: Any, state: Any, trial: int) -> bool:
     if value is None:  # as those are that no longer exist
         return False
     with _LOCK:
-        starts = [(of, marked) for refers, of, marked in _HELD if value is not None and refers() is value]
+        starts = [(of, marked) for refers, of, marked in _HELD if refers() is value]
     own = {marked for of, marked in starts if of == trial}
     if any(of != trial and own != {marked} for of, marked in starts):
         return True
@@ -352,8 +352,10 @@ def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]
 
 def under_way(value: Any, depth: int = 3) -> bool:
     """Return whether a value is an iterator that has not ended, or holds one: its place cannot be read."""
-    if isinstance(value, types.GeneratorType):  # one that has not begun is made again so
-        return inspect.getgeneratorstate(value) not in (inspect.GEN_CREATED, inspect.GEN_CLOSED)
+    if isinstance(value, types.GeneratorType):
+        if inspect.getgeneratorstate(value) == inspect.GEN_CREATED:  # made again so, unless it has an epoch's number
+            return bool(inspect.getgeneratorlocals(value).keys() - {"self"})
+        return inspect.getgeneratorstate(value) != inspect.GEN_CLOSED
     if hasattr(type(value), "__next__"):
         starts_again = type(value).__module__.partition(".")[0] in ("lightning", "pytorch_lightning")  # in each epoch
         return not isinstance(value, io.IOBase) and not starts_again
@@ -545,7 +547,8 @@ class _Reader:
         if isinstance(value, bytes):
             return {"is": "bytes", "data": self._text(value)}
         if _is_made_again(value):
-            given = (value.real, value.imag) if isinstance(value, complex) else value.__reduce__()[1]
+            given: Any = (value.real, value.imag) if isinstance(value, complex) else value.__reduce__()[1]
+            given = (str(value),) if isinstance(value, PurePath) else given  # a data set may have many
             return {"is": "made again", "kind": type(value).__name__, "of": [self.read(one, name) for one in given]}
         if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
             return self._array(value)
@@ -750,6 +753,8 @@ class _Writer:
 
     def _array_of(self, state: dict[str, Any]) -> Any:
         if "apart" in state:
+            if state["apart"] >= len(self._apart):
+                raise damaged(ValueError("its file of arrays is missing"))
             return self._apart[state["apart"]]
         flat = np.frombuffer(base64.b64decode(state["data"]), _dtype(state["type"]))
         return flat[0] if state["shape"] is None else flat.reshape(state["shape"])
@@ -766,13 +771,14 @@ class _Writer:
         items = state["items"]
         if state["is"] == "dict":
             now: Any = _dict_for(state, value, name)
-            before = dict(now)
             made = copy.copy(now) if number else now
-            made.clear()
             self._seen[number] = made
+            pairs = []
             for key_state, one in items:
                 key = self.write(key_state, None, name)
-                made[key] = self.write(one, before.get(key), f"{name}[{key!r}]")
+                pairs.append((key, self.write(one, now.get(key), f"{name}[{key!r}]")))
+            made.clear()
+            made.update(pairs)
             return made
         there = list(value) if isinstance(value, (list, tuple)) else []
         if len(there) != len(items):  # it collects: its elements are of no fixed places
@@ -781,10 +787,10 @@ class _Writer:
         # a part of the program that holds the same object sees it, as a data set sees a replay buffer
         if number == 0 and type(value) is type(new) and getattr(value, "maxlen", None) == state["longest"]:
             new = value
-            new.clear()
         self._seen[number] = new
-        for i, (one, now) in enumerate(zip(items, there, strict=True)):
-            new.append(self.write(one, now, f"{name}[{i}]"))
+        written = [self.write(one, now, f"{name}[{i}]") for i, (one, now) in enumerate(zip(items, there, strict=True))]
+        new.clear()
+        new.extend(written)
         if state["is"] == "tuple":
             kind = type(value) if hasattr(value, "_fields") else _kind(state.get("class"))
             return tuple.__new__(kind, new) if kind is not None and issubclass(kind, tuple) else tuple(new)

@@ -126,7 +126,8 @@ class Script(Child):
             trial = self._trial
             trial.recall()
             whole = trial.horizon is not None and trial.epoch >= trial.horizon
-            if whole or not self._marker.exists():  # else the signal of the launcher has ended it, too
+            decided = trial.verdict is not None and trial.verdict.stops
+            if whole or decided or not self._marker.exists():  # else the signal of the launcher has ended it, too
                 trial.finish()
             return Ending()
         if (code := limits.by_signal(code)) < 0:

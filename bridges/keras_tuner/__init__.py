@@ -251,7 +251,8 @@ class Oracle(keras_tuner.Oracle):  # type: ignore[misc, unused-ignore]
     def create_trial(self, tuner_id: str) -> Any:
         """See keras_tuner.Oracle. Returns the next configuration, or a trial that resumes."""
         if (ongoing := self.ongoing_trials.get(tuner_id)) is not None:
-            if self.held[ongoing.trial_id].ended is None:
+            held = self.held.get(ongoing.trial_id)
+            if held is not None and held.ended is None:
                 return ongoing
             del self.ongoing_trials[tuner_id]  # Ctrl-C or an error has ended the search, which now starts again
         if len(self.study.history):

@@ -154,8 +154,7 @@ class Watch:
         for path, value, put in _places({name: owner for name, owner in owners.items() if name not in self.same}):
             self._note_array(path, value)
             self._marks[path] = objects.mark(value, _parts_of_keras())
-            if objects.is_data(self._marks[path]) and not isinstance(put, _SetWeights):
-                objects.note(value, trial, self._marks[path])
+            self._note(path, value, put)
 
     @property
     def _owners(self) -> dict[str, Any]:
@@ -185,8 +184,13 @@ class Watch:
                 self._marks[path] = mark
             elif mark != (before := self._marks.get(path)):
                 self._marks[path] = f"{objects.SET}{mark}"  # whatever it becomes is a change
-                if objects.is_data(mark) and path.partition("/")[0] not in self.same:
-                    objects.note(value, self._trial, mark, before)
+                if path.partition("/")[0] not in self.same:
+                    self._note(path, value, put, mark, before)
+
+    def _note(self, path: str, value: Any, put: Any, mark: str | None = None, before: str | None = None) -> None:
+        mark = self._marks[path] if mark is None else mark
+        if (objects.is_data(mark) or objects.is_large(mark)) and not isinstance(put, _SetWeights):
+            objects.note(value, self._trial, mark, before)
 
     def _note_array(self, path: str, value: Any) -> None:
         if isinstance(value, np.ndarray):
@@ -217,7 +221,8 @@ class Watch:
         # a dataset that is also an iterator is watched itself
         lost = [path for path in lost if path not in states and not _is_part(values[path], "utils.PyDataset")]
         for path in states.keys() & self._arrays.keys():
-            if values[path] is self._arrays[path]():  # other parts of the program may hold it, too, such as the data
+            array = values[path]  # other parts of the program may hold it, too, such as the data
+            if array is not None and array is self._arrays[path]():
                 states[path]["in place"] = True
         # data open files, and loaders replace their parts; but a table in place of another one has its rows shuffled
         tables = {path for path in others if path in self._marks and hasattr(values[path], "sample")}

@@ -302,6 +302,8 @@ def _weights_in(value: Any, known: set[int], depth: int) -> Iterator[Any]:
     elif objects.of_program(type(value)):
         for one in objects.attributes_of(value).values():
             yield from _weights_in(one, known, depth - 1)
+    elif of_lightning(type(value)):
+        return  # it has the scores of models, as tensors
     elif callable(getattr(type(value), "state_dict", None)) and not hasattr(type(value), "__iter__"):  # no loader
         with suppress(Exception):  # of an object that cannot have one
             yield from _weights_in(value.state_dict(), known, depth)

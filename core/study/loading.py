@@ -288,7 +288,10 @@ def _handed_over(data: dict[str, Any], policy: Policy[Any] | None) -> Trial:
     marker = Path(data["marker"])
     trial = study.take(data["trial"], data["attempt"], data["holder"], leave_when(marker, data["holder"]))
     place = marker.with_name(f"trained-{data['trial']}-{data['attempt']}")
-    if study.session.once(trial, "is trained by another process", partial(_follows_a_killed_process, place)):
+    follows: bool = study.session.once(
+        trial, "is trained by another process", partial(_follows_a_killed_process, place)
+    )
+    if follows and not (trial.horizon is not None and trial.epoch >= trial.horizon):
         last = trial.history.trial(trial.id).checkpoint_epoch
         trial.restart(last, "Its program was started again, as by torchrun, without the states of later reports.")
     return trial

@@ -437,6 +437,8 @@ class Replica(Copy):
     def is_lost(self, lease: Lease, now: float) -> bool:
         """See attempt.Log."""
         key = (lease.trial, lease.attempt)
+        if self.former and key in self._training:  # a tuner was restored once more
+            return False
         if lease.holder in (self.holder(), self.former):
             first = lease.attempt  # a process that it has started to train may have given up some since
             while (lease.trial, first) not in self.handed_out and self.fold.history.gave_up(lease.trial, first - 1):

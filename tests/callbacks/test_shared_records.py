@@ -13,6 +13,7 @@ from fits import FITS
 from paused_studies import pausing_study
 
 from haltune.callbacks import objects
+from haltune.errors import NotSupported
 
 
 def add(collected, value):
@@ -58,6 +59,31 @@ def test_threads_that_train_trials_at_a_time_note_what_these_start_with():
             list(executor.map(notes, range(4)))
     finally:
         sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize(
+    ("begun", "number", "known"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_the_place_of_a_generator_is_known_if_it_has_neither_begun_nor_an_epoch(begun, number, known):
+    class Rows:
+        def rows(self):
+            yield from range(3)
+
+        def of_epoch(self, epoch):
+            yield from range(epoch)
+
+    made = Rows().of_epoch(3) if number else Rows().rows()
+    if begun:
+        next(made)
+    assert objects.under_way(made) == (not known)
+
+
+def test_what_cannot_be_put_back_leaves_a_container_as_it_is():
+    held = {"rate": 0.1, "late": None}
+    state = {"is": "dict", "items": [["rate", 0.2], ["late", {"is": "object", "class": "gone.Gone", "attributes": {}}]]}
+    with pytest.raises(NotSupported):
+        objects.put_back(state, held)
+    assert held == {"rate": 0.1, "late": None}
 
 
 def test_an_attribute_that_a_resumed_training_lacks_is_not_a_record_of_other_trials_that_is_gone():

@@ -393,6 +393,25 @@ def test_an_array_that_a_callback_changes_is_still_that_of_the_data(by_dataset):
     assert_equal(train)
 
 
+class Frees(keras.callbacks.Callback):
+    """Holds an array within an epoch, and frees it."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = np.zeros(len(X))
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.held = np.zeros(len(X))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.held = None
+
+
+@once
+def test_an_array_that_a_callback_frees_prevents_no_pause():
+    assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Frees()))
+
+
 @once
 def test_a_backup_of_another_training_is_refused(tmp_path):
     class Dies(keras.callbacks.Callback):

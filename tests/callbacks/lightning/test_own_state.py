@@ -7,7 +7,7 @@ from paused_studies import pausing_study
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
-from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # noqa: E402
 from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
 
 from haltune import Float, Minimize, Study  # noqa: E402
@@ -114,3 +114,22 @@ def test_an_average_that_has_not_begun_has_the_weights_with_which_other_trials_s
             average = EMAWeightAveraging(update_starting_at_step=7)
             fit(trial, average, path=trial.checkpoint, epochs=3)
     assert [t.status for t in study.trials] == ["completed"] * 2
+
+
+class Upload(Callback):
+    """Sends what another callback has found at the end of the fit."""
+
+    def __init__(self, found):
+        self.found = found
+
+
+@pytest.mark.parametrize("make", [lambda: ModelCheckpoint(monitor="val_loss"), lambda: EarlyStopping("val_loss")])
+def test_a_callback_that_holds_one_of_lightning_prevents_no_pause(make, tmp_path):
+    study = pausing_study(f"{tmp_path}/s.db", at=(1,), epochs=2, trials=1)
+    for trial in study:
+        with trial:
+            found = make()
+            fit(
+                trial, found, Upload(found), path=trial.checkpoint, enable_checkpointing=True, default_root_dir=tmp_path
+            )
+    assert [t.attempt for t in study.trials] == [2]
