@@ -75,6 +75,7 @@ class OwnWeights:
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
         self._marks = frozenset[int]()  # of the weights at the last report
+        self._at: float | None = None  # position of the first report with these, from the next report on
         self._earlier: dict[frozenset[int], float] = {}  # of those at earlier reports, and their positions
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -315,10 +316,12 @@ class OwnWeights:
         if (training := self._trial._states.training) is not None:
             training.counts()
             marks = self.sign(each=False)  # the program may save them now, and load them in another trial
+            if self._at is None:
+                self._at = float(self.trains.epoch)
             if marks != self._marks:
                 if self._marks and len(self._earlier) < _MOST:
-                    self._earlier[self._marks] = float(self.trains.epoch)
-                self._marks = marks
+                    self._earlier.setdefault(self._marks, self._at)
+                self._marks, self._at = marks, None
             self._doubt(training)
             key, seen = (self.trains.id, self.trains._index), self._trial._session.seen.optimizers
             seen[key] = seen.get(key, frozenset()) | training.kinds()
@@ -366,11 +369,11 @@ class OwnWeights:
     def restarts(self) -> None:
         """State that a new model has started the curve again: it does not do so twice."""
         self._model, self._doubted, self._begun = None, None, False
-        self._marks, self._earlier = frozenset(), {}
+        self._marks, self._at, self._earlier = frozenset(), None, {}
 
     def ends_fold(self) -> None:
         """State that a fold ends: the next one trains a model of its own."""
-        self._model, self._marks, self._earlier = None, frozenset(), {}
+        self._model, self._marks, self._at, self._earlier = None, frozenset(), None, {}
         if (training := self._trial._states.training) is not None:
             training.ends_part()
 

@@ -924,3 +924,22 @@ def test_a_program_that_evaluates_first_and_ends_by_itself_is_not_told_to_save_l
             train()
     assert study.best is not None
     assert study.best.checkpoint_epoch == 4
+
+
+def test_weights_that_an_epoch_has_not_changed_are_those_of_the_first_of_its_reports() -> None:
+    torch = pytest.importorskip("torch")
+    study = pausing_study(at=(), epochs=4, keep=1, metric=Minimize("val_loss", of="best"))
+    net, weights = torch.nn.Linear(3, 4), {}
+    with study.ask() as trial:
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for epoch, loss in enumerate((0.5, 0.1, 0.1, 0.3), 1):
+            net(torch.ones(3)).sum().backward()
+            optimizer.param_groups[0]["lr"] = 0.0 if epoch == 3 else 0.1
+            optimizer.step()
+            if epoch == 2:
+                weights = {name: weight.clone() for name, weight in net.state_dict().items()}
+            trial.report(loss)
+        net.load_state_dict(weights)
+        trial.save(lambda path: path.write_text("state"))
+    assert study.best is not None
+    assert (study.best.epoch, study.best.checkpoint_epoch) == (2, 2)
