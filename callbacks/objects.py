@@ -778,7 +778,8 @@ class _Writer:
                 key = self.write(key_state, None, name)
                 pairs.append((key, self.write(one, now.get(key), f"{name}[{key!r}]")))
             made.clear()
-            made.update(pairs)
+            for key, one in pairs:  # `update` of a Counter would count them
+                made[key] = one
             return made
         there = list(value) if isinstance(value, (list, tuple)) else []
         if len(there) != len(items):  # it collects: its elements are of no fixed places
