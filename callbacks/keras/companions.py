@@ -154,7 +154,7 @@ class Watch:
         for path, value, put in _places({name: owner for name, owner in owners.items() if name not in self.same}):
             self._note_array(path, value)
             self._marks[path] = objects.mark(value, _parts_of_keras())
-            self._note(path, value, put)
+            self._note(value, put, self._marks[path])
 
     @property
     def _owners(self) -> dict[str, Any]:
@@ -185,10 +185,9 @@ class Watch:
             elif mark != (before := self._marks.get(path)):
                 self._marks[path] = f"{objects.SET}{mark}"  # whatever it becomes is a change
                 if path.partition("/")[0] not in self.same:
-                    self._note(path, value, put, mark, before)
+                    self._note(value, put, mark, before)
 
-    def _note(self, path: str, value: Any, put: Any, mark: str | None = None, before: str | None = None) -> None:
-        mark = self._marks[path] if mark is None else mark
+    def _note(self, value: Any, put: Any, mark: str, before: str | None = None) -> None:
         if (objects.is_data(mark) or objects.is_large(mark)) and not isinstance(put, _SetWeights):
             objects.note(value, self._trial, mark, before)
 

@@ -78,7 +78,7 @@ _RIGHT: set[str] = set()  # structures of models whose files can be loaded again
 # graph of a compiled step -> whether it draws by tf.random; to ask serializes the graph
 _DRAWS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 # attribute of a model of trial.load_model(make_model): makes another one. In the model, because what the function holds
-# may hold the model, which no table here would let go then
+# may refer to the model, which a table here would hold then
 _MAKE = "_haltune_makes_another"
 
 
@@ -345,12 +345,12 @@ def write(model: Any, path: Path, more: Mapping[str, Any] | None = None) -> None
 
 def more_of(path: str) -> dict[str, Any] | None:
     """Return the state of the fit outside of the model, or None if the file is not of a pause."""
-    beside, apart = Path(path + _MORE), Path(path + _APART)
-    if not beside.exists():
+    more, apart = Path(path + _MORE), Path(path + _APART)
+    if not more.exists():
         return None
     try:
         with np.load(apart, allow_pickle=False) if apart.exists() else nullcontext({}) as arrays:
-            return {**json.loads(beside.read_bytes()), "apart": [*arrays.values()]}
+            return {**json.loads(more.read_bytes()), "apart": [*arrays.values()]}
     except (ValueError, TypeError, RecursionError, BadZipFile) as error:
         raise randomness.damaged(error) from error
 

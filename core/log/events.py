@@ -69,7 +69,7 @@ class Created(Event):
     seed: int
     id: str = ""  # unique for each study, whatever its name
     checkpoints: str = ""  # the full path of the folder that its program named for them; "": none
-    beside: str = ""  # that of the folder next to its store, by which a copy of the store is known
+    next_to: str = ""  # that of the folder next to its store, by which a copy of the store is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

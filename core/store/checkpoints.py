@@ -107,7 +107,7 @@ def own_folder(store: Store, name: str, created: Created, shared: StrPath | None
         identity = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
     own = f"{quote(name, safe=' ', errors='replace')[:_LONGEST_NAME]}-{identity}"
     recorded = os.path.join(created.checkpoints, own)
-    is_copy = created.beside != str(store.folder or "")  # each would delete checkpoints of the other
+    is_copy = created.next_to != str(store.folder or "")  # each would delete checkpoints of the other
     named = shared is None and bool(created.checkpoints) and not is_copy
     if named and os.path.isdir(recorded) and not os.path.isdir(base / own):
         return Path(recorded)

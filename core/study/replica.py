@@ -522,6 +522,6 @@ def _open(
     created = ev.Created(
         at=now, problem=plain(problem.to_json()), policy=plain(policy.spec),
         seed=secrets.randbits(32) if seed is None else seed, id=secrets.token_hex(6),
-        checkpoints=os.path.abspath(folder) if isinstance(folder, str | Path) else "", beside=str(store.folder or ""),
+        checkpoints=os.path.abspath(folder) if isinstance(folder, str | Path) else "", next_to=str(store.folder or ""),
     )  # fmt: skip
     return make(store, name, created, seed, problem, policy)
