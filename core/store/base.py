@@ -176,9 +176,9 @@ class Store(Protocol):
     ) -> int:
         """Append all events or none, and change the lease with them; return the position of the first.
 
-        about: what conflicts with them: a trial's number, an event of this trial (`trial_of`); None, a move (`MOVES`),
-        and the claim ends; -1, nothing. Raises Conflict if such an event stands at position `seen` or later; StoreError
-        if the store fails.
+        events: empty, to change the lease alone. about: what conflicts with them: a trial's number, an event of this
+        trial (`trial_of`); None, a move (`MOVES`), and the claim ends; -1, nothing. Raises Conflict if such an event
+        stands at position `seen` or later; StoreError if the store fails.
         """
         ...
 

@@ -223,7 +223,7 @@ class PostgresStore(sql.SqlStore):
         outages = self.outages
 
         def work(c: sa.Connection) -> int | None:
-            if self.outages != outages and seen < sql.LAST:
+            if events and self.outages != outages and seen < sql.LAST:
                 # the first try had no answer: check whether it was stored
                 return self._stored(c, name, events, seen)
             before, last = self.outages, self._known(name)
@@ -233,7 +233,7 @@ class PostgresStore(sql.SqlStore):
                 raise self._unknown(name)
             if not there:
                 raise self._gone(known[-1], name)
-            if position is not None:
+            if position is not None and added is not None:
                 self._saw(name, added, before)
             return position
 
@@ -245,8 +245,11 @@ class PostgresStore(sql.SqlStore):
     def _append(
         self, c: sa.Connection, name: str, events: Sequence[Event], seen: int, about: int | None,
         lease: Lease | Release | None, known: Sequence[sql.Mark],
-    ) -> tuple[bool | None, int | None, sql.Mark]:  # fmt: skip
-        """Return whether all `known` exist (None: no study), the first position (None: conflict), and the last mark."""
+    ) -> tuple[bool | None, int | None, sql.Mark | None]:  # fmt: skip
+        """Return whether all `known` exist (None: no study), the first position (None: conflict), and the last mark.
+
+        The mark of no event is None.
+        """
         raw: Any = c.connection.driver_connection
         asked, values = statement(events, name, seen, about, lease)
         values |= {"known": [seq for seq, _ in known], "checksums": [checksum for _, checksum in known]}
@@ -266,7 +269,7 @@ class PostgresStore(sql.SqlStore):
                 c.invalidate()
             raise DBAPIError(None, None, error, connection_invalidated=raw.closed) from error
         position = None if row is None else int(row[0])
-        last = (position or 0) + len(events) - 1, values["e_checksum"][-1]
+        last = ((position or 0) + len(events) - 1, values["e_checksum"][-1]) if events else None
         return (None if there is None else there[0]), position, last
 
     def _stored(self, c: sa.Connection, name: str, events: Sequence[Event], seen: int) -> int | None:

@@ -112,7 +112,7 @@ class SqliteStore(sql.SqlStore):
     ) -> int:
         check_new(events, lease)
 
-        def work(c: sa.Connection) -> tuple[int, sql.Mark]:
+        def work(c: sa.Connection) -> tuple[int, sql.Mark | None]:
             study, known = self._ids.get(name) or self._id(c, name), self._last.get(name, (None, 0))[0]
             if known is None:
                 head = c.scalar(sql.HEAD, {"of_study": study})
@@ -128,17 +128,19 @@ class SqliteStore(sql.SqlStore):
                 if c.scalar(asked, since if about is None else {**since, "of_trial": about}) is not None:
                     raise Conflict
             added = [rows.row(event, study, seq) for seq, event in enumerate(events, position)]
-            c.execute(sql.NEW_EVENTS, added)
+            if added:
+                c.execute(sql.NEW_EVENTS, added)
             if scalars := rows.metric_rows(events, study, position):
                 c.execute(sql.NEW_METRICS, scalars)
             if lease is not None:
                 sql.set_lease(c, study, lease)
             if about is None:
                 c.execute(sql.UNCLAIM, {"of_study": study})
-            return position, (added[-1]["seq"], added[-1]["checksum"])
+            return position, (added[-1]["seq"], added[-1]["checksum"]) if added else None
 
         position, last = self._run(work)
-        self._saw(name, last, 0)
+        if last is not None:
+            self._saw(name, last, 0)
         if any(isinstance(event, Checkpointed | Kept | Ended) for event in events):  # then older files are deleted
             with suppress(OSError):
                 disk.force(Path(f"{self._path}-wal"))

@@ -408,6 +408,13 @@ class Replica(Copy):
         term = max(self.term, epochs_term(self.fold.history, epoch_seconds))
         return Lease(trial, attempt, self.holder(), now + term, now)
 
+    def take_over(self) -> None:
+        """Write this process as the holder into the leases of what it trains. The caller holds the lock."""
+        for trial, attempt in [*self._training]:
+            record = self.synced(trial)
+            if record.attempt == attempt and record.status is Status.RUNNING:
+                self.append((), trial, self.lease(trial, attempt))
+
     def adopt(self, holder: str | None = None) -> None:
         """In a forked or spawned process: take over the leases of `holder`, by default the parent's."""
         self._holder = (os.getpid(), holder or self._holder[1] or new_holder())

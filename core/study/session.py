@@ -404,6 +404,7 @@ class Session:
         replica = self.replica
         replica.former = holder
         replica.adopt(new_holder())
+        self.change(Replica.take_over)
 
     @_first
     def wait(self, seconds: float, why: str | None) -> None:

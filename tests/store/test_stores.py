@@ -149,6 +149,11 @@ def test_leases_are_set_with_events_and_given_back_with_events(store: Store) -> 
     store.append("s", [report(0, 2.0)], seen=4, about=0)
     store.append("s", [report(1)], seen=4, about=1, lease=Release(1))
     assert store.leases("s") == [lease(0, expires=99.0)]
+    assert store.append("s", [], seen=6, about=0, lease=lease(0, "you")) == 6  # a lease alone
+    with pytest.raises(Conflict):
+        store.append("s", [], seen=4, about=0, lease=lease(0))
+    assert store.leases("s") == [lease(0, "you")]
+    assert len(list(store.read("s"))) == 6
 
 
 def test_a_heartbeat_renews_the_lease_of_its_own_attempt_only(store: Store) -> None:

@@ -247,9 +247,9 @@ def test_no_other_process_takes_trials_of_a_search_that_was_read_back_after_its_
     back = conductor_of(json.loads(subprocess.run(begun, check=True, capture_output=True).stdout))
     (first,) = back.study.trials
     assert back.begin("b").config != first.config  # its trial a is not lost
-    assert not back.report("a", 0.2, 2).stops
     other = conductor(RandomSearch(), tmp_path / "s.db")
-    assert other.begin("c").id == 2
+    assert other.begin("c").id == 2  # also before the first report
+    assert not back.report("a", 0.2, 2).stops
     assert [back.report(name, 0.3, 3).stops for name in ("a", "b")] == [False, False]
     assert [t.attempt for t in back.study.trials] == [1, 1, 1]
 
