@@ -36,12 +36,12 @@ from .reporter import digest
 
 _CONTINUED: WeakSet[Any] = WeakSet()  # data sets whose initial scores are the predictions of a booster
 _TRAINED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # data set -> the trial or fold that trained on it first
-_CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops"
+_CV = f"lgb.cv {CANNOT_FOLD}: use lgb.train, or a policy that only stops, such as BOBOS()"
 _SHARED = (
     "LightGBM continues no booster on a Dataset of another one (make a Dataset for each trial, within the loop, "
     "lgb.Dataset(x, y))"
 )
-_FOREST = 'a random forest (boosting="rf") cannot be continued: use gbdt, or a policy that only stops'
+_FOREST = 'a random forest (boosting="rf") cannot be continued: use gbdt, or a policy that only stops, such as BOBOS()'
 _ORDER = 25  # after LightGBM's log and record, before its early stopping, which raises an exception
 _BOOSTING = ("boosting", "boosting_type", "boost")
 _SETS = (

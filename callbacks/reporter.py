@@ -283,7 +283,11 @@ class Reporter:
             if trial.verdict is not None and trial.verdict.stops:
                 self.verdict = trial.verdict  # this fit, the next phase of the training, ends at once, too
             else:
-                self.warn_once("ended", f"Trial {trial.id} has ended, so the epochs of this fit are not reported.")
+                self.warn_once(
+                    "ended",
+                    f"Trial {trial.id} has ended, so the epochs of this fit are not reported. To train "
+                    "a final model, leave out HaltuneCallback.",
+                )
         elif planned is not None and horizon is not None and planned > horizon:
             full = length_argument(trial.unit)
             set_it = f", or set {full}={planned:g} in the search" if float(planned).is_integer() else ""
@@ -439,7 +443,7 @@ class Reporter:
             self.warn_once(
                 "policy",
                 f"The policy failed to judge {self._at(report.epoch)} of trial {self.trial.id} {kind}. The report is "
-                "stored, and training continues.",
+                "stored, and training continues. If the policy is your own, mend its judge(); otherwise report it.",
             )
         elif isinstance(error, HaltuneError) and not isinstance(error, StoreError):
             raise error
@@ -492,7 +496,11 @@ class Reporter:
         if self._waiting:
             with suppress(Exception):  # warnings may be set to raise
                 left = plural(len(self._waiting), "report")
-                self.warn_once("late", f"{left} of trial {self.trial.id} could not be delivered.")
+                self.warn_once(
+                    "late",
+                    f"{left} of trial {self.trial.id} could not be delivered, because the store did not answer. The "
+                    "log lacks them. Start the program again when it answers.",
+                )
 
     def end(self, status: str | None = None) -> None:
         """End the trial. If status is None, the study decides: stopped, paused or completed."""

@@ -324,7 +324,10 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
             if name != _MODEL and (part := _read_part(folder, name)):
                 found[name] = part
         if not found:
-            raise InvalidInput(f"{folder} has no weights of a model. Use a folder of ShardedLoop.")
+            raise InvalidInput(
+                f"{folder} has no weights of a model. Use a folder that a sharded training has saved, such as "
+                "study.best.checkpoint."
+            )
     draft = target.with_name(f".{target.name}.part")
     try:
         torch.save(found, draft)
@@ -527,8 +530,8 @@ def load_parts(file: Path) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise NotSupported(
-            "a state of also= has other things than numbers, texts and tensors, and torch does not load it by default "
-            f"({one_line(error)})"
+            "a state of also= has other things than numbers, texts, tensors, lists and dicts of them, and torch does "
+            f"not load it by default ({one_line(error)})"
         ) from error
     except Exception as error:  # of a file that is missing or cut short
         raise _unreadable(file.parent, error) from error

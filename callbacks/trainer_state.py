@@ -214,11 +214,20 @@ class Unsaved(Portable):
                 return moving
         present = self._present()
         if present["tensors"] != self._before["tensors"]:
-            return "the model has other parameters or buffers than at the start, and a new model lacks them"
+            return (
+                "the model has other parameters or buffers than at the start, and a new model lacks them (build them "
+                "before the training)"
+            )
         if present["groups"] != self._before["groups"]:
-            return "the optimizer has other parameter groups than at the start, and a new optimizer lacks them"
+            return (
+                "the optimizer has other parameter groups than at the start, and a new optimizer lacks them (give it "
+                "all from the start)"
+            )
         if self.outside:
-            return "the optimizer trains weights outside the model, as of a loss, which the Trainer does not save"
+            return (
+                "the optimizer trains weights outside the model, as of a loss, which the Trainer does not save (make "
+                "the loss a part of the model)"
+            )
         changed = [name for name, now in present["others"].items() if now != self._before["others"].get(name, now)]
         if changed:
             return objects.unsaved(changed[0].partition(".")[2], None)
@@ -246,11 +255,14 @@ class Unsaved(Portable):
         if not sized and passes and (within or (passes > 1 and hasattr(self._loader.dataset, "set_epoch"))):
             return "its data have no length and started again, and the Trainer does not find the place in them"
         if within and args.ignore_data_skip:
-            return "with ignore_data_skip=True the Trainer does not continue at its place in the data"
+            return "with ignore_data_skip=True the Trainer does not continue at its place in the data (leave it out)"
         reads_again = hasattr(self._loader.dataset, "__iter__") and not hasattr(self._loader.dataset, "__getitem__")
         drawn = self._draws or (self._own_draw and not reads_again)
         if within and (drawn or (self._drawn is not None and self._drawn.value)):
-            return "its data draw random numbers, which the Trainer does not repeat within an epoch"
+            return (
+                "its data draw random numbers, which the Trainer does not repeat within an epoch (evaluate at the end "
+                "of each epoch)"
+            )
         return None
 
     def _loss(self) -> list[float]:

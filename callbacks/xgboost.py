@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-_CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops"
+_CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops, such as BOBOS()"
 _OWNER = "haltune_trial"  # attribute of a booster while it trains: its trial, and the rounds that this started with
 _BEST = ("best_iteration", "best_score")  # its attributes that EarlyStopping sets
 # Reading a booster's configuration applies what was set. If two names of a parameter are set for the same round, one of

@@ -76,7 +76,13 @@ ARGUMENTS: Rows = (
     ("Study.optimize", f"{_N_TRIALS} {_TIMEOUT}", f"{_BUDGET}; workers=4 trains in processes"),
     ("Study Study.optimize", "cv folds n_folds n_splits kfold", _FOLDS),
     ("Study.optimize", "n_jobs num_workers", _WORKERS),
-    ("Study.optimize", "callbacks", "give callbacks to the framework's trainer, in train(trial)"),
+    (
+        "Study.optimize",
+        "callbacks",
+        "a framework's go to its trainer, in train(trial); for code after each trial write `for trial in study:`",
+    ),
+    ("Study.optimize", "gpus trial_timeout memory_limit", "haltune.launch.run(study, train, gpus=[0, 1]) has it"),
+    ("Study.optimize", "show_progress_bar progress_bar progress", "with haltune.report.live(study): around it"),
     ("Study.optimize", "catch", "exceptions are recorded and the search continues; see Study(..., max_failures=5)"),
     ("Study.enqueue", "params *", "a configuration is one dict: study.enqueue({'lr': 0.01, 'width': 32})"),
     ("Study.tell", "values", "value=, one number, or a dict of several"),
@@ -141,7 +147,8 @@ ATTRIBUTES: Rows = (
     ),
     ("Study", "errors num_errors", "[trial.error for trial in study.trials]"),
     ("Study", "state status finished done is_over", "study.outcome"),
-    ("Study", "enqueue_trial add_trial add_trials", "study.enqueue(config)"),
+    ("Study", "enqueue_trial", "study.enqueue(config)"),
+    ("Study", "add_trial add_trials", "study.enqueue(config) trains it; known results are used by learn_from="),
     ("Study", "direction directions metric metric_names monitor goal objective", "study.problem.goals"),
     ("Study", "search_space space search_space_summary", "study.problem.space"),
     ("Study", "max_epochs", "study.problem.max_epochs"),
@@ -191,7 +198,7 @@ ATTRIBUTES: Rows = (
     ("haltune.policies", "HyperBand HyperbandPruner", "Hyperband()"),
     ("haltune.policies", "MedianPruner", "Halting(policy)"),
     ("haltune.policies", "RandomSampler", "RandomSearch()"),
-    ("haltune.policies", "BOHB TPE TPESampler CMAES PBT PopulationBasedTraining", "MultiFidelity() is the default"),
+    ("haltune.policies", "BOHB TPE TPESampler CMAES PBT PopulationBasedTraining", "MultiFidelity(), the default"),
     ("haltune.policies", "GridSearch GridSampler Grid", "RandomSearch(), with Study(start=[config, ...])"),
     ("haltune.policies", "BayesianOptimization Bayesian GP", "GPUCB()"),
 )  # fmt: skip
@@ -338,7 +345,10 @@ def explain_misreading(error: BaseException, config: dict[str, Any], space: Iter
     elif isinstance(error, AttributeError) and isinstance(error.obj, MappingProxyType) and error.name == "setdefault":
         error.add_note("haltune: a class stands in callbacks=[...]. Write an instance, such as HaltuneCallback(trial)")
     elif type(error).__name__ == "TrialPruned":
-        error.add_note("haltune: in place of raising TrialPruned leave the loop: if trial.report(value).stops: break")
+        error.add_note(
+            "haltune: in place of raising TrialPruned leave the loop: if trial.report(value).stops: break. "
+            "To refuse a configuration, use Space(..., constraints=)"
+        )
     elif type(error).__name__ == "LightGBMError" and "Cannot set predictor" in str(error):
         error.add_note(
             "haltune: LightGBM cannot continue a booster on a Dataset that it has used. Make one for each trial, "

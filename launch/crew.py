@@ -193,7 +193,8 @@ class Crew:
         if interrupts.number not in (0, signal.SIGINT):
             raise interrupts.error
         outcome = self._study.outcome
-        return outcome if outcome.over else Outcome(False, self._over or outcome.reason)
+        cut = interrupts.number == signal.SIGINT
+        return outcome if outcome.over else Outcome(False, self._over or outcome.reason, interrupted=cut)
 
     def _leave(self, why: str) -> None:
         self._over = self._over or why

@@ -167,7 +167,10 @@ def structure_of(model: Any) -> dict[str, Any]:
         variables = getattr(one, "_trainable_variables", None)
         if one.built and variables is not None:
             if any(id(v) not in places for v in variables):
-                raise NotSupported("an optimizer of its model trains a variable that is not a weight of the model")
+                raise NotSupported(
+                    "an optimizer of its model trains a variable that is not a weight of the model. Make it an "
+                    "attribute of the model"
+                )
             built[name] = [places[id(v)] for v in variables]
     layers = [bool(layer.trainable) for layer in [model, *layers_of(model)]]
     return {"trainable": layers, "weights": [bool(v.trainable) for v in model.weights], "optimizers": built}

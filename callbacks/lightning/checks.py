@@ -208,7 +208,7 @@ def check_start(trainer: Any, trial: Trial) -> None:
         return
     if trial.pause_at is not None and trial.pause_at < horizon and (why := cannot_save(trainer)) is not None:
         raise NotSupported(
-            f"A trial of this fit cannot be paused, because {why}; or use a policy that only stops trials."
+            f"A trial of this fit cannot be paused, because {why}; or use a policy that only stops, such as BOBOS()."
         )
     batches = trainer.num_training_batches
     if trial.unit != "epoch" or not math.isfinite(batches):

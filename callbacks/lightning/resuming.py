@@ -69,7 +69,7 @@ class Start:
         if not self._shards and (changed := sorted(self._names ^ trainer.lightning_module.state_dict().keys())):
             return (
                 f"the fit changed the structure of its module ({changed[0]}), so a resumed fit, which builds it again, "
-                "could not load its state"
+                "could not load its state: build all layers in __init__ or configure_model"
             )
         kinds = {kind.__name__ for c in trainer.callbacks for kind in type(c).__mro__}
         if _optimizers(trainer) != self._optimizers and "BaseFinetuning" not in kinds:
@@ -78,7 +78,10 @@ class Start:
                 "configure_optimizers all parameters from the start, with requires_grad=False for frozen ones"
             )
         if _schedules(trainer) != self._schedules and "StochasticWeightAveraging" not in kinds:
-            return "the fit changed its learning-rate schedules, which a resumed fit configures again"
+            return (
+                "the fit changed its learning-rate schedules, which a resumed fit configures again: make all of them "
+                "in configure_optimizers"
+            )
         if any(getattr(loader, "persistent_workers", False) for loader in _loaders(trainer)):
             return (
                 "the random numbers of persistent workers are not in a checkpoint: use "

@@ -25,6 +25,7 @@ class Outcome(KnowsAttributes):
     over: bool
     reason: str
     held: bool = False  # temporarily: a user paused the search, and can continue it
+    interrupted: bool = False  # by Ctrl-C in this process
 
     @property
     def final(self) -> bool:

@@ -258,8 +258,8 @@ def budget_of(given: Any, problem: Problem) -> Budget:
         if counted and (trials or not counted[3]):
             if not trials and counted[2] != unit:
                 raise InvalidInput(
-                    f"budget={given!r} limits {counted[2]}s, but the study counts {problem.units}. Write "
-                    f"'{counted[1]} {problem.units}', or make the study with {length_argument(counted[2])}=."
+                    f"budget={given!r} limits {counted[2]}s, but the study counts {problem.units}. Give the limit in "
+                    f"{problem.units}, or make the study with {length_argument(counted[2])}=."
                 )
             name, limit = "trials" if trials else "epochs", _amount(counted[1])
             name = "trials_without_gain" if counted[3] else name

@@ -43,8 +43,8 @@ class ReportingFunction:
         if trial.epoch or trial.has_reported:  # it may resume where it had ended by itself; a retry may report nothing
             self._doubt(trial, value)
             return
-        if value is None and trial._unheard is not None:
-            return  # the store did not take its reports, so the end of its block raises the store's error
+        if value is None and (trial.ended is not None or trial._unheard is not None):
+            return  # the program ended it; or the end of its block raises the error of a store that took no report
         if value is None:
             raise InvalidInput(
                 "train(trial) returned nothing and reported nothing. Return the value, call trial.report(value) "

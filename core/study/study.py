@@ -273,6 +273,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             NotSupported: For several workers and a study in memory.
             Exception: The exception of `train`, if no trial has succeeded yet or max_failures trials failed in a row.
             TrainingFailed: If all trials diverge; see `max_failures`.
+            KeyboardInterrupt: After Ctrl-C; with several workers, once their epochs are saved.
 
         Example:
             >>> study = Study({"x": Float(-2.0, 2.0)}, Minimize("y"), seed=0, budget="4 trials")
@@ -290,7 +291,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         self.session.set_price(price)
         if workers > 1:
             run = above("run", f"optimize(train, workers={workers})", "haltune.launch.run(study, train, workers=...)")
-            run(self, reporting, workers=workers)
+            if run(self, reporting, workers=workers).interrupted:
+                raise KeyboardInterrupt  # as with one worker: what follows needs a search that is over
             return self
         for trial in self:
             with trial:

@@ -279,7 +279,8 @@ def test_a_fit_of_a_trial_that_has_ended_is_said_not_to_be_reported_and_nothing_
         warnings.simplefilter("always")
         lib.train(lib.told(trial), rounds=2)
     ours = [str(w.message) for w in told if w.category is HaltuneWarning]
-    assert ours == ["Trial 7 has ended, so the epochs of this fit are not reported."]
+    assert len(ours) == 1
+    assert ours[0].startswith("Trial 7 has ended, so the epochs of this fit are not reported.")
     assert (trial.epochs, trial.endings) == ([], [])
 
 

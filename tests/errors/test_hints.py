@@ -86,7 +86,7 @@ def test_an_argument_of_another_tool_is_answered_with_the_word_for_it(mistake: C
         (lambda: ended().best, "acc", r": use \.value$"),
         (lambda: ended().best, "curve", r"study\.best_trial is its record$"),
         (lambda: ended().best, "nonsense", r": it has trial, config, value, epoch, checkpoint, "),
-        (lambda: ended().outcome, "status", r": it has over, reason, held$"),
+        (lambda: ended().outcome, "status", r": it has over, reason, held, interrupted$"),
         (ended, "best_score_", r": use study\.best$"),
         (ended, "get_best_config", r": use study\.best_params$"),
         (lambda: ended().trials[0], "duration", r"record\.seconds\.sum\(\)"),

@@ -85,6 +85,20 @@ def test_interrupted_once_it_finishes_the_epochs_saves_them_and_continues_exactl
     assert set(reported.values()) == {1}  # no epoch was trained twice
 
 
+def test_after_ctrl_c_optimize_saves_the_epochs_and_raises_so_that_no_code_behind_it_takes_the_search_for_over(
+    tmp_path,
+):
+    program = start(tmp_path, "optimize")
+    wait_for(lambda: len(trains(tmp_path)) == 2)
+    os.kill(program.pid, signal.SIGINT)
+    hears(program, "Ctrl-C received")
+    (tmp_path / "gate").touch()
+    out, errors = program.communicate(timeout=120)
+    assert (program.returncode, out) == (-signal.SIGINT, "")
+    assert "KeyboardInterrupt" in errors
+    assert [(t.status, t.epoch) for t in a_study(tmp_path).trials] == [(Status.INTERRUPTED, 2)] * 2
+
+
 @pytest.mark.slow
 def test_interrupted_twice_it_leaves_at_once_and_the_same_program_continues(tmp_path):
     program = start(tmp_path)

@@ -189,6 +189,12 @@ def test_a_function_that_reports_nothing_gets_advice(came_to: Any, answer: str) 
     assert [t.status for t in one.trials] == ["interrupted"]
 
 
+def test_a_function_may_end_its_trial_itself_without_a_report() -> None:
+    found = study(3)
+    found.optimize(lambda trial: trial.finish("stopped") if trial.id else trial.report(0.5, 9))
+    assert [t.status for t in found.trials] == ["completed", "stopped", "stopped"]
+
+
 # -- loops -----------------------------------------------------------------------------------------
 
 

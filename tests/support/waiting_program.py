@@ -1,4 +1,4 @@
-"""A program that launches a search whose runs wait for a gate: python waiting_program.py FOLDER [WORKERS]."""
+"""A program that launches a search whose runs wait for a gate: waiting_program.py FOLDER [WORKERS | optimize]."""
 
 import sys
 from functools import partial
@@ -10,7 +10,11 @@ from haltune.launch import run
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    workers = int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    study = a_study(folder, 4)
-    outcome = run(study, partial(patient, folder / "gate"), workers=workers, gpus=None)
-    print(outcome.over, outcome.reason)
+    given = sys.argv[2] if len(sys.argv) > 2 else "2"
+    study, train = a_study(folder, 4), partial(patient, folder / "gate")
+    if given == "optimize":
+        study.optimize(train, workers=2)
+        print("optimized")
+    else:
+        outcome = run(study, train, workers=int(given), gpus=None)
+        print(outcome.over, outcome.reason)
