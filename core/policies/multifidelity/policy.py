@@ -396,17 +396,23 @@ _FROM_THE_START = 0.4  # share of a full training that a trial may train again w
 
 @dataclass
 class Pauses:
-    """Trials whose verdict was PAUSE, and whether one could not pause, or paused without a checkpoint.
+    """Trials whose verdict was PAUSE, and whether they cannot pause, or one paused without a checkpoint.
 
-    If one could not, trials stop. Without checkpoints a trial that resumes trains again from its start, which is cheap
-    at early rungs: it stops at later ones. A trial that was killed or interrupted before it paused does not count:
+    If more could not than did, as the first one, trials stop: a disk that is full for a while decides nothing. Without
+    checkpoints a trial that resumes trains again from its start, which is cheap at early rungs: it stops at later ones.
+    A trial that was killed or interrupted before it paused does not count:
     perhaps it was about to save. Nor does one that reported again before it paused: a program may train until it saves.
     """
 
     # running, in the attempt of that verdict -> whether it has reported since
     asked: dict[int, bool] = field(default_factory=dict)
     unsaved: bool = False  # one paused without a checkpoint
-    declined: bool = False  # one trained on
+    saved: set[int] = field(default_factory=set)  # trials that paused with a checkpoint
+    trained_on: set[int] = field(default_factory=set)  # trials that did so instead
+
+    @property
+    def declined(self) -> bool:
+        return len(self.trained_on) > len(self.saved)
 
     def stops_from(self, horizon: float) -> float:
         """Return the epochs from which on trials stop instead of pausing."""
@@ -421,12 +427,16 @@ class Pauses:
         if not isinstance(event, Reported):
             trained_on, end = self.asked.pop(event.trial, False), event.status if isinstance(event, Ended) else None
             self.unsaved = self.unsaved or (end is Status.PAUSED and t.saved < t.at)
-            self.declined = self.declined or (end is Status.COMPLETED and trained_on)
+            if end is Status.PAUSED and t.saved >= t.at:
+                self.saved.add(event.trial)
+            if end is Status.COMPLETED and trained_on:
+                self.trained_on.add(event.trial)
         elif not t.held or event.epoch <= t.at:
             return
         elif event.trial in self.asked:
             self.asked[event.trial] = True
-            self.declined = self.declined or event.verdict.action is not Action.UNJUDGED  # the pause was taken back
+            if event.verdict.action is not Action.UNJUDGED:  # the pause was taken back
+                self.trained_on.add(event.trial)
         elif event.verdict.action is Action.PAUSE:
             self.asked[event.trial] = False
 

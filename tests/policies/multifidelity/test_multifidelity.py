@@ -231,6 +231,25 @@ def test_where_a_trial_trains_on_instead_of_pausing_later_ones_stop() -> None:
     assert study.best.epoch == 27
 
 
+def test_while_a_disk_is_full_trials_train_on_and_later_ones_pause_again() -> None:
+    study = Study(LONG, MultiFidelity(initial=10), seed=3, budget=Budget(epochs=400), verbose=0)
+    refused = set()
+    for trial in study:
+        with trial:
+            for epoch in range(round(trial.epoch) + 1, 28):
+                if not trial.report(early(trial.config, epoch), epoch, seconds=1.0).resumable:
+                    continue
+                if trial.id in (4, 5):
+                    refused.add(trial.id)
+                    trial.decline_pause()
+                    continue
+                trial.checkpointed(f"memory of {trial.id}")
+                break
+    assert refused == {4, 5}
+    assert len({t.id for t in study.trials if t.id > 5 and t.status is Status.PAUSED}) > 5
+    assert not any(t.status is Status.STOPPED for t in study.trials)
+
+
 def test_trials_that_report_again_before_they_pause_can_pause() -> None:
     study = Study(LONG, MultiFidelity(initial=10), seed=3, budget=Budget(epochs=300), verbose=0)
     for trial in study:
