@@ -340,7 +340,7 @@ class AcceleratedLoop(TrainingLoop):
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
         self._data.put_back(self._own_data(), state["data"], always=True)
-        warn_of_failed(self.trial, self._data, self._of_modules)
+        warn_of_failed(self.trial, *self._data.failed, *self._of_modules.failed)
         for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
         restore(state["random"])

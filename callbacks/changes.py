@@ -173,9 +173,9 @@ def _called(name: str) -> str:
     return name.partition("/")[2].replace("/", ".").lstrip(".") or name.partition(".")[2]
 
 
-def warn_of_failed(trial: Trial, *records: Attributes) -> None:
-    """Warn of attributes that a resumed trial has not as they were at the pause."""
-    if failed := [name for record in records for name in record.failed]:
+def warn_of_failed(trial: Trial, *failed: str) -> None:
+    """Warn of attributes that a resumed trial has not as they were at the pause. failed: their names."""
+    if failed:
         trial.warn(
             f"Trial {trial.id} has resumed, but {', '.join(failed)} could not be put back as at the pause, so it does "
             "not train as it would have without the pause. Define the classes of such objects at the top of a module, "

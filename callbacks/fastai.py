@@ -461,7 +461,8 @@ class HaltuneCallback(Reporting):
         self._course.modules.put_back(own_modules(learn.model), progress["modules"], device)
         self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
         self._course.data.put_back(self._own_data(), progress["data"], device, always=True)
-        warn_of_failed(self.trial, self._course.modules, self._course.attributes, self._course.data)
+        course = self._course
+        warn_of_failed(self.trial, *course.modules.failed, *course.attributes.failed, *course.data.failed)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
             learn.scaler.load_state_dict(progress["scaler"])
         for i, file in enumerate(self._best_files()):

@@ -344,7 +344,8 @@ class Unsaved(Portable):
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
         self._of_trainer.put_back(_own_trainer(trainer), found.get("trainer", {}), trainer.args.device)
         self._of_data.put_back(self._own_data(), found.get("data", {}), trainer.args.device, always=True)
-        warn_of_failed(self._trial, self._of_modules, self._attributes, self._of_trainer, self._of_data)
+        records = (self._of_modules, self._attributes, self._of_trainer, self._of_data)
+        warn_of_failed(self._trial, *(name for record in records for name in record.failed))
 
     def _drawing(self) -> Any:
         """Return the states of the generators from which data can draw."""

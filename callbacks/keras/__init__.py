@@ -43,6 +43,7 @@ from haltune.study.port import weak
 
 from ..base import Reporting, inherited, of_instance
 from ..carried import who
+from ..changes import warn_of_failed
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
 from .saving import load_best, load_model
@@ -298,8 +299,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 if self._loaded != _mark_all(model):
                     saving.load_again(model, path)
                 apart = more["apart"]
-                self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state), apart)
-                self._watch.put_back(more["attributes"], companions.of_keras, apart)
+                failed = self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state), apart)
+                failed += self._watch.put_back(more["attributes"], companions.of_keras, apart)
+                warn_of_failed(self.trial, *failed)
                 for name, variables in companions.of_metrics(model).items():
                     companions.set_values(variables, more["metrics"].get(name, []))
                 companions.set_values(companions.carried(model), more["carried"])

@@ -243,22 +243,25 @@ class Watch:
                 return self.called(path)
         return None
 
-    def put_back(self, changed: Mapping[str, Any], always: Callable[[str], bool], apart: Sequence[Any]) -> None:
-        """Set what changed.
+    def put_back(self, changed: Mapping[str, Any], always: Callable[[str], bool], apart: Sequence[Any]) -> list[str]:
+        """Set what changed; return the names of what cannot be set.
 
         always: of an owner, whether to set it in any case. Otherwise what trials share stays, such as a list of the
         program's own records. apart: the large arrays.
         """
-        there = {path: (value, put) for path, value, put in _places(self._owners)}
+        there, failed = {path: (value, put) for path, value, put in _places(self._owners)}, []
         for path, state in changed.items():
             owner, _, name = path.rpartition("/")
-            with suppress(NotSupported):  # built otherwise in this attempt
+            try:
                 if path in there:
                     value, put = there[path]
                     if always(self._owners[path.partition("/")[0]]) or not objects.is_shared(value, state, self._trial):
                         put(objects.put_back(state, value, apart=apart))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None, apart=apart))
+            except NotSupported:  # built otherwise in this attempt
+                failed.append(self.called(path))
+        return failed
 
 
 class Compiled:
@@ -676,12 +679,13 @@ class _Source:
         seeds = [randomness.of_generator(v) for v in self.seeds]
         return {"generators": randomness.states_of(self.generators), "changed": changed, "seeds": seeds}
 
-    def put_back(self, state: Mapping[str, Any], apart: Sequence[Any] = ()) -> None:
-        """Set what `state` returned. apart: the large arrays."""
+    def put_back(self, state: Mapping[str, Any], apart: Sequence[Any] = ()) -> list[str]:
+        """Set what `state` returned; return the names of what cannot be set. apart: the large arrays."""
         for variable, numbers in zip(self.seeds, state["seeds"], strict=False):
             randomness.set_generator(variable, numbers)
-        self._watch.put_back(state["changed"], lambda owner: True, apart)
+        failed = self._watch.put_back(state["changed"], lambda owner: True, apart)
         randomness.set_states(self.generators, state["generators"])
+        return failed
 
 
 def _datasets_in(source: Any, name: str, depth: int = 3) -> dict[str, Any]:
@@ -842,8 +846,10 @@ class Data:
                 raise NotSupported("Keras reads two batches of its generator before the training, and one is left")
         return state | {"seen": seen, "drawn": drawn, "validation": [one.state(apart) for one in self._of_validation]}
 
-    def put_back(self, state: Mapping[str, Any], restore: Callable[[Any], object], apart: Sequence[Any] = ()) -> None:
-        """Return to a place.
+    def put_back(
+        self, state: Mapping[str, Any], restore: Callable[[Any], object], apart: Sequence[Any] = ()
+    ) -> list[str]:
+        """Return to a place; return the names of what cannot be set.
 
         restore: sets a random state; the caller sets the final one afterwards. apart: the large arrays.
         """
@@ -861,10 +867,11 @@ class Data:
             for _ in range(state["seen"]):
                 next(iterator._current_iterator, None)
             iterator._steps_seen = state["seen"]
-        self._of_training.put_back(state, apart)
+        failed = self._of_training.put_back(state, apart)
         validation = state.get("validation", ())  # another one if the program has changed
         for one, held in zip(self._of_validation, validation, strict=False):
-            one.put_back(held, apart)
+            failed += one.put_back(held, apart)
+        return failed
 
 
 def _of_python(state: Mapping[str, Any]) -> list[Any]:

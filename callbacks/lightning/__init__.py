@@ -31,6 +31,7 @@ from haltune.study import Trial
 from .. import carried, objects
 from ..base import Reporting, framework_bases, of_instance, over
 from ..behind import Behind
+from ..changes import warn_of_failed
 from ..loop import warn_of_ranks
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
 from . import attributes, checkpoint, checks, internals, resuming, shards
@@ -539,7 +540,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._streams = resuming.reads_a_stream(trainer)
             if trainer.global_rank < len(changed):
                 made = bool(self._early) and at_boundary(trainer)
-                attributes.put_back(trainer, changed[trainer.global_rank], self.trial.id, made)
+                failed = attributes.put_back(trainer, changed[trainer.global_rank], self.trial.id, made)
+                warn_of_failed(self.trial, *failed)
 
     def _prepare(self, trainer: Any, whole: bool) -> None:
         """Set what a program makes new loaders by, if it makes them at each epoch, before it does."""

@@ -155,20 +155,22 @@ def prepare(trainer: Any, found: Mapping[str, Any], whole: bool) -> dict[str, se
     return names
 
 
-def put_back(trainer: Any, found: Mapping[str, Any], trial: int, made: bool = False) -> None:
-    """Set what `Snapshot.changes` returned in an earlier attempt of a trial.
+def put_back(trainer: Any, found: Mapping[str, Any], trial: int, made: bool = False) -> list[str]:
+    """Set what `Snapshot.changes` returned in an earlier attempt of a trial; return the names of what cannot be set.
 
     made: the loaders of this epoch are made after `prepare`, which may have changed the data module.
     """
-    module = trainer.lightning_module
+    module, failed = trainer.lightning_module, []
     for owner, held, put in list(_owners(trainer)):
         if made and owner.startswith("datamodule"):
             continue
         for name, state in found["attributes"].get(owner, {}).items():
             if not _is_data(owner) and objects.is_shared(held.get(name), state, trial):
                 continue
-            with suppress(NotSupported):  # built otherwise in this attempt
+            try:
                 put(name, objects.put_back(state, held.get(name), module.device))
+            except NotSupported:  # built otherwise in this attempt
+                failed.append(_called(owner, name))
     for loader in leaves(trainer.train_dataloader):  # Lightning has set the present epoch of these before
         for name, part in loader_parts(loader):
             if name in ("sampler", "batches.sampler") and hasattr(part, "set_epoch"):
@@ -181,6 +183,7 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int, made: bool = Fa
     for name, gradient in found["gradients"].items():
         if name in parameters:
             parameters[name].grad = gradient.to(parameters[name].device, copy=True)
+    return failed
 
 
 def own_states(trainer: Any, ranks: Group) -> dict[str, Any]:

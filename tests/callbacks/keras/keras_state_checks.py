@@ -111,6 +111,21 @@ def test_what_a_callback_of_the_users_remembers_continues():
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Anneals()))
 
 
+def test_what_cannot_be_put_back_is_said_when_the_trial_resumes():
+    class Order:  # of no module, so a resumed trial cannot make it
+        taken = 0
+
+    class Counting(keras.callbacks.Callback):
+        order = None
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.order = self.order or Order()
+            self.order.taken += 1
+
+    with pytest.warns(HaltuneWarning, match=r"has resumed, but Counting\.order could not be put back"):
+        trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Counting()), (2,))
+
+
 def test_a_schedule_that_counts_its_calls_is_called_once_an_epoch_and_continues():
     calls = []
 

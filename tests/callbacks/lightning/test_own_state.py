@@ -12,7 +12,7 @@ from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
 
 from haltune import Float, Minimize, Study  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.errors import NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
 from haltune.policies import RandomSearch  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -114,6 +114,23 @@ def test_an_average_that_has_not_begun_has_the_weights_with_which_other_trials_s
             average = EMAWeightAveraging(update_starting_at_step=7)
             fit(trial, average, path=trial.checkpoint, epochs=3)
     assert [t.status for t in study.trials] == ["completed"] * 2
+
+
+def test_what_cannot_be_put_back_is_said_when_the_trial_resumes():
+    class Order:  # of no module, so a resumed trial cannot make it
+        taken = 0
+
+    class Counting(Callback):
+        order = None
+
+        def on_train_epoch_end(self, trainer, module):
+            self.order = self.order or Order()
+            self.order.taken += 1
+
+    with pytest.warns(HaltuneWarning, match=r"has resumed, but Counting\.order could not be put back"):
+        for trial in pausing_study(at=(1,), trials=1, epochs=2, verbose=0):
+            with trial:
+                fit(trial, Counting(), path=trial.checkpoint)
 
 
 class Upload(Callback):
