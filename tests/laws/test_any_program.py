@@ -234,6 +234,12 @@ programs = st.builds(
 @example(
     Program("halving", 3, "range", "before", 1, False, 99, True, True, False, 0, False, "epoch", "fails", {}, False, 1)
 )
+@example(
+    Program(
+        "default", 9, "TrainingLoop", "after", 2, False, 99, True, True, False, 0, True, "epoch", "from the state",
+        {"memory": 4}, False, 0,
+    )
+)  # fmt: skip
 @given(programs)
 @pytest.mark.filterwarnings("ignore::haltune.HaltuneWarning")
 def test_what_is_reported_was_trained_and_the_best_value_is_that_of_its_file(program: Program) -> None:

@@ -143,6 +143,12 @@ class Auditor:
         ]
         return self.sign * max(found) if found else math.nan
 
+    def best_at(self, epoch: float) -> float:
+        """The best of the values at an epoch."""
+        points = [point for t in self.trials for point in (t.former or t).curve]
+        found = [self.sign * value for at, value in points if at == epoch and math.isfinite(value)]
+        return self.sign * max(found)
+
     def saved_of(self, t: Told, over: bool) -> float:
         """Return the epochs of a full training that a stopped trial saved; after the search also for a paused one."""
         ended = ("stopped", "paused") if over else ("stopped",)
