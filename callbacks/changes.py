@@ -215,7 +215,7 @@ def has_copy(value: Any, saved: Iterable[Any]) -> bool:
     """
     weights = [w for part in saved if hasattr(part, "named_parameters") for w in objects.weights(part)]
     storages = {objects.local(weight).untyped_storage().data_ptr() for weight in weights}
-    others = [t for t in _tensors_in(value, 3) if objects.local(t).untyped_storage().data_ptr() not in storages]
+    others = [t for t in tensors_in(value, 3) if objects.local(t).untyped_storage().data_ptr() not in storages]
     copied = {fingerprint_of([weight]) for weight in weights if _varies(weight)} if others else set()
     return any(_varies(t) and fingerprint_of([t]) in copied for t in others)
 
@@ -225,7 +225,8 @@ def _varies(tensor: Any) -> bool:
     return len(flat) > 1 and bool((flat != flat[0]).any())
 
 
-def _tensors_in(value: Any, depth: int) -> Iterator[Any]:
+def tensors_in(value: Any, depth: int) -> Iterator[Any]:
+    """Yield the tensors and arrays in a value: lists, dicts, models, objects of the program, to a depth."""
     if hasattr(value, "untyped_storage"):
         yield value
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -241,7 +242,7 @@ def _tensors_in(value: Any, depth: int) -> Iterator[Any]:
         elif objects.of_program(type(value)):
             inner = objects.attributes_of(value).values()
         for one in inner:
-            yield from _tensors_in(one, depth - 1)
+            yield from tensors_in(one, depth - 1)
 
 
 def _storages(saved: Iterable[Any]) -> set[int]:
