@@ -238,9 +238,10 @@ class AcceleratedLoop(TrainingLoop):
             raise NotSupported(why)
 
     def _prepared(self) -> list[Any]:
+        """Return what was prepared, and the data, which are saved by themselves."""
         held = self._accelerator
         parts = (held._models, held._optimizers, held._schedulers, held._dataloaders, held._custom_objects)
-        return [one for part in parts for one in part] + [held.scaler]
+        return [*(one for part in parts for one in part), held.scaler, *(part for _, part in self._own_data())]
 
     def _own_data(self) -> list[tuple[str, Any]]:
         loaders = self._accelerator._dataloaders

@@ -23,10 +23,13 @@ from . import objects
 from .objects import fingerprint_of
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
+# whose samplers draw each order anew, or continue by an epoch's number or a generator, which loops save
+_OF_SAMPLERS = (*_LIBRARIES, "lightning", "pytorch_lightning", "lightning_fabric", "sentence_transformers", "torchdata")
 _OF_TORCH = ("training", "call_super_init", "_is_full_backward_hook")
+# "_sampler": in the data set of a sampler that Lightning distributes; without it, its order would be lost
 _OF_DATA = (
-    "dataset", "sampler", "batch_sampler", "data_source", "collate_fn", "data_collator", "transform", "transforms",
-    "target_transform",
+    "dataset", "sampler", "batch_sampler", "_sampler", "data_source", "collate_fn", "data_collator", "transform",
+    "transforms", "target_transform",
 )  # fmt: skip
 _MINUTE = 60.0  # seconds in which a fit starts
 
@@ -205,7 +208,8 @@ def _assigned(code: types.CodeType) -> set[str]:
 def _set_by_epoch(kind: type) -> set[str]:
     """Return the names of the attributes that set_epoch of a class sets, and no other method after its __init__."""
     others = tuple(name for name in dir(kind) if name not in ("__init__", "set_epoch"))
-    return objects.mentioned(kind, ("set_epoch",), _assigned) - objects.mentioned(kind, others, _assigned)
+    found = (objects.mentioned(kind, names, _assigned, libraries=True) for names in (("set_epoch",), others))
+    return next(found) - next(found)
 
 
 def has_copy(value: Any, saved: Iterable[Any]) -> bool:
@@ -407,15 +411,25 @@ def own_modules(*models: Any) -> list[tuple[str, Any]]:
     ]
 
 
+def is_own(part: Any, place: str) -> bool:
+    """Return whether an object of a torch loader is the program's own, or a library's sampler that may keep an order.
+
+    place: its name in the loader.
+    """
+    home = type(part).__module__
+    samples = place.endswith(("sampler", "batches"))
+    return not objects.of_library(home) or (samples and home.partition(".")[0] not in _OF_SAMPLERS)
+
+
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
-    """Return the program's own objects in torch loaders, by place: data sets, samplers, functions of rows."""
+    """Return the objects in torch loaders that `is_own` names, by place: data sets, samplers, functions of rows."""
     found: dict[int, tuple[str, Any]] = {}
 
     def search(part: Any, place: str) -> None:
         if isinstance(part, types.MethodType) and objects.of_program(type(part.__self__)):
             part = part.__self__
         if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
-            if not objects.of_library(type(part).__module__):
+            if is_own(part, place):
                 found[id(part)] = place, part
             for name in _OF_DATA:
                 search(vars(part).get(name), f"{place}/{name}")

@@ -21,6 +21,7 @@ from accelerate.state import GradientState
 from accelerate.utils import DistributedType, GradientAccumulationPlugin, ProjectConfiguration
 from accelerated import searched, train
 from safetensors.torch import load_file
+from samplers import Numbered, Shuffling
 
 from haltune import Minimize
 from haltune.callbacks import check_resume
@@ -246,6 +247,24 @@ def test_a_sampler_that_draws_the_random_numbers_of_the_model_within_a_pass_is_n
     trial.unit = "step"
     with pytest.warns(HaltuneWarning, match=r"sampler draws random numbers within a pass.*keeps training"):
         train(trial, sampler=draws)
+    assert (trial.epochs[-1], trial.declined) == (12, 1)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "unit", "at"), [(Shuffling, "epoch", (2, 3)), (Numbered, "epoch", (2,)), (Numbered, "step", (8,))]
+)
+def test_the_order_of_a_sampler_of_a_library_resumes(sampler, unit, at, tmp_path):
+    length = {"epoch": 5, "step": 14}[unit]
+    straight = searched(tmp_path / "straight.db", (), length, unit, sampler=sampler)
+    paused = searched(tmp_path / "paused.db", at, length, unit, sampler=sampler)
+    assert (paused[0].trials[0].attempt, paused[1]) == (1 + len(at), straight[1])
+
+
+def test_a_sampler_of_a_library_that_shuffles_in_place_is_not_paused_within_a_pass():
+    trial = FakeTrial(max_epochs=12, verdicts={10.0: PAUSE})
+    trial.unit = "step"
+    with pytest.warns(HaltuneWarning, match=r"samplers change while they are read.*keeps training"):
+        train(trial, sampler=Shuffling)
     assert (trial.epochs[-1], trial.declined) == (12, 1)
 
 
