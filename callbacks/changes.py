@@ -101,13 +101,15 @@ class Attributes:
     def lost(self, owners: Owners, saved: Iterable[Any], only_large: bool = False) -> str | None:
         """Return the words on an attribute that changed and cannot be saved, without the first part of its place.
 
-        only_large: of data alone. A module may hold what its last forward pass computed.
+        only_large: of data alone. A module may hold what its last forward pass computed. Of a library's sampler, data
+        and iterators count alone: it may hold a data set, which fills a cache.
         """
-        values = self._values(owners)
+        values = self._values(owners := [*owners])
+        own = {place for place, owner in owners if not objects.of_library(type(owner).__module__)}
         for name, one in self._now(values, [*saved]).items():
             new = name not in self._before
             if isinstance(one, Print):
-                trained = one.trains if new else one != self._before[name]
+                trained = (one.trains if new else one != self._before[name]) and name.rpartition(".")[0] in own
                 lost = not only_large and (objects.under_way(values[name]) or trained)
             else:
                 before = self._before.get(name)
