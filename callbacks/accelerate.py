@@ -10,8 +10,9 @@ does not save: the number of passes over each loader, the position in the presen
 trainable flags, modes and numbers of the models, and gradients that wait for a step. In a study that counts steps, a
 loader continues at that position: it reads its first batches again, without training on them. A training does not pause
 if Accelerate would load objects of register_for_checkpointing, which are pickles, or if a model, an average, an
-optimizer or a schedule next to the loop changes and was not prepared. In one process, Ctrl-C waits for the end of the
-epoch or the step.
+optimizer or a schedule next to the loop changes and was not prepared. An average that cannot be prepared, such as that
+of Diffusers, pauses if hooks of the accelerator save and load it. In one process, Ctrl-C waits for the end of the epoch
+or the step.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from . import fsdp
+from . import fsdp, objects
 from .changes import (
     Attributes,
     Print,
@@ -44,12 +46,15 @@ from .changes import (
     own_parts,
     parts_of,
     set_extras,
+    tensors_in,
     warn_of_failed,
 )  # fmt: skip
+from .functions import refers
 from .loop import TrainingLoop, other_ranks, together
 from .reporter import ordinary_errors
 
 _SAMPLED = 8  # weights of an optimizer
+_HOOKS = "accelerator.register_save_state_pre_hook and register_load_state_pre_hook"
 
 
 class AcceleratedLoop(TrainingLoop):
@@ -120,9 +125,9 @@ class AcceleratedLoop(TrainingLoop):
                 "automatic_checkpoint_naming."
             )
 
-    # An Accelerator has no public names for the models and loaders that it prepared and for the objects that it was
-    # given to save. Without them, a model of another trial would be trained on, loaders would start again
-    # (huggingface/accelerate#2016), and a checkpoint could run any code.
+    # An Accelerator has no public names for the models and loaders that it prepared and for the objects and hooks that
+    # it was given to save. Without them, a model of another trial would be trained on, loaders would start again
+    # (huggingface/accelerate#2016), a checkpoint could run any code, and an average that a hook saves would not pause.
 
     def __iter__(self) -> Iterator[int]:
         """Yield epochs, from 1 or, for a resumed trial, from the first after its checkpoint."""
@@ -233,9 +238,10 @@ class AcceleratedLoop(TrainingLoop):
             raise NotSupported(why)
 
     def _prepared(self) -> list[Any]:
+        """Return what was prepared, and the data, which are saved by themselves."""
         held = self._accelerator
         parts = (held._models, held._optimizers, held._schedulers, held._dataloaders, held._custom_objects)
-        return [one for part in parts for one in part] + [held.scaler]
+        return [*(one for part in parts for one in part), held.scaler, *(part for _, part in self._own_data())]
 
     def _own_data(self) -> list[tuple[str, Any]]:
         loaders = self._accelerator._dataloaders
@@ -254,8 +260,10 @@ class AcceleratedLoop(TrainingLoop):
             return "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
         known = known_of(*self._prepared())
         for name, (one, before) in self._around.items():
-            if (resumes or hasattr(one, "named_parameters")) and Print(one, known) != before:
-                return f"{name} changes in training, and accelerator.save_state leaves it out (prepare it, too)"
+            if (resumes or self._is_average(one)) and not self._is_hooked(one) and Print(one, known) != before:
+                prepares = hasattr(one, "named_parameters") or _is_prepared(one)
+                how = "prepare it, too" if prepares else f"save and load it in {_HOOKS}"
+                return f"{name} changes in training, and accelerator.save_state leaves it out ({how})"
         if not resumes:
             return None
         if not self._accelerator.sync_gradients:
@@ -278,6 +286,29 @@ class AcceleratedLoop(TrainingLoop):
             if place and place["drawn"]:
                 return "its sampler draws random numbers within a pass, which are not repeated (give it a generator)"
         return None
+
+    def _is_average(self, one: Any) -> bool:
+        """Return whether an object has weights that may be evaluated: a model, or tensors like those that are trained.
+
+        A metric may have a state_dict, too, and an object of the program one of what is prepared.
+        """
+        if hasattr(one, "named_parameters") or hasattr(one, "zero_grad"):
+            return hasattr(one, "named_parameters")
+        with suppress(Exception):  # of an object that cannot have a state, such as a loader
+            saved = [tensors_in([*of.state.values()], 3) for of in self._accelerator._optimizers]
+            known = {place for model in self._models for place in objects.storages(model)}
+            known |= {objects.local(t).untyped_storage().data_ptr() for of in saved for t in of}
+            tensors = [*tensors_in(one.state_dict(), 3)]
+            own = {t.shape for t in tensors if objects.local(t).untyped_storage().data_ptr() not in known}
+            trained = ({p.shape for p in model.parameters() if p.requires_grad} for model in self._models)
+            return any(shapes and shapes <= own for shapes in trained)
+        return False
+
+    def _is_hooked(self, one: Any) -> bool:
+        """Return whether hooks of the program save and load an object with the state of the accelerator."""
+        held = self._accelerator
+        hooks = (held._save_model_state_pre_hook, held._load_model_state_pre_hook)
+        return not _is_prepared(one) and all(any(refers(hook, one) for hook in of.values()) for of in hooks)
 
     def _write(self, path: Path) -> None:
         import torch
@@ -386,6 +417,13 @@ class _Placed:
         finally:
             if self._haltune_place is place:
                 self._haltune_place = None
+
+
+def _is_prepared(one: Any) -> bool:
+    """Return whether accelerator.prepare takes it as an optimizer or a schedule."""
+    import torch
+
+    return isinstance(one, (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler))
 
 
 def _of_loader(loader: Any) -> dict[str, Any]:

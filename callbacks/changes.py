@@ -23,10 +23,13 @@ from . import objects
 from .objects import fingerprint_of
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
+# whose samplers draw each order anew, or continue by an epoch's number or a generator, which loops save
+_OF_SAMPLERS = (*_LIBRARIES, "lightning", "pytorch_lightning", "lightning_fabric", "sentence_transformers", "torchdata")
 _OF_TORCH = ("training", "call_super_init", "_is_full_backward_hook")
+# "_sampler": in the data set of a sampler that Lightning distributes; without it, its order would be lost
 _OF_DATA = (
-    "dataset", "sampler", "batch_sampler", "data_source", "collate_fn", "data_collator", "transform", "transforms",
-    "target_transform",
+    "dataset", "sampler", "batch_sampler", "_sampler", "data_source", "collate_fn", "data_collator", "transform",
+    "transforms", "target_transform",
 )  # fmt: skip
 _MINUTE = 60.0  # seconds in which a fit starts
 
@@ -98,13 +101,15 @@ class Attributes:
     def lost(self, owners: Owners, saved: Iterable[Any], only_large: bool = False) -> str | None:
         """Return the words on an attribute that changed and cannot be saved, without the first part of its place.
 
-        only_large: of data alone. A module may hold what its last forward pass computed.
+        only_large: of data alone. A module may hold what its last forward pass computed. Of a library's sampler, data
+        and iterators count alone: it may hold a data set, which fills a cache.
         """
-        values = self._values(owners)
+        values = self._values(owners := [*owners])
+        own = {place for place, owner in owners if not objects.of_library(type(owner).__module__)}
         for name, one in self._now(values, [*saved]).items():
             new = name not in self._before
             if isinstance(one, Print):
-                trained = one.trains if new else one != self._before[name]
+                trained = (one.trains if new else one != self._before[name]) and name.rpartition(".")[0] in own
                 lost = not only_large and (objects.under_way(values[name]) or trained)
             else:
                 before = self._before.get(name)
@@ -205,7 +210,8 @@ def _assigned(code: types.CodeType) -> set[str]:
 def _set_by_epoch(kind: type) -> set[str]:
     """Return the names of the attributes that set_epoch of a class sets, and no other method after its __init__."""
     others = tuple(name for name in dir(kind) if name not in ("__init__", "set_epoch"))
-    return objects.mentioned(kind, ("set_epoch",), _assigned) - objects.mentioned(kind, others, _assigned)
+    found = (objects.mentioned(kind, names, _assigned, libraries=True) for names in (("set_epoch",), others))
+    return next(found) - next(found)
 
 
 def has_copy(value: Any, saved: Iterable[Any]) -> bool:
@@ -215,7 +221,7 @@ def has_copy(value: Any, saved: Iterable[Any]) -> bool:
     """
     weights = [w for part in saved if hasattr(part, "named_parameters") for w in objects.weights(part)]
     storages = {objects.local(weight).untyped_storage().data_ptr() for weight in weights}
-    others = [t for t in _tensors_in(value, 3) if objects.local(t).untyped_storage().data_ptr() not in storages]
+    others = [t for t in tensors_in(value, 3) if objects.local(t).untyped_storage().data_ptr() not in storages]
     copied = {fingerprint_of([weight]) for weight in weights if _varies(weight)} if others else set()
     return any(_varies(t) and fingerprint_of([t]) in copied for t in others)
 
@@ -225,7 +231,8 @@ def _varies(tensor: Any) -> bool:
     return len(flat) > 1 and bool((flat != flat[0]).any())
 
 
-def _tensors_in(value: Any, depth: int) -> Iterator[Any]:
+def tensors_in(value: Any, depth: int) -> Iterator[Any]:
+    """Yield the tensors and arrays in a value: lists, dicts, models, objects of the program, to a depth."""
     if hasattr(value, "untyped_storage"):
         yield value
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -241,7 +248,7 @@ def _tensors_in(value: Any, depth: int) -> Iterator[Any]:
         elif objects.of_program(type(value)):
             inner = objects.attributes_of(value).values()
         for one in inner:
-            yield from _tensors_in(one, depth - 1)
+            yield from tensors_in(one, depth - 1)
 
 
 def _storages(saved: Iterable[Any]) -> set[int]:
@@ -406,15 +413,25 @@ def own_modules(*models: Any) -> list[tuple[str, Any]]:
     ]
 
 
+def is_own(part: Any, place: str) -> bool:
+    """Return whether an object of a torch loader is the program's own, or a library's sampler that may keep an order.
+
+    place: its name in the loader.
+    """
+    home = type(part).__module__
+    samples = place.endswith(("sampler", "batches"))
+    return not objects.of_library(home) or (samples and home.partition(".")[0] not in _OF_SAMPLERS)
+
+
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
-    """Return the program's own objects in torch loaders, by place: data sets, samplers, functions of rows."""
+    """Return the objects in torch loaders that `is_own` names, by place: data sets, samplers, functions of rows."""
     found: dict[int, tuple[str, Any]] = {}
 
     def search(part: Any, place: str) -> None:
         if isinstance(part, types.MethodType) and objects.of_program(type(part.__self__)):
             part = part.__self__
         if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
-            if not objects.of_library(type(part).__module__):
+            if is_own(part, place):
                 found[id(part)] = place, part
             for name in _OF_DATA:
                 search(vars(part).get(name), f"{place}/{name}")

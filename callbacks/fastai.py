@@ -6,9 +6,9 @@ A training may have several fits of one model, as `fine_tune` has; haltune count
 model starts the curve again.
 
 A checkpoint is a folder with model.pth as fastai saves it (weights and optimizer), the file of SaveModelCallback,
-gradients that wait for their update, and progress.json with the metrics of each epoch, the random state, trainable
-flags, the loss scale, and plain data of callbacks. If a callback changes anything else, such as an average of the
-weights, a pause is declined. If other weights were evaluated, those are kept.
+gradients that wait for their update, and progress.json with the metrics of each epoch, the random state, the order of
+the texts of a language model, trainable flags, the loss scale, and plain data of callbacks. If a callback changes
+anything else, such as an average of the weights, a pause is declined. If other weights were evaluated, those are kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .reporter import missing, two_callbacks
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
 _PARTS = [
     "random", "loaders", "smooth", "records", "model", "modules", "frozen", "gradients", "callbacks", "data", "scaler",
-    "schedules", "lengths", "batches",
+    "schedules", "lengths", "batches", "orders",
 ]  # fmt: skip
 _METRICS = "Give Learner(..., metrics=...)"
 
@@ -426,6 +426,7 @@ class HaltuneCallback(Reporting):
             "schedules": self._schedules(),
             "lengths": course.lengths,
             "batches": learn.train_iter,
+            "orders": [None if (order := _order(dl)) is None else [int(i) for i in order] for dl in learn.dls.loaders],
         }
         (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
 
@@ -473,6 +474,11 @@ class HaltuneCallback(Reporting):
             if generator is not None:
                 loader.rng = random.Random()
                 loader.rng.setstate(tupled(generator))
+        for loader, order in zip(learn.dls.loaders, progress["orders"], strict=True):
+            if order is not None and (there := _order(loader)) is not None and len(there) == len(order):
+                for i, place in enumerate(order):  # the lengths of the texts have the same list
+                    there[i] = place
+                loader.make_chunks()
         learn.train_iter = progress["batches"]  # of the fit; schedules of the program count by it
         smooth.count, smooth.val = progress["smooth"][0], torch.tensor(progress["smooth"][1])
         self.trial.restores_randomness()
@@ -504,6 +510,14 @@ class _Courses:
 
 
 _COURSES: WeakKeyDictionary[Any, _Courses] = WeakKeyDictionary()  # trial -> its courses
+
+
+def _order(loader: Any) -> Any:
+    """Return the order of the texts that a loader of a language model shuffles in place in each epoch; None for others.
+
+    fastai has no public way to read it. Without it, a resumed training would read its texts in another order.
+    """
+    return getattr(vars(loader).get("items"), "idxs", None) if hasattr(type(loader), "make_chunks") else None
 
 
 def _plain(value: Any) -> Any:

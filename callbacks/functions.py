@@ -20,6 +20,7 @@ from haltune.study import Trial
 from . import carried, objects
 
 _OWN = ".callbacks"  # the suffix of the file next to a model
+_FEW = 1000  # elements that are looked into
 
 
 class OwnFunctions:
@@ -158,6 +159,29 @@ def _parts(functions: Iterable[Any], seen: set[int] | None = None) -> Iterator[A
         kinds = (types.FunctionType, types.MethodType, partial)
         inner = (v for v in held if isinstance(v, kinds) or (not own and callable(v) and objects.of_program(type(v))))
         yield from _parts([v for v in inner if not from_library(getattr(v, "__self__", v))], seen)
+
+
+def refers(function: Any, to: Any, depth: int = 4) -> bool:
+    """Return whether a function of the program uses an object, directly or in what it holds."""
+    if function is to or not depth:
+        return function is to
+    held: list[Any] = []
+    if isinstance(function, types.MethodType):
+        held = [function.__self__, function.__func__]
+    elif isinstance(function, partial):
+        held = [function.func, *function.args, *function.keywords.values()]
+    elif isinstance(function, types.FunctionType):
+        held = [value for value, _ in objects.variables_of(function).values()] + [*(function.__defaults__ or ())]
+        held += [function.__globals__.get(name) for name in _names(function.__code__)]
+    elif isinstance(function, (dict, list, tuple)) and len(function) <= _FEW:
+        held = [*(function.values() if isinstance(function, dict) else function)]
+    elif objects.of_program(type(function)):
+        held = [*objects.attributes_of(function).values()]
+    return any(refers(one, to, depth - 1) for one in held)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    return {*code.co_names}.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
 
 
 def _name(one: Any) -> str:

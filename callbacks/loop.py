@@ -51,8 +51,8 @@ class TrainingLoop:
             an epoch where the trial pauses and after Ctrl-C, at loop.report(value) for the best trial, and when you
             leave the loop by `break` after it. Default: None; a paused trial starts again, and no model is kept.
         suffix: The ending of that path. Default: ".ckpt".
-        together: Whether every rank calls `save`, with the path of the same existing folder. Default: False, only
-            rank 0.
+        together: Whether every rank calls `save`, with the path of the same existing folder. Set it if `save` waits
+            for all ranks, as fabric.save(path / "state.ckpt", state) does. Default: False, only rank 0.
         background: Whether `save` only copies the state and returns a function that writes it, such as
             write_later(state, path). haltune calls the function in a thread if the state is that of a best epoch, so
             that the training continues. Default: False, `save` writes.

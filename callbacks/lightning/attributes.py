@@ -21,7 +21,7 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from .. import objects
-from ..changes import Print, has_copy, is_time, set_buffers, unsaved_buffers
+from ..changes import Print, has_copy, is_own, is_time, set_buffers, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
 from .resuming import unused
@@ -241,7 +241,7 @@ def _owners(trainer: Any) -> Iterator[Owner]:
                 yield f"{owner}.{name}", held, partial(_set_variable, variables)
     data = [] if datamodule is None else [("datamodule", datamodule)]
     for name, part in (*data, *_data_parts(trainer)):
-        own = not objects.of_library(type(part).__module__)
+        own = is_own(part, name)
         held = {n: v for n, v in vars(part).items() if own or (isinstance(v, _SCALARS) and n[:1] != "_")}
         yield name, held, partial(setattr, part)
 

@@ -164,7 +164,8 @@ def fabric() -> NotSupported:
     """Return the error for Fabric, which accepts any object as a callback and calls only hooks that the user names."""
     return NotSupported(
         "HaltuneCallback does not work with Fabric, which calls no training hooks by itself. Report in your loop with "
-        "haltune.callbacks.loop.TrainingLoop instead."
+        "haltune.callbacks.loop.TrainingLoop instead: TrainingLoop(trial, together=True, save=lambda path: "
+        "fabric.save(path / 'state.ckpt', state))."
     )
 
 

@@ -17,12 +17,12 @@ Reasons for lines in a folder, instead of the store or a broadcast of the framew
 A single process keeps only light outcomes, without events, until a fit starts a program that is another rank.
 """
 
-from .group import Group, leave_group_at_exit, torch_ranks
+from .group import Group, leave_group_at_exit, torch_ranks, without_barriers
 from .lines import error_from_json
 from .parts import Decision, Part, alone, follows, joined
 from .place import restart_advice, this
 
 __all__ = [
     "Decision", "Group", "Part", "alone", "error_from_json", "follows", "joined",
-    "leave_group_at_exit", "restart_advice", "this", "torch_ranks",
+    "leave_group_at_exit", "restart_advice", "this", "torch_ranks", "without_barriers",
 ]  # fmt: skip

@@ -10,13 +10,15 @@ import copy
 import multiprocessing
 import pickle
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from haltune.display import one_line
+from haltune.errors import NotSupported
 
 T = TypeVar("T")
 
@@ -94,6 +96,30 @@ def torch_ranks() -> Group:
         return box
 
     return Group(distributed.get_rank(), distributed.get_world_size(), broadcast, every)
+
+
+@contextmanager
+def without_barriers() -> Iterator[None]:
+    """Raise NotSupported where torch waits for the other ranks in a block of rank 0 alone: they would never come."""
+    if torch_ranks().alone:
+        yield
+        return
+    distributed: Any = sys.modules["torch"].distributed
+    before, here = distributed.barrier, threading.get_ident()
+
+    def barrier(group: Any = None, *args: Any, **named: Any) -> Any:
+        if group is not None or threading.get_ident() != here:
+            return before(group, *args, **named)
+        raise NotSupported(
+            "save waits for the other ranks, as fabric.save does, but rank 0 alone calls it (in TrainingLoop(trial, "
+            "together=True, save=lambda path: fabric.save(path / 'state.ckpt', state)) every rank calls it)"
+        )
+
+    distributed.barrier = barrier
+    try:
+        yield
+    finally:
+        distributed.barrier = before
 
 
 def _portable(error: BaseException | None) -> BaseException | None:

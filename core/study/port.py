@@ -35,7 +35,7 @@ from haltune.log.events import Status
 from haltune.log.folds import over_folds
 from haltune.log.history import History
 from haltune.log.problem import length_argument, rounded
-from haltune.ranks import this
+from haltune.ranks import this, without_barriers
 
 from .attempt import Attempt, Failure, Report
 from .judging import answered, record
@@ -735,6 +735,7 @@ class Port(Attempt):
             InvalidInput: If `write` is not a function, or wrote nothing at its path.
             NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
             LeaseLost: If another worker holds the trial now, or it has ended. In a handler of Ctrl-C this is a warning.
+            NotSupported: If `write` waits for other ranks, which do not call it.
             Exception: The exception of `write`.
 
         Example:
@@ -760,7 +761,8 @@ class Port(Attempt):
             temporary = states.path(self, suffix, state.keep)
             with states.ours(self, temporary):
                 try:
-                    write(temporary)
+                    with without_barriers():
+                        write(temporary)
                     check_written(temporary)
                 except BaseException:
                     discard(temporary)

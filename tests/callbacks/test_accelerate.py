@@ -21,6 +21,7 @@ from accelerate.state import GradientState
 from accelerate.utils import DistributedType, GradientAccumulationPlugin, ProjectConfiguration
 from accelerated import searched, train
 from safetensors.torch import load_file
+from samplers import Numbered, Shuffling
 
 from haltune import Minimize
 from haltune.callbacks import check_resume
@@ -145,12 +146,125 @@ def test_an_average_and_a_schedule_that_were_not_prepared_are_not_paused_and_the
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+class Average:
+    """An average of the weights that is no module: Diffusers and torch_ema have one."""
+
+    def __init__(self, net):
+        self.averages = [weight.detach().clone() for weight in net.parameters()]
+
+    def update(self, net):
+        for average, weight in zip(self.averages, net.parameters(), strict=True):
+            average.lerp_(weight.detach(), 0.3)
+
+    def value(self, net, x):
+        """The metric of the average, for which it takes the place of the weights."""
+        own = [weight.detach().clone() for weight in net.parameters()]
+        for weights in (self.averages, own):
+            for weight, other in zip(net.parameters(), weights, strict=True):
+                weight.data.copy_(other)
+            if weights is self.averages:
+                value = net(x).pow(2).mean().item()
+        return value
+
+    def state_dict(self):
+        return {"averages": self.averages}
+
+    def load_state_dict(self, state):
+        for average, saved in zip(self.averages, state["averages"], strict=True):
+            average.copy_(saved)
+
+
+class Counted:
+    """A metric with a state_dict, as of torcheval."""
+
+    def __init__(self):
+        self.total = torch.zeros(())
+
+    def state_dict(self):
+        return {"total": self.total}
+
+
+def averaged(trial, hooks="average", others=()):
+    """Train, and report the value of the average. hooks: what Accelerate's save and load; None: it has none."""
+
+    def save(models, weights, folder):  # as the programs of Diffusers do
+        torch.save([weights.pop(), saved.state_dict()], f"{folder}/{hooks}.pt")
+
+    def load(models, folder):
+        of_net, of_average = torch.load(f"{folder}/{hooks}.pt")
+        models.pop().load_state_dict(of_net)
+        saved.load_state_dict(of_average)
+
+    accelerator, x = Accelerator(cpu=True), torch.ones(4, 3)
+    net = torch.nn.Linear(3, 1)
+    average, metric = Average(net), Counted()
+    saved = average if hooks == "average" else Average(net)
+    net, sgd = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1, momentum=0.9))
+    if hooks is not None:
+        accelerator.register_save_state_pre_hook(save)
+        accelerator.register_load_state_pre_hook(load)
+    for _ in (loop := AcceleratedLoop(trial, accelerator)):
+        accelerator.backward(net(x).pow(2).mean())
+        sgd.step()
+        sgd.zero_grad()
+        if "metric" in others:
+            metric.total += 1
+        else:
+            average.update(net)
+        loop.report(average.value(net, x))
+    return {"net": net, "averages": average.averages}
+
+
+def test_an_average_that_is_no_module_resumes_exactly_by_hooks_of_the_accelerator():
+    assert check_resume(averaged)
+
+
+@pytest.mark.parametrize("hooks", [None, "another"])
+def test_an_average_that_no_hook_saves_is_neither_paused_nor_left_out_of_the_kept_model(hooks):
+    how = "average changes in training.*save and load it in accelerator.register_save_state_pre_hook and "
+    with pytest.warns(HaltuneWarning, match=how):
+        averaged(trial := FakeTrial(max_epochs=3, verdicts={2.0: PAUSE}), hooks)
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+    study = pausing_study(at=(), keep=1, verbose=0)
+    with pytest.warns(HaltuneWarning, match=how), study.ask() as trial:
+        averaged(trial, hooks)
+    assert study.best.checkpoint is None
+
+
+def test_a_kept_model_has_the_average_that_a_hook_saves_and_a_metric_with_a_state_does_not_count():
+    kept = []
+    for options in ({}, {"hooks": None, "others": ("metric",)}):
+        study = pausing_study(at=(), keep=1, verbose=0)
+        with study.ask() as trial:
+            averaged(trial, **options)
+        kept.append({path.name for path in Path(study.best.checkpoint).iterdir()})
+    assert "average.pt" in kept[0]
+
+
 def test_a_sampler_that_draws_the_random_numbers_of_the_model_within_a_pass_is_not_paused_there():
     draws = torch.utils.data.RandomSampler(range(24), True, 80, torch.default_generator)  # 32 at a time
     trial = FakeTrial(max_epochs=12, verdicts={10.0: PAUSE})
     trial.unit = "step"
     with pytest.warns(HaltuneWarning, match=r"sampler draws random numbers within a pass.*keeps training"):
         train(trial, sampler=draws)
+    assert (trial.epochs[-1], trial.declined) == (12, 1)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "unit", "at"), [(Shuffling, "epoch", (2, 3)), (Numbered, "epoch", (2,)), (Numbered, "step", (8,))]
+)
+def test_the_order_of_a_sampler_of_a_library_resumes(sampler, unit, at, tmp_path):
+    length = {"epoch": 5, "step": 14}[unit]
+    straight = searched(tmp_path / "straight.db", (), length, unit, sampler=sampler)
+    paused = searched(tmp_path / "paused.db", at, length, unit, sampler=sampler)
+    assert (paused[0].trials[0].attempt, paused[1]) == (1 + len(at), straight[1])
+
+
+def test_a_sampler_of_a_library_that_shuffles_in_place_is_not_paused_within_a_pass():
+    trial = FakeTrial(max_epochs=12, verdicts={10.0: PAUSE})
+    trial.unit = "step"
+    with pytest.warns(HaltuneWarning, match=r"samplers change while they are read.*keeps training"):
+        train(trial, sampler=Shuffling)
     assert (trial.epochs[-1], trial.declined) == (12, 1)
 
 

@@ -193,6 +193,28 @@ def test_layers_that_a_callback_unfroze_waiting_gradients_and_the_number_of_batc
     assert check_resume(run, goal=Minimize("mae"))
 
 
+def test_texts_of_a_language_model_that_its_loader_shuffles_in_place_keep_their_order():
+    import torch
+    from fastai.data.core import DataLoaders
+    from fastai.learner import Learner
+    from fastai.losses import CrossEntropyLossFlat
+    from fastai.text.data import LMDataLoader
+    from fastai.torch_core import set_seed
+
+    def run(trial):
+        numbers = torch.Generator().manual_seed(0)
+        texts = [torch.randint(9, (n,), generator=numbers) for n in (5, 9, 4, 8, 6, 7)]
+        set_seed(trial.attempt)
+        loaders = (LMDataLoader(texts, bs=2, seq_len=4, shuffle=shuffles) for shuffles in (True, False))
+        net = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9))
+        learn = Learner(DataLoaders(*loaders), net, CrossEntropyLossFlat())
+        learn.logger = lambda record: None
+        learn.fit(trial.max_epochs, 0.05, cbs=HaltuneCallback(trial))
+        return learn
+
+    assert check_resume(run, goal=Minimize("valid_loss"))
+
+
 @pytest.mark.parametrize("at", [1, 3])
 def test_fits_with_a_callback_each_count_on_and_resume_exactly(at):
     def run(trial):

@@ -556,6 +556,8 @@ def accelerate():
     _, seen.loader = seen.accelerator.prepare(seen.net, data)
     seen.scheduler = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(seen.net.parameters(), 0.1), 1)
     seen.accelerator.register_for_checkpointing(seen.scheduler)
+    seen.accelerator.register_save_state_pre_hook(print)
+    seen.accelerator.register_load_state_pre_hook(repr)
     return seen
 
 
@@ -571,6 +573,13 @@ ACCELERATE = {
     "it has the objects that are registered for checkpointing as _custom_objects": (
         "a checkpoint could hold pickles, which run any code",
         lambda seen: [o is seen.scheduler for o in seen.accelerator._custom_objects] == [True],
+    ),
+    "it has the hooks of its state as _save_model_state_pre_hook and _load_model_state_pre_hook": (
+        "the pauses of a training with an average that these hooks save and load",
+        lambda seen: (
+            [*seen.accelerator._save_model_state_pre_hook.values()] == [print]
+            and [*seen.accelerator._load_model_state_pre_hook.values()] == [repr]
+        ),
     ),
     "a prepared loader counts its passes as iteration": (
         "the order of shuffled data in a resumed trial",

@@ -197,7 +197,7 @@ def test_two_ranks_of_fsdp_save_their_parts_and_continue_digit_for_digit(tmp_pat
     assert len(weights) == 2  # each rank has its own part
 
 
-def test_ranks_that_write_behind_the_training_go_on_until_all_have_written_and_fail_together(tmp_path):
+def test_ranks_save_behind_the_training_and_fail_together_and_none_waits_for_one_that_does_not_save(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -205,11 +205,28 @@ def test_ranks_that_write_behind_the_training_go_on_until_all_have_written_and_f
     command = ["-W", "ignore", str(SUPPORT / "behind_of_ranks.py"), str(tmp_path)]
     told = run_ranks(command, tmp_path, seconds=120, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     parts = ["0.random", "0.txt", "1.random", "1.txt"]
-    for (in_time, quiet, first, files), (_, (said,), last, later) in told:
+    for (in_time, quiet, first, files), (_, (said,), last, later), (_, (alone,), _, none) in told:
         assert (in_time, quiet, first, files) == ([True], [], 1, parts)
         assert (last, later) == (4, parts)
         assert "is not kept: its state could not be saved" in said
         assert "no memory for a copy" in said
+        assert "is not kept: save waits for the other ranks, as fabric.save does" in alone
+        assert none == []
+
+
+@pytest.mark.slow
+def test_two_ranks_of_fabric_save_together_and_continue_digit_for_digit(tmp_path):
+    pytest.importorskip("lightning.fabric", reason="Lightning is not installed")
+    torchrun = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*torchrun, str(SUPPORT / "fabric_loop.py"), str(tmp_path)], capture_output=True, text=True, timeout=500,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(2):
+        told = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert (told["straight"], told["straight attempts"], told["paused attempts"]) == (told["paused"], 1, 2)
+        assert told["kept"] == ["0.random", "1.random", "state.ckpt"]
 
 
 # A TrainingLoop that is left by the user's own break: what is kept of it, and when nothing can be

@@ -51,7 +51,7 @@ def train(
 ):  # fmt: skip
     """The weights after the last epoch; during: called within each. before: with the accelerator, before the loop.
 
-    alone: the first process alone reports, and the others wait for it.
+    alone: the first process alone reports, and the others wait for it. sampler: one, or its class.
 
     What `before` returns, an average or a schedule that is not prepared, follows the updates.
     """
@@ -63,6 +63,7 @@ def train(
     )
     sgd = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, 100)
+    sampler = sampler() if isinstance(sampler, type) else sampler
     loader = torch.utils.data.DataLoader(
         Noisy() if noisy else ROWS, batch_size=4, shuffle=sampler is None, sampler=sampler
     )

@@ -1,4 +1,6 @@
-"""Two ranks whose threads write the parts of a best model behind the training. Each prints what it came to.
+"""Two ranks that save together, in threads behind the training, or that wait for each other where one saves alone.
+
+Each prints what it came to.
 
 behind_of_ranks.py FOLDER; the test starts the ranks.
 """
@@ -20,11 +22,11 @@ from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning
 
 
-def train(study, values, save, begins=lambda epoch: None):
+def train(study, values, save, begins=lambda epoch: None, together=True):
     """Train on all ranks, which meet in each epoch, as in a step; return the warnings."""
     with warnings.catch_warnings(record=True) as caught, study.ask() as trial:
         warnings.simplefilter("always", HaltuneWarning)
-        for epoch in (loop := TrainingLoop(trial, save=save, suffix=".parts", together=True, background=True)):
+        for epoch in (loop := TrainingLoop(trial, save=save, suffix=".parts", together=together, background=together)):
             begins(epoch)
             dist.all_reduce(torch.ones(3))
             loop.report(values[epoch - 1])
@@ -59,12 +61,23 @@ def one_has_no_memory(study):
     return [[], train(study, [4.0, 3.0, 2.0, 1.0], save)]
 
 
+def one_waits_alone(study):
+    """The first rank alone saves, and its function waits for the other one."""
+
+    def save(path):
+        path.write_text("a model")
+        dist.barrier()
+
+    return [[], train(study, [4.0, 3.0, 2.0, 1.0], save, together=False)]
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     best = Minimize("val_loss", of="best")
-    for program in (one_writes_later, one_has_no_memory):
+    for program in (one_writes_later, one_has_no_memory, one_waits_alone):
         study = pausing_study(Path(sys.argv[1], f"{program.__name__}.db"), at=(), metric=best, verbose=0, keep=1)
         told = program(study)
-        files = sorted(path.name for path in Path(study.best.checkpoint).iterdir())
+        kept = study.best.checkpoint
+        files = [] if kept is None else sorted(path.name for path in Path(kept).iterdir())
         print(json.dumps([*told, study.best.epoch, files]), flush=True)
     dist.destroy_process_group()

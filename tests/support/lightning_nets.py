@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 from fits import Case, slowly
+from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging, TQDMProgressBar
 from paused_studies import pausing_study
+from samplers import Shuffling
 from torch.optim import SGD, Adam
 from torch.optim import lr_scheduler as lr
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
@@ -384,6 +386,10 @@ CASES = {
     ),
     "gradients accumulated by hand": Case({"net": Accumulating, "train": ten_batches}, (1, 2), 3),
     "a sampler's own generators": Case({"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=Drawing())}),
+    "a sampler of a library": Case({"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=Shuffling(40))}),
+    "a sampler that Lightning distributes": Case(
+        {"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=DistributedSamplerWrapper(Shuffling(40), 1, 0))}
+    ),
     "bf16-mixed": Case({"precision": "bf16-mixed"}),
     "weights averaged late": Case(  # Lightning trains an epoch more for it
         {"others": lambda: [StochasticWeightAveraging(0.01, 1, annealing_epochs=2)]}, at=(1, 3)

@@ -5,6 +5,7 @@ from itertools import cycle
 import numpy as np
 import torch
 from fits import Case, slowly
+from samplers import Shuffling
 from transformers import Trainer, TrainingArguments
 
 from haltune import Minimize
@@ -74,6 +75,13 @@ def trainer(folder, *callbacks, epochs=3, optimizers=None, model=None, data=None
     )
 
 
+class Sampled(Trainer):
+    """Its order is that of a sampler of a library."""
+
+    def _get_train_sampler(self, *args):
+        return Shuffling(16)
+
+
 def weights(t):
     return {name: value.clone() for name, value in t.model.state_dict().items()}
 
@@ -98,6 +106,7 @@ CASES = {
     "evaluation by steps": Case(EVERY_TWO),
     "the user saves two": Case({"save_strategy": "epoch", "save_total_limit": 2}),
     "bf16": Case({"bf16": True}),
+    "a sampler of a library": Case({"kind": Sampled}),
     "within epochs": Case(EVERY_TWO, (0.5, 1.5), 2),
     "by steps": Case(EVERY_TWO, (2, 6), 8, "step"),
     "by tokens": Case(EVERY_TWO | TOKENS | {"model": Counted}, (24, 72), 96, "token"),

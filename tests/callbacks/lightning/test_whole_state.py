@@ -11,6 +11,7 @@ pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed
 
 from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
 from lightning_nets import FORTY, Drawing, Net, Slow, make_trainer, scheduled, search, shuffled, ten_batches  # noqa: E402
+from samplers import Shuffling  # noqa: E402
 from torch.optim import SGD  # noqa: E402
 from torch.optim import lr_scheduler as lr  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
@@ -214,6 +215,7 @@ def mean_of_training():
         (Slow, lambda: [ten_batches(), shuffled()], list, "loaders have different lengths"),
         (Slow, lambda: DataLoader(FORTY, 4, sampler=Drawing()), list, "samplers change while they are read"),
         (Slow, lambda: DataLoader(FORTY, 4, sampler=Counts()), list, "samplers change while they are read"),
+        (Slow, lambda: DataLoader(FORTY, 4, sampler=Shuffling(40)), list, "samplers change while they are read"),
     ],
     ids=[
         "a callback's epoch",
@@ -223,6 +225,7 @@ def mean_of_training():
         "several loaders",
         "a sampler",
         "a sampler's count",
+        "a sampler of a library",
     ],
 )
 def test_a_pause_within_an_epoch_that_would_not_resume_exactly_waits_for_its_end(net, train, others, why):
