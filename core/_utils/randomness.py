@@ -13,6 +13,7 @@ import json
 import random
 import sys
 import types
+from collections import deque
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -322,21 +323,24 @@ def generators_in(*roots: Any, depth: int = 4) -> dict[str, Any]:
     """Return the generators of Python, NumPy and torch that objects hold: path -> generator, each once.
 
     Attributes and short lists are searched to a depth: a transform of a data set, the sampler of a loader. Wrappers of
-    an environment do not count.
+    data or of an environment do not count, nor does the place in a list of objects. The nearest come first.
     """
     found: dict[int, tuple[str, Any]] = {}
     seen: set[int] = set()
-
-    def search(value: Any, path: str, depth: int) -> None:
+    left = deque((root, str(i), depth) for i, root in enumerate(roots))
+    while left and len(seen) < _MOST:
+        value, path, depth = left.popleft()
         if is_generator(value):
             found.setdefault(id(value), (path, value))
-        elif depth and id(value) not in seen:
+        elif depth and type(value) not in _LEAVES and id(value) not in seen:
             seen.add(id(value))
+            of_list, wrapped = isinstance(value, (list, tuple)), []
             for name, inner in _inside(value):
-                search(inner, f"{path}.{name}", depth - (name not in _WRAPPED))
-
-    for i, root in enumerate(roots):
-        search(root, str(i), depth)
+                if name in _WRAPPED or (of_list and not isinstance(inner, (list, tuple, dict))):
+                    wrapped.append((inner, f"{path}.{name}", depth))
+                else:
+                    left.append((inner, f"{path}.{name}", depth - 1))
+            left.extendleft(reversed(wrapped))
     return dict(found.values())
 
 
@@ -354,8 +358,10 @@ def set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
         set_generator(generators[path], states[path])
 
 
-_SHORT = 20
-_WRAPPED = ("env", "envs")  # attributes of the wrappers of Gymnasium, of which there are many around an environment
+_SHORT, _MOST = 20, 20_000  # elements of a list, objects that are searched
+_LEAVES = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
+# attributes of wrappers, of which there may be many: around an environment of Gymnasium, of a data set, as by MONAI
+_WRAPPED = frozenset({"env", "envs", "dataset", "datasets", "transform", "transforms"})
 
 
 def _inside(value: Any) -> list[tuple[str, Any]]:

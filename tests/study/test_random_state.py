@@ -165,6 +165,29 @@ def draws_from_an_environment(trial: Trial) -> list[float]:
     return drawn
 
 
+class Holds:
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(parts)
+
+
+def loader_of(seed: int) -> Any:
+    """Return a loader whose data are transformed as by MONAI: transforms of dicts draw from others within them."""
+    shift, affine = Holds(shifter=Rows(seed)), Holds(affine=Holds(grid=Rows(9)))
+    several = Holds(transforms=[Holds(transforms=(Holds(), shift)), affine])
+    return Holds(dataset=Holds(dataset=Holds(transform=several, rows=[[i] for i in range(100)])))
+
+
+def draws_from_a_transform_within_a_transform(trial: Trial) -> list[float]:
+    drawn, loader = load(trial), loader_of(trial.id)
+    for epoch in trial.epochs():
+        several, affine = loader.dataset.dataset.transform.transforms
+        drawn += [*several.transforms[1].shifter.rng.random(epoch), affine.affine.grid.rng.random()]
+        del several, affine
+        if trial.report(drawn[-1]).stops:
+            trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return drawn
+
+
 def draws_from_generators_of_its_own(trial: Trial) -> list[float]:
     drawn, rng, rows, unused = load(trial), random.Random(trial.id), Rows(trial.id), np.random.default_rng(0)
     for epoch in trial.epochs():
@@ -207,6 +230,7 @@ def restores_its_generator_itself(trial: Trial) -> list[float]:
 
 PROGRAMS = [
     draws_from_an_environment,
+    draws_from_a_transform_within_a_transform,
     draws_from_generators_of_its_own,
     leaves_a_loop_in_a_variable_by_break,
     draws_in_a_loop_of_haltune_from_generators_of_its_own,
