@@ -25,6 +25,7 @@ from haltune.display import one_line
 from haltune.errors import InvalidInput
 
 from .around import OPAQUE, attributes, frames, of_library, variables
+from .orders import Orders
 
 
 def capture() -> dict[str, Any]:
@@ -244,17 +245,27 @@ def _arrays(state: Any) -> Any:
     return np.asarray(state, np.uint64) if isinstance(state, list) else state
 
 
+_ORDER = "order"  # in place of the kind of a generator
+
+
 class OwnGenerators:
-    """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0)."""
+    """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0).
+
+    And the orders of lists there that the program shuffles.
+    """
 
     def __init__(self) -> None:
         self._there: dict[int, tuple[Any, Any]] = {}  # by id: those at the begin of a loop, and their first states
         self._named: dict[str, Any] = {}  # the same by their names: a function that has ended shows no variables
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
         self._before: list[tuple[Any, Any]] = []  # those that were restored, and their states before
+        self._orders = Orders()
 
-    def begins(self, path: Path | None) -> None:
-        """State that a loop begins, and restore what `capture` has put into the random state in a file."""
+    def begins(self, path: Path | None) -> list[str]:
+        """State that a loop begins, and restore what `capture` has put into the random state in a file.
+
+        Return the names of lists whose order cannot be restored.
+        """
         found = _in_variables()
         restored = {}
         if path is not None and path.is_file():
@@ -268,6 +279,7 @@ class OwnGenerators:
                     self._before.append((one, before))
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
+        return self._orders.begins({name: state for name, (kind, state) in restored.items() if kind == _ORDER})
 
     def ends(self) -> None:
         """State that the trial ends: one that all trials share continues where it was before."""
@@ -276,8 +288,8 @@ class OwnGenerators:
         self._before = []
 
     def capture(self) -> dict[str, Any]:
-        """Return the random state of the process, with those generators that the loop draws from."""
-        own = {}
+        """Return the random state of the process, with those generators that the loop draws from, and orders."""
+        own: dict[str, Any] = {name: (_ORDER, order) for name, order in self._orders.states().items()}
         for name, one in (self._named | _in_variables()).items() if self._there else ():
             before = self._there.get(id(one))
             drawn = before is not None and (name in self._saved or of_generator(one) != before[1])
