@@ -688,3 +688,52 @@ def test_no_new_trial_begins_with_the_random_state_of_another_one(tmp_path: Path
                 begun.append(random.getstate())
             saves_after(trial)
     assert len(set(begun)) == len(begun) == 40
+
+
+def trains_in_a_loop_of_while(trial: Trial, draws: bool = True) -> None:
+    done = load(trial)
+    while len(done) < 5:
+        done.append(random.random() if draws else 0.5)
+        verdict = trial.report(done[-1], len(done))
+        trial.save(lambda path: path.write_text(json.dumps(done)))
+        if verdict.stops:
+            break
+
+
+def writes_its_own_file(trial: Trial, folder: Path) -> None:
+    done = load(trial)
+    for epoch in trial.epochs():
+        done.append(random.random())
+        trial.report(done[-1])
+        (path := folder / f"{trial.id}.{epoch}").write_text(json.dumps(done))
+        trial.checkpointed(str(path))
+
+
+@pytest.mark.parametrize("reopened", [True, False])
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (trains_in_a_loop_of_while, "its loop is not over trial.epochs()"),
+        (partial(trains_in_a_loop_of_while, draws=False), None),
+        (writes_its_own_file, "its state is a file that your program wrote"),
+        (saves_after, None),
+        (saves_at_once, None),
+    ],
+)
+def test_a_loop_whose_random_state_is_not_restored_is_hinted_at(
+    program: Callable[..., object], why: str | None, reopened: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if program is writes_its_own_file:
+        program = partial(program, folder=tmp_path)
+    with caplog.at_level("INFO", "haltune"):
+        study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=5, trials=2, folder=tmp_path / "states")
+        while isinstance(trial := study.ask(), Trial):
+            with trial:
+                program(trial)
+            if reopened:
+                study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=5, trials=2, folder=tmp_path / "states")
+    hints = [text for text in caplog.messages if "restored its random state" in text]
+    assert [text.split(", so haltune")[0] for text in hints[:1]] == (
+        [] if why is None else [f"Trial 0 has resumed after epoch 2, but {why}"]
+    )
+    assert reopened or len(hints) < 2
