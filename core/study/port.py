@@ -284,7 +284,11 @@ class Port(Attempt):
         self._states.restores(put_back)
 
     def doubts_orders(self, lists: list[str]) -> None:
-        """Hint at lists and arrays of the program that are not in the order in which they were at the pause."""
+        """Hint at lists and arrays of the program that are not in the order in which they were at the pause.
+
+        Args:
+            lists: Their names; none if all are.
+        """
         if lists:
             self.hint(
                 f"Trial {self.id} has resumed after {self._at(self.epoch)}, but haltune cannot restore the order of "
