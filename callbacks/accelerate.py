@@ -375,7 +375,7 @@ class AcceleratedLoop(TrainingLoop):
         for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
         restore(state["random"])
-        self._generators.begins(folder / ranks.own(self._own_file))
+        self.trial.doubts_orders(self._generators.begins(folder / ranks.own(self._own_file)))
 
 
 class _Placed:

@@ -426,7 +426,7 @@ class TrainingLoop:
         if self._together and (wrote := len([*Path(checkpoint).glob(f"*{RANDOM}")])) != torch_ranks().size:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
         put_back(path := self._random(checkpoint))
-        self._generators.begins(path)
+        self.trial.doubts_orders(self._generators.begins(path))
 
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""

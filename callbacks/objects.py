@@ -26,7 +26,6 @@ import itertools
 import json
 import logging
 import re
-import struct
 import sys
 import threading
 import time
@@ -44,6 +43,7 @@ from typing import Any
 
 import numpy as np
 
+from haltune._utils.around import is_made_by_python
 from haltune._utils.around import of_library as of_library  # callbacks ask it here
 from haltune._utils.around import of_program as of_program
 from haltune._utils.randomness import damaged, is_generator, kind_of, new_generator, of_generator, set_generator
@@ -68,7 +68,6 @@ _MADE_AGAIN: dict[str, type] = {
 }  # fmt: skip
 _NUMBERS = frozenset({type(None), bool, int, float})
 PLAIN = _NUMBERS | {str}  # classes of values that are their own state
-_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
 
 
 Skips = Callable[[Any, str, Any], bool]  # object, name and value of an attribute -> whether it is no part of a state
@@ -820,19 +819,11 @@ def _dict_for(state: dict[str, Any], value: Any, name: str) -> Any:
 
 # whose objects are the same in each process, although a part of them is not in attributes
 _FIXED = (types.SimpleNamespace, partial, re.Pattern, type(threading.Lock()), type(threading.RLock()))
-_PLAIN_SIZE, _SLOT_SIZE = type("", (), {}).__basicsize__, struct.calcsize("P")
 
 
 def _in_attributes(value: Any) -> bool:
-    """Return whether all that an object remembers is in its attributes: Python made its classes.
-
-    Classes of extensions may look so, such as those of MuJoCo's simulators; but their objects are larger.
-    """
-    classes = [c for c in type(value).__mro__ if c is not object]
-    if not classes or not all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes):
-        return False
-    slots = sum(isinstance(one, types.MemberDescriptorType) for c in classes for one in vars(c).values())
-    return isinstance(value, _FIXED) or type(value).__basicsize__ <= _PLAIN_SIZE + _SLOT_SIZE * slots
+    """Return whether all that an object remembers is in its attributes."""
+    return isinstance(value, _FIXED) or is_made_by_python(type(value))
 
 
 def attributes_of(value: Any) -> dict[str, Any]:

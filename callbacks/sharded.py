@@ -233,7 +233,7 @@ class ShardedLoop(TrainingLoop):
                 parameter.grad = torch.zeros_like(parameter, requires_grad=False)
                 local(parameter.grad).copy_(own["grads"][name])
         put_back(self._random(folder))
-        self._generators.begins(self._random(folder))
+        self.trial.doubts_orders(self._generators.begins(self._random(folder)))
 
     def _check(self, folder: Path, mark: dict[str, Any]) -> None:
         """Raise InvalidInput if the folder is not complete, or has the states of other parts."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from inspect import CO_OPTIMIZED
-from types import BuiltinFunctionType, FrameType, ModuleType
+from types import BuiltinFunctionType, FrameType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import numpy as np
 
 _MOST = 10  # functions that are looked into
+_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
 # classes of values that hold nothing to look for
 OPAQUE = (type(None), int, float, str, bytes, type, ModuleType, BuiltinFunctionType, np.ndarray)
 _OF_PYTHON = sys.stdlib_module_names - {"__main__"}
@@ -60,7 +62,8 @@ def variables(frame: FrameType) -> list[tuple[str, Any]]:
         for name, value in found:  # a proxy may raise if isinstance asks it
             kind = type(value)
             inner = value.values() if issubclass(kind, dict) else value if issubclass(kind, (list, tuple)) else ()
-            if of_program(kind) or any(map(_is_large, (value, *inner))):
+            kinds = {id(one): one for one in (kind, *map(type, inner))}  # few, also of a long list
+            if of_program(kind) or any(map(_is_large, kinds.values())):
                 held.pop(name, None)
     return found
 
@@ -73,6 +76,19 @@ def attributes(value: Any) -> dict[str, Any]:
     return {}
 
 
+_PLAIN_SIZE, _SLOT_SIZE = type("", (), {}).__basicsize__, struct.calcsize("P")
+
+
+def is_made_by_python(kind: type) -> bool:
+    """Return whether a class statement made a class: all that its objects remember is in their attributes.
+
+    Classes of extensions may look so, such as those of MuJoCo's simulators; but their objects are larger.
+    """
+    slots = sum(isinstance(one, MemberDescriptorType) for c in kind.__mro__ for one in vars(c).values())
+    small = kind.__basicsize__ <= _PLAIN_SIZE + _SLOT_SIZE * slots
+    return kind is not object and small and all(c.__flags__ & _MADE_BY_PYTHON for c in kind.__mro__[:-1])
+
+
 def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     """Yield what the program's functions on the stack hold that has a state_dict, by name, also in their objects."""
     for one in frames(frame):
@@ -83,9 +99,9 @@ def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
                 yield from ((f"{name}.{inner}", held) for inner, held in attributes(value).items() if _has_state(held))
 
 
-def _is_large(value: Any) -> bool:
-    return hasattr(type(value), "untyped_storage") or _has_state(value)  # a value may raise if it is asked itself
+def _is_large(kind: type) -> bool:
+    return hasattr(kind, "untyped_storage") or callable(getattr(kind, "state_dict", None))
 
 
 def _has_state(value: Any) -> bool:
-    return callable(getattr(type(value), "state_dict", None))
+    return callable(getattr(type(value), "state_dict", None))  # a value may raise if it is asked itself

@@ -7,8 +7,9 @@ the weights that were evaluated. What the program's functions hold on the stack 
     begins      where its loop begins: what is new
     ends_epoch  where the loop asks for the next epoch, or pauses
     steps       before a step. The first one after a pause shows each state that differs from the pause. The first one
-                of an epoch: a state that has changed since `ends_epoch` is made in each epoch; one with weights that an
-                optimizer trains is the concern of `OwnWeights`; the others carry over
+                of an epoch: a state that has changed since `ends_epoch` is made in each epoch; one of weights that
+                optimizers train is the concern of `OwnWeights`; the others carry over. Of a wrapper of the model and of
+                its average, the weights of the average count.
     lost        one that carries over, and is not as it was at the pause
 """
 
@@ -41,10 +42,10 @@ class Extras:
         # name -> whether it carries over from epoch to epoch, and the epochs that show it
         self._carries: dict[str, tuple[bool, int]] = {} if others is None else others._carries
         # place of a pause -> names and prints
-        self._paused: dict[Hashable, dict[str, str]] = {} if others is None else others._paused
+        self._paused: dict[Hashable, dict[str, _Print]] = {} if others is None else others._paused
         self._held: list[tuple[str, Any]] = []  # names and weak references of what is new where the loop began
-        self._before: dict[str, str] = {}  # names and prints at the pause, until the first step after it
-        self._ended: dict[str, str] = {}  # name -> print at the last end of an epoch
+        self._before: dict[str, _Print] = {}  # names and prints at the pause, until the first step after it
+        self._ended: dict[str, _Print] = {}  # name -> print at the last end of an epoch
         self._unlike: list[str] = []  # names of those that resumed otherwise
 
     def enters(self, frame: FrameType) -> None:
@@ -56,27 +57,30 @@ class Extras:
         self._before, self._ended, self._unlike = self._paused.get(place, {}), {}, []
         self._held = [(name, ref(one)) for name, one in _states(frame) if one not in self._known]
 
-    def ends_epoch(self, pauses: Hashable) -> None:
-        """State that a loop asks for the next epoch. pauses: where it pauses now, or None."""
+    def ends_epoch(self, pauses: Hashable, trained: Container[int]) -> None:
+        """State that a loop asks for the next epoch. pauses: where it pauses now, or None.
+
+        trained: ids of the weights that optimizers train.
+        """
         looks = [
             (n, one) for n, one in self._present() if pauses is not None or self._carries.get(n, _NEW)[1] < _ENOUGH
         ]
-        self._ended = {name: _print(one) for name, one in looks}
+        self._ended = {name: _print(one, _others(one, trained)) for name, one in looks}
         if pauses is not None:
             self._paused[pauses] = self._ended
 
-    def steps(self, trained: Container[int]) -> None:
-        """State that an optimizer is about to make a step. trained: ids of the weights that optimizers train."""
+    def steps(self) -> None:
+        """State that an optimizer is about to make a step."""
         ended, self._ended = self._ended, {}
         before, self._before = self._before, {}
         for name, one in self._present() if before else ():
-            if name in before and _print(one) != before[name]:
+            if name in before and _differs(one, before[name]):
                 self._unlike.append(name)
         for name, one in self._present() if ended else ():
             if name in ended:
-                own = hasattr(one, "parameters") and any(id(weight) in trained for weight in one.parameters())
                 carries, epochs = self._carries.get(name, _NEW)
-                self._carries[name] = carries and not own and _print(one) == ended[name], epochs + 1
+                own = ended[name][1] == ()
+                self._carries[name] = carries and not own and not _differs(one, ended[name]), epochs + 1
 
     def _present(self) -> list[tuple[str, Any]]:
         return [(name, one) for name, reference in self._held if (one := reference()) is not None]
@@ -101,17 +105,32 @@ def _states(frame: FrameType) -> Iterator[tuple[str, Any]]:
                 yield name, one
 
 
-def _print(one: Any) -> str:
-    """Return a text that changes with the weights of a model, or with another state; "" if it has none."""
+_Print = tuple[str, tuple[int, ...] | None]  # and the places of the weights that it is of; None: of another state
+
+
+def _others(one: Any, trained: Container[int]) -> tuple[int, ...] | None:
+    """Return the places of a model's weights that no optimizer trains; None of what has no weights."""
+    with suppress(Exception):  # such as parameters that are not made yet
+        if hasattr(one, "parameters") and (weights := [*one.parameters()]):
+            return tuple(i for i, weight in enumerate(weights) if id(weight) not in trained)
+    return None
+
+
+def _differs(one: Any, before: _Print) -> bool:
+    return _print(one, before[1]) != before
+
+
+def _print(one: Any, places: tuple[int, ...] | None) -> _Print:
+    """Return a text that changes with these weights of a model, or with another state; "" if it has none."""
     with suppress(Exception):  # such as parameters that are not made yet
         if hasattr(one, "parameters"):
             weights = [*one.parameters()]
-            return str(Marks.of(weights).together) if weights else ""
+            return str(Marks.of(weights[i] for i in places).together) if places else "", places
         values = _values(one.state_dict())
         tensors = Marks.of(v for v in values if hasattr(v, "numel")).together
         numbers = [v for v in values if type(v) in (bool, int, float)]
-        return hashlib.sha256(repr((tensors, numbers)).encode()).hexdigest() if values else ""
-    return ""
+        return hashlib.sha256(repr((tensors, numbers)).encode()).hexdigest() if values else "", places
+    return "", places
 
 
 def _values(state: Any) -> list[Any]:

@@ -13,6 +13,7 @@ import json
 import random
 import sys
 import types
+from collections import deque
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +25,7 @@ from haltune.display import one_line
 from haltune.errors import InvalidInput
 
 from .around import OPAQUE, attributes, frames, of_library, variables
+from .orders import Orders
 
 
 def capture() -> dict[str, Any]:
@@ -243,17 +245,27 @@ def _arrays(state: Any) -> Any:
     return np.asarray(state, np.uint64) if isinstance(state, list) else state
 
 
+_ORDER = "order"  # in place of the kind of a generator
+
+
 class OwnGenerators:
-    """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0)."""
+    """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0).
+
+    And the orders of lists there that the program shuffles.
+    """
 
     def __init__(self) -> None:
         self._there: dict[int, tuple[Any, Any]] = {}  # by id: those at the begin of a loop, and their first states
         self._named: dict[str, Any] = {}  # the same by their names: a function that has ended shows no variables
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
         self._before: list[tuple[Any, Any]] = []  # those that were restored, and their states before
+        self._orders = Orders()
 
-    def begins(self, path: Path | None) -> None:
-        """State that a loop begins, and restore what `capture` has put into the random state in a file."""
+    def begins(self, path: Path | None) -> list[str]:
+        """State that a loop begins, and restore what `capture` has put into the random state in a file.
+
+        Return the names of lists whose order cannot be restored.
+        """
         found = _in_variables()
         restored = {}
         if path is not None and path.is_file():
@@ -267,6 +279,7 @@ class OwnGenerators:
                     self._before.append((one, before))
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
+        return self._orders.begins({name: state for name, (kind, state) in restored.items() if kind == _ORDER})
 
     def ends(self) -> None:
         """State that the trial ends: one that all trials share continues where it was before."""
@@ -275,8 +288,8 @@ class OwnGenerators:
         self._before = []
 
     def capture(self) -> dict[str, Any]:
-        """Return the random state of the process, with those generators that the loop draws from."""
-        own = {}
+        """Return the random state of the process, with those generators that the loop draws from, and orders."""
+        own: dict[str, Any] = {name: (_ORDER, order) for name, order in self._orders.states().items()}
         for name, one in (self._named | _in_variables()).items() if self._there else ():
             before = self._there.get(id(one))
             drawn = before is not None and (name in self._saved or of_generator(one) != before[1])
@@ -322,21 +335,24 @@ def generators_in(*roots: Any, depth: int = 4) -> dict[str, Any]:
     """Return the generators of Python, NumPy and torch that objects hold: path -> generator, each once.
 
     Attributes and short lists are searched to a depth: a transform of a data set, the sampler of a loader. Wrappers of
-    an environment do not count.
+    data or of an environment do not count, nor does the place in a list of objects. The nearest come first.
     """
     found: dict[int, tuple[str, Any]] = {}
     seen: set[int] = set()
-
-    def search(value: Any, path: str, depth: int) -> None:
+    left = deque((root, str(i), depth) for i, root in enumerate(roots))
+    while left and len(seen) < _MOST:
+        value, path, depth = left.popleft()
         if is_generator(value):
             found.setdefault(id(value), (path, value))
-        elif depth and id(value) not in seen:
+        elif depth and type(value) not in _LEAVES and id(value) not in seen:
             seen.add(id(value))
+            of_list, wrapped = isinstance(value, (list, tuple)), []
             for name, inner in _inside(value):
-                search(inner, f"{path}.{name}", depth - (name not in _WRAPPED))
-
-    for i, root in enumerate(roots):
-        search(root, str(i), depth)
+                if name in _WRAPPED or (of_list and not isinstance(inner, (list, tuple, dict))):
+                    wrapped.append((inner, f"{path}.{name}", depth))
+                else:
+                    left.append((inner, f"{path}.{name}", depth - 1))
+            left.extendleft(reversed(wrapped))
     return dict(found.values())
 
 
@@ -354,8 +370,10 @@ def set_states(generators: dict[str, Any], states: dict[str, Any]) -> None:
         set_generator(generators[path], states[path])
 
 
-_SHORT = 20
-_WRAPPED = ("env", "envs")  # attributes of the wrappers of Gymnasium, of which there are many around an environment
+_SHORT, _MOST = 20, 20_000  # elements of a list, objects that are searched
+_LEAVES = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
+# attributes of wrappers, of which there may be many: around an environment of Gymnasium, of a data set, as by MONAI
+_WRAPPED = frozenset({"env", "envs", "dataset", "datasets", "transform", "transforms"})
 
 
 def _inside(value: Any) -> list[tuple[str, Any]]:

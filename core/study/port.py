@@ -283,6 +283,21 @@ class Port(Attempt):
         """
         self._states.restores(put_back)
 
+    def doubts_orders(self, lists: list[str]) -> None:
+        """Hint at lists and arrays of the program that are not in the order in which they were at the pause.
+
+        Args:
+            lists: Their names; none if all are.
+        """
+        if lists:
+            self.hint(
+                f"Trial {self.id} has resumed after {self._at(self.epoch)}, but haltune cannot restore the order of "
+                f"{', '.join(lists)}. Unless your program restores it, this trial reads its data in another order than "
+                "without the pause: draw a new order in each epoch, such as order = random.sample(range(n), n), or "
+                "save the order with the weights, and load it.",
+                "orders",
+            )
+
     def begins_epoch(self, epoch: float | None, own: bool = False) -> None:
         """State that a loop is within an epoch, until it is reported; None: it is not, and asks for the next.
 

@@ -300,13 +300,16 @@ class States:
             restore(self._before)
         self._before, self._restores, self._put_back = {}, False, None
 
-    def draws_on(self, attempt: int, checkpoint: str | None) -> None:
-        """State that a plain loop begins. The first one of an attempt restores the random state of its checkpoint."""
+    def draws_on(self, attempt: int, checkpoint: str | None) -> list[str]:
+        """State that a plain loop begins. The first one of an attempt restores the random state of its checkpoint.
+
+        Return the names of lists whose order cannot be restored.
+        """
         first, self._placed, self._had = self._placed != attempt, attempt, checkpoint
         self._draws, self._drawn = True, None  # a state from before the loop has its place
         if checkpoint is not None and first:
             self._draws_from(random_of(checkpoint))
-        self._generators.begins(random_of(checkpoint) if checkpoint is not None and first else None)
+        return self._generators.begins(random_of(checkpoint) if checkpoint is not None and first else None)
 
     def ends_epoch(self) -> None:
         """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""

@@ -33,6 +33,7 @@ from haltune.ranks import follows, this
 
 from .attempt import Attempt, Failure, Report, epoch_number
 from .port import Port, trains_over_folds
+from .states import random_of
 from .weights import OwnWeights
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ class Trial(Port, KnowsAttributes):
     """
 
     _fold: Fold | None = None  # the one that trains now
+    _placed: Any = None  # the random state at the first report of an attempt; True after the second one
     _folds_over = False  # all folds that this process is to train have ended
 
     @cached_property
@@ -217,7 +219,30 @@ class Trial(Port, KnowsAttributes):
             self.decline_pause()
             self.warn(f"A {self._name} cannot be paused, because {why}; it keeps training", once=True)
             return self.verdict or verdict
+        if not self.stated and self._placed is not True:
+            self._doubts_draws()
         return verdict
+
+    def _doubts_draws(self) -> None:
+        """Hint at a loop of the program's own that draws random numbers and whose random state was not restored."""
+        if self._placed is None:
+            self._placed = capture()
+        else:
+            self._session.seen.draws |= self._placed != capture()
+            self._placed = True
+        path = self.resumes_from if self._begins and this().alone else None
+        if path is None or not self._session.seen.draws or (self._counted and random_of(path).is_file()):
+            return
+        loop = f"trial.{'epochs' if self.unit == 'epoch' else 'steps'}()"
+        why = f"its loop is not over {loop}"
+        if self._counted:
+            why = "its state is a file that your program wrote"
+        self.hint(
+            f"Trial {self.id} has resumed after {self._at(self._begins)}, but {why}, so haltune has not restored its "
+            "random state. Unless your program does so, this trial draws other numbers than without the pause: loop "
+            f"over {loop}, and save by trial.save(write).",
+            "random state",
+        )
 
     def forgets(self) -> str | None:
         by_torch = self._states.training is not None and self._states.training.made
@@ -290,7 +315,7 @@ class Trial(Port, KnowsAttributes):
         if self._over_folds:
             raise trains_over_folds(self.id)
         begins = self.begins_loop()
-        self._states.draws_on(self.attempt, self.resumes_from if begins else None)
+        self.doubts_orders(self._states.draws_on(self.attempt, self.resumes_from if begins else None))
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:

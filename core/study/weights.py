@@ -96,8 +96,8 @@ class OwnWeights:
         """
         if marks:
             self._refusal = None
-        if (training := self._trial._states.training) is not None:
-            self._extras.steps(training.weights)
+        if self._trial._states.training is not None:
+            self._extras.steps()
             self._doubt_extras()
         self._need_state(optimizer)
         self.schedules.begins(self.trains, optimizer)
@@ -196,7 +196,8 @@ class OwnWeights:
             if trial._stops or self._looked != trial.epoch:  # not at each step between two reports
                 self._looked = trial.epoch
                 if states:
-                    extras.ends_epoch(place if trial._stops else None)
+                    training = self._trial._states.training
+                    extras.ends_epoch(place if trial._stops else None, training.weights if training else ())
                 if trial._stops:
                     self._trial._session.seen.numbers.pauses(place, frame)
         elif self._began != (trial.attempt, trial._index):

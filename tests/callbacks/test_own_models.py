@@ -766,6 +766,9 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
         ("forgets an average", "average"),
         ("forgets a copy that follows", "copy"),
         ("forgets the scale of the loss", "scale"),
+        ("forgets what wraps the model and its mean", "wraps"),  # as ema_pytorch.EMA, and BYOL with its target
+        ("saves what wraps the model and its mean", None),
+        ("forgets what wraps the model alone", None),
         ("saves an average", None),
         ("saves an average and loads it within the loop", None),
         ("saves a copy that follows", None),
@@ -789,6 +792,10 @@ def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(prog
                     average = parts["other"] = swa.AveragedModel(net, multi_avg_fn=swa.get_ema_multi_avg_fn(0.9))
                 if "copy" in program:
                     other = parts["other"] = copy.deepcopy(net)
+                if "wraps" in program:
+                    wraps = parts["other"] = torch.nn.ModuleDict({"net": net, "head": torch.nn.Identity()})
+                if "its mean" in program:
+                    wraps["mean"] = copy.deepcopy(net).requires_grad_(False)
                 if "scale" in program:
                     scale = parts["other"] = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
                 if program.startswith("forgets"):
@@ -816,6 +823,9 @@ def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(prog
                     if "follows" in program:
                         for w, of_net in zip(other.parameters(), net.parameters(), strict=True):
                             w.data.lerp_(of_net.data, 0.3)
+                    if "its mean" in program:
+                        for w, of_net in zip(wraps["mean"].parameters(), net.parameters(), strict=True):
+                            w.data.lerp_(of_net.data, 0.3)
                     if "scale" in program:
                         scale.scale(torch.ones(()))
                         scale._found_inf_per_device(sgd)
@@ -824,7 +834,7 @@ def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(prog
                         probe = torch.nn.Linear(3, 1)
                         step(probe, torch.optim.SGD(probe.parameters(), 0.1))
                     loop.report(value)
-    names = {"average": "average", "copy": "other", "scale": "scale"}
+    names = {"average": "average", "copy": "other", "scale": "scale", "wraps": "wraps"}
     assert [f"after epoch {at}, but {names[warns]} is not as it was there" in text for text in found] == [True] * (
         warns is not None
     ), found

@@ -165,6 +165,78 @@ def draws_from_an_environment(trial: Trial) -> list[float]:
     return drawn
 
 
+class Holds:
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(parts)
+
+
+def loader_of(seed: int) -> Any:
+    """Return a loader whose data are transformed as by MONAI: transforms of dicts draw from others within them."""
+    shift, affine = Holds(shifter=Rows(seed)), Holds(affine=Holds(grid=Rows(9)))
+    several = Holds(transforms=[Holds(transforms=(Holds(), shift)), affine])
+    return Holds(dataset=Holds(dataset=Holds(transform=several, rows=[[i] for i in range(100)])))
+
+
+def draws_from_a_transform_within_a_transform(trial: Trial) -> list[float]:
+    drawn, loader = load(trial), loader_of(trial.id)
+    for epoch in trial.epochs():
+        several, affine = loader.dataset.dataset.transform.transforms
+        drawn += [*several.transforms[1].shifter.rng.random(epoch), affine.affine.grid.rng.random()]
+        del several, affine
+        if trial.report(drawn[-1]).stops:
+            trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return drawn
+
+
+class Corpus:
+    def __init__(self) -> None:
+        self.pairs = [(f"text {i}", {"label": [i / 3, i % 2 == 0]}) for i in range(12)]
+
+
+SHARED = [f"row {i % 9}" for i in range(12)]  # of all trials
+
+
+def shuffles_its_data_in_place(trial: Trial) -> list[Any]:
+    rows, corpus, index = [*SHARED], Corpus(), np.arange(12)
+    parts, rng = {"train": [[i, np.arange(i)[::2]] for i in range(300, 320)]}, np.random.default_rng(trial.id)
+    drawn = load(trial)
+    for _ in trial.epochs():
+        for some in (rows, corpus.pairs, parts["train"]):
+            random.shuffle(some)
+        rng.shuffle(index)
+        drawn += [*rows, *corpus.pairs, *(i for i, _ in parts["train"]), *index.tolist()]
+        if trial.report(0.5).stops:
+            trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return json.loads(json.dumps(drawn))
+
+
+def shuffles_its_data_in_a_loop_of_haltune(trial: Trial) -> list[Any]:
+    drawn, texts, labels = load(trial), [f"text {i}" for i in range(9)], [i % 2 for i in range(9)]
+
+    def save(path: Path) -> None:
+        path.write_text(json.dumps(drawn))
+
+    for _ in (loop := TrainingLoop(trial, save=save)):
+        state = random.getstate()
+        random.shuffle(texts)
+        random.setstate(state)  # both in the same order
+        random.shuffle(labels)
+        drawn += [texts[:], labels[:]]
+        loop.report(0.5)
+    return drawn
+
+
+def restores_the_order_itself(trial: Trial) -> list[Any]:
+    drawn, rows = load(trial), [*range(300, 320)]
+    rows = drawn[-1][:] if drawn else rows
+    for _ in trial.epochs():
+        random.shuffle(rows)
+        drawn.append(rows[:])
+        trial.report(0.5)
+        trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return drawn
+
+
 def draws_from_generators_of_its_own(trial: Trial) -> list[float]:
     drawn, rng, rows, unused = load(trial), random.Random(trial.id), Rows(trial.id), np.random.default_rng(0)
     for epoch in trial.epochs():
@@ -207,6 +279,10 @@ def restores_its_generator_itself(trial: Trial) -> list[float]:
 
 PROGRAMS = [
     draws_from_an_environment,
+    draws_from_a_transform_within_a_transform,
+    shuffles_its_data_in_place,
+    shuffles_its_data_in_a_loop_of_haltune,
+    restores_the_order_itself,
     draws_from_generators_of_its_own,
     leaves_a_loop_in_a_variable_by_break,
     draws_in_a_loop_of_haltune_from_generators_of_its_own,
@@ -241,6 +317,83 @@ def test_a_plain_loop_that_resumes_draws_as_without_a_pause(
             assert {t.attempt for t in study.trials} == {3}
     assert len(ends[True]) == 2
     assert ends[True] == ends[False]
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ([i % 2 for i in range(9)], ""),
+        (np.arange(9.0) / 3, "texts"),  # numbers of rows: only arrays of indices are restored
+        ([iter([i]) for i in range(9)], "labels, texts"),
+    ],
+)
+def test_lists_of_one_length_are_restored_together_or_a_hint_names_them(
+    labels: Any, named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paired, built = [], labels[:] if isinstance(labels, list) else labels.copy()
+
+    def train(trial: Trial) -> None:
+        texts, labels, history, made = [f"text {i}" for i in range(9)], built[:], [0, 1, 2], [0, 1, 2, 3]
+        pairs, others = dict(zip(texts, labels, strict=True)), np.ones(12)
+        load(trial)
+        for _ in trial.epochs():
+            draw = random.randrange(999)
+            for some in (texts, labels):
+                random.Random(draw).shuffle(some)
+            history.append(draw)
+            history.reverse()
+            made = [*range(4)]
+            random.shuffle(made)
+            others *= 2
+            paired.append(all(pairs[text] == label for text, label in zip(texts, labels, strict=True)))
+            trial.report(0.5)
+            trial.save(lambda path: path.write_text("[]"))
+
+    with caplog.at_level("INFO", "haltune"):
+        pausing_study(at=(2,), epochs=4, trials=2, folder=tmp_path).optimize(train)
+    hints = [text for text in caplog.messages if "order of" in text]
+    assert all(paired)
+    assert len(hints) == (named != "")
+    if named:
+        assert f"Trial 0 has resumed after epoch 2, but haltune cannot restore the order of {named}." in hints[0]
+
+
+@pytest.mark.parametrize("reopened", [True, False])
+@pytest.mark.parametrize("kept", ["copies", "no copies", "copies that it restores"])
+def test_data_that_a_loop_replaces_by_shuffled_copies_are_named(
+    kept: str, reopened: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = np.arange(24.0).reshape(12, 2)
+
+    def train(trial: Trial) -> None:
+        x, y, rows, weights = first, np.arange(12) % 3, [f"row {i}" for i in range(9)], np.ones(4)
+        state = load(trial)
+        if state and "restores" in kept:
+            x, y, rows = np.array(state[0]), np.array(state[1]), state[2]
+        for _ in trial.epochs():
+            order = np.random.permutation(12)  # noqa: NPY002
+            if "no" not in kept:
+                x, y = x[order], y[order]
+                rows = random.sample(rows, len(rows))
+            weights = weights * 0.9
+            trial.report(float(x[order][0, 0] + y[0] + weights[0]))
+            parts = json.dumps([x.tolist(), y.tolist(), rows])
+            trial.save(partial(Path.write_text, data=parts))
+
+    with caplog.at_level("INFO", "haltune"):
+        study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=2, folder=tmp_path)
+        while isinstance(trial := study.ask(), Trial):
+            with trial:
+                train(trial)
+            if reopened:
+                study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=2, folder=tmp_path)
+    hints = [text for text in caplog.messages if "order of" in text]
+    assert {text.split(". Unless")[0] for text in hints[:1]} == (
+        {"Trial 0 has resumed after epoch 2, but haltune cannot restore the order of rows, x, y"}
+        if kept == "copies"
+        else set()
+    )
+    assert first[:, 0].tolist() == [*range(0, 24, 2)]
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -573,3 +726,52 @@ def test_no_new_trial_begins_with_the_random_state_of_another_one(tmp_path: Path
                 begun.append(random.getstate())
             saves_after(trial)
     assert len(set(begun)) == len(begun) == 40
+
+
+def trains_in_a_loop_of_while(trial: Trial, draws: bool = True) -> None:
+    done = load(trial)
+    while len(done) < 5:
+        done.append(random.random() if draws else 0.5)
+        verdict = trial.report(done[-1], len(done))
+        trial.save(lambda path: path.write_text(json.dumps(done)))
+        if verdict.stops:
+            break
+
+
+def writes_its_own_file(trial: Trial, folder: Path) -> None:
+    done = load(trial)
+    for epoch in trial.epochs():
+        done.append(random.random())
+        trial.report(done[-1])
+        (path := folder / f"{trial.id}.{epoch}").write_text(json.dumps(done))
+        trial.checkpointed(str(path))
+
+
+@pytest.mark.parametrize("reopened", [True, False])
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (trains_in_a_loop_of_while, "its loop is not over trial.epochs()"),
+        (partial(trains_in_a_loop_of_while, draws=False), None),
+        (writes_its_own_file, "its state is a file that your program wrote"),
+        (saves_after, None),
+        (saves_at_once, None),
+    ],
+)
+def test_a_loop_whose_random_state_is_not_restored_is_hinted_at(
+    program: Callable[..., object], why: str | None, reopened: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if program is writes_its_own_file:
+        program = partial(program, folder=tmp_path)
+    with caplog.at_level("INFO", "haltune"):
+        study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=5, trials=2, folder=tmp_path / "states")
+        while isinstance(trial := study.ask(), Trial):
+            with trial:
+                program(trial)
+            if reopened:
+                study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=5, trials=2, folder=tmp_path / "states")
+    hints = [text for text in caplog.messages if "restored its random state" in text]
+    assert [text.split(", so haltune")[0] for text in hints[:1]] == (
+        [] if why is None else [f"Trial 0 has resumed after epoch 2, but {why}"]
+    )
+    assert reopened or len(hints) < 2
