@@ -133,7 +133,7 @@ class TrainingLoop:
         If the study counts tokens, yield the steps of this attempt, from 1.
         """
         if self.trial.ended is None and self.trial.verdict is not None and self.trial.verdict.stops:
-            return  # an exception ended an earlier loop after its last report, as out of memory: nothing is left to train
+            return  # an exception ended an earlier loop after its last report: nothing is left to train
         if self._together:
             _need_group()
         model = self._trained_model()
