@@ -69,15 +69,6 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     return found
 
 
-def rebound(frame: FrameType) -> set[str]:
-    """Return the variables of a function at its loop that an epoch reads, and then sets, as x = x[order]."""
-    carried = _carried_by(frame.f_code, frame.f_lasti)
-    after = (step for step in dis.get_instructions(frame.f_code) if step.offset > frame.f_lasti)
-    sets = [step.argval for step in after if step.opname.startswith("STORE_")]
-    names = {name for one in sets for name in (one if isinstance(one, tuple) else (one,))}  # Python 3.13 joins two
-    return {name for name in names if carried.get(name)}
-
-
 @lru_cache(100)
 def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
     """Return the variables that a function uses after an instruction of it: whether it reads them before it sets them.

@@ -2,8 +2,7 @@
 
 A training that resumes makes its list again, with the same elements. They are put in the order of the pause by what
 they contain, so nothing changes where the program has done so itself. Lists and arrays of one length may belong
-together, as texts and labels do: if one of them cannot be put back, none is. Nor is what the program replaces by a
-shuffled copy, as x = x[order]: others may hold the first one.
+together, as texts and labels do: if one of them cannot be put back, none is.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import base64
 import hashlib
 import marshal
 import weakref
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
@@ -20,11 +19,9 @@ from typing import Any
 import numpy as np
 
 from .around import attributes, frames, is_made_by_python, variables
-from .numbers import rebound
 
-# a digest of the elements, their places, and whether it is of a copy; None: the elements cannot be read
-Order = tuple[str, str, bool] | None
-_LONGEST, _LARGEST, _SHORT, _SAMPLED = 10**6, 1 << 26, 20, 500
+Order = tuple[str, str] | None  # a digest of the elements, and their places; None: they cannot be read
+_LONGEST, _SHORT, _SAMPLED = 10**6, 20, 500
 
 
 class Orders:
@@ -33,26 +30,21 @@ class Orders:
     def __init__(self) -> None:
         # name -> id of the list or array where the loop began, and its mark
         self._starts: dict[str, tuple[int, Any]] = {}
-        self._copied: dict[str, tuple[int, Order]] = {}  # the same of what the loop may replace by a copy
         self._orders: dict[str, Order] = {}  # of what has been shuffled since the trial first started
         self._read: dict[str, tuple[Any, Order]] = {}  # name -> mark and order, when its elements were read last
 
     def begins(self, saved: Mapping[str, Order]) -> list[str]:
         """State that a loop begins, and restore orders; return the names of what cannot be restored."""
         self._orders |= saved
-        held, copied = _held(), _replaced()
-        here: dict[str, tuple[Any, bool, Any]] = {}  # name -> list or array, whether it is a copy, and its places
-        for name, order in saved.items():
-            copy = order is not None and order[2]
-            if (value := copied.get(name, (0, None))[1] if copy else held.get(name)) is not None:
-                here[name] = value, copy, _places(value, order)
-        lost = {len(v) for v, copy, at in here.values() if at is None or (copy and (at != np.arange(len(at))).any())}
-        for value, copy, places in here.values():
-            if len(value) not in lost and not copy:
-                value[:] = value[places] if isinstance(value, np.ndarray) else [value[i] for i in places]
+        held = _held()
+        here = {name: (value, order) for name, order in saved.items() if (value := held.get(name)) is not None}
+        places = {name: _places(value, order) for name, (value, order) in here.items()}
+        lost = {len(value) for name, (value, _) in here.items() if places[name] is None}
+        for name, (value, _) in here.items():
+            if len(value) not in lost:
+                value[:] = value[places[name]] if isinstance(value, np.ndarray) else [value[i] for i in places[name]]
         self._starts = {name: self._start(name, value) for name, value in held.items()}
-        self._copied = {name: (of, self._order(name, value, _mark(value))) for name, (of, value) in copied.items()}
-        return sorted(name.partition(".")[2] for name, (value, _, _) in here.items() if len(value) in lost)
+        return sorted(name.partition(".")[2] for name, (value, _) in here.items() if len(value) in lost)
 
     def _start(self, name: str, value: Any) -> tuple[int, Any]:
         before = self._starts.get(name)
@@ -68,16 +60,8 @@ class Orders:
         moved = {name for name, mark in now.items() if not np.array_equal(mark, starts[name])}
         shuffled = {name for name in moved if _is_shuffled(held[name], now[name], starts[name])}
         others = {len(held[name]) for name in moved - shuffled}
-        for name in shuffled | {name for name in now if name in self._orders}:
+        for name in shuffled | (self._orders.keys() & now.keys()):
             self._orders[name] = None if len(held[name]) in others else self._order(name, held[name], now[name])
-        for name, (of, value) in _replaced({*self._copied}).items():
-            (first, start), known = self._copied[name], self._orders.get(name)
-            if first != of or known is not None:
-                order = self._order(name, value, _mark(value))
-                if order is None or start is None or order[0] != start[0]:
-                    del self._copied[name]  # no copy of the same elements
-                elif known is not None or order[1] != start[1]:
-                    self._orders[name] = *order[:2], True
         return dict(self._orders)
 
     def _order(self, name: str, value: Any, mark: Any) -> Order:
@@ -88,7 +72,7 @@ class Orders:
                 digest, by_key = _sorted(value)
                 ranks = np.empty(len(by_key), "<i4")
                 ranks[by_key] = np.arange(len(by_key))
-                order = digest, base64.b64encode(ranks.tobytes()).decode(), False
+                order = digest, base64.b64encode(ranks.tobytes()).decode()
             self._read[name] = known = mark, order
         return known[1]
 
@@ -103,28 +87,6 @@ def _held() -> dict[str, Any]:
                 of_array = type(one) is np.ndarray and one.ndim > 0
                 if (of_array or type(one) is list) and 1 < len(one) <= _LONGEST and not name.startswith("__"):
                     found.setdefault(f"{frame.f_code.co_name}.{name}{'' if key is None else f'.{key}'}", one)
-    return found
-
-
-def _replaced(names: Container[str] | None = None) -> dict[str, tuple[int, Any]]:
-    """Return what the program's loop replaces by copies: name -> id, and the list or array; of a tensor, its array.
-
-    names: those to look for. Default: None, those of the function with the loop, which is about to begin.
-    """
-    found: dict[str, tuple[int, Any]] = {}
-    for frame in frames():
-        own = () if names is not None else rebound(frame)
-        for name, value in variables(frame):
-            key = f"{frame.f_code.co_name}.{name}"
-            if (name in own if names is None else key in names) and key not in found:
-                with suppress(Exception):  # a tensor of weights, or of a kind that has no array
-                    small = type(value) is not list and value.nbytes <= _LARGEST
-                    array = value.cpu().numpy() if small and hasattr(type(value), "untyped_storage") else value
-                    of_array = small and type(array) is np.ndarray and array.ndim > 0
-                    if (of_array or type(array) is list) and 1 < len(array) <= _LONGEST:
-                        found[key] = id(value), array
-        if names is None:
-            break
     return found
 
 
@@ -157,9 +119,7 @@ def _places(value: Any, order: Order) -> Any:
 
 def _sorted(value: Any) -> tuple[str, Any]:
     """Return a digest of the elements of a list or an array, and their places by their keys."""
-    elements = value
-    if isinstance(value, np.ndarray):
-        elements = value.tolist() if value.ndim == 1 else [row.tobytes() for row in value]
+    elements = value.tolist() if isinstance(value, np.ndarray) else value
     keys = np.frombuffer(b"".join(hashlib.blake2b(_bytes(one), digest_size=8).digest() for one in elements), "<u8")
     by_key = np.argsort(keys, kind="stable")
     return hashlib.blake2b(keys[by_key].tobytes(), digest_size=16).hexdigest(), by_key

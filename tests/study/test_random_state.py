@@ -358,44 +358,6 @@ def test_lists_of_one_length_are_restored_together_or_a_hint_names_them(
         assert f"Trial 0 has resumed after epoch 2, but haltune cannot restore the order of {named}." in hints[0]
 
 
-@pytest.mark.parametrize("reopened", [True, False])
-@pytest.mark.parametrize("kept", ["copies", "no copies", "copies that it restores"])
-def test_data_that_a_loop_replaces_by_shuffled_copies_are_named(
-    kept: str, reopened: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    first = np.arange(24.0).reshape(12, 2)
-
-    def train(trial: Trial) -> None:
-        x, y, rows, weights = first, np.arange(12) % 3, [f"row {i}" for i in range(9)], np.ones(4)
-        state = load(trial)
-        if state and "restores" in kept:
-            x, y, rows = np.array(state[0]), np.array(state[1]), state[2]
-        for _ in trial.epochs():
-            order = np.random.permutation(12)  # noqa: NPY002
-            if "no" not in kept:
-                x, y = x[order], y[order]
-                rows = random.sample(rows, len(rows))
-            weights = weights * 0.9
-            trial.report(float(x[order][0, 0] + y[0] + weights[0]))
-            parts = json.dumps([x.tolist(), y.tolist(), rows])
-            trial.save(partial(Path.write_text, data=parts))
-
-    with caplog.at_level("INFO", "haltune"):
-        study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=2, folder=tmp_path)
-        while isinstance(trial := study.ask(), Trial):
-            with trial:
-                train(trial)
-            if reopened:
-                study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=2, folder=tmp_path)
-    hints = [text for text in caplog.messages if "order of" in text]
-    assert {text.split(". Unless")[0] for text in hints[:1]} == (
-        {"Trial 0 has resumed after epoch 2, but haltune cannot restore the order of rows, x, y"}
-        if kept == "copies"
-        else set()
-    )
-    assert first[:, 0].tolist() == [*range(0, 24, 2)]
-
-
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_new_trial_draws_nothing_twice_from_a_generator_that_trials_share(plain: bool, tmp_path: Path) -> None:
     shared, drawn = np.random.default_rng(0), dict[int, list[float]]()
