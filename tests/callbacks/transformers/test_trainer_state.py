@@ -28,6 +28,7 @@ from sklearn import preprocessing  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from transformers import (  # noqa: E402
+    DataCollatorForLanguageModeling,
     ProgressCallback,
     Trainer,
     TrainerCallback,
@@ -608,6 +609,34 @@ def test_a_file_that_data_open_as_they_are_read_is_opened_again(tmp_path):
     counts = cycle([1, 0])  # the rows that train, not those that are evaluated
     record, _, said = trained(tmp_path, (1, 2), train=lambda: Opens(tmp_path / "rows.h5", next(counts)))
     assert (record.attempt, said) == (3, [])
+
+
+class Masks(DataCollatorForLanguageModeling):
+    """A collator that masks rows by the generator of transformers' own, without a tokenizer."""
+
+    __module__ = DataCollatorForLanguageModeling.__module__
+
+    def torch_call(self, examples):
+        if self.seed is not None and self.generator is None:
+            self.create_rng()
+        batch = default_data_collator(examples)
+        return batch | {"x": batch["x"] * (torch.rand(batch["x"].shape, generator=self.generator) < 0.8)}
+
+
+def masks():
+    return Masks(None, mlm=False, seed=5)
+
+
+@pytest.mark.parametrize("options", [{}, WORKERS])
+def test_a_generator_that_a_collator_makes_at_its_first_batch_continues(options, tmp_path):
+    record, _, said = trained(tmp_path, (1, 2), collator=masks, **options)
+    assert (record.attempt, said) == (3, [])
+
+
+def test_a_generator_that_a_collator_makes_at_its_first_batch_is_not_paused_within_a_pass(tmp_path):
+    record, _, said = trained(tmp_path, (1.5,), collator=masks, **EVERY_TWO)
+    assert record.attempt == 1
+    assert "draw random numbers" in said[0]
 
 
 def test_ranks_of_adalora_that_are_chosen_by_averages_are_not_paused(tmp_path):
