@@ -27,7 +27,7 @@ from typing import Any
 
 from haltune._utils.around import stateful
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import capture, damaged, generators_in, restore, set_states, states_of
+from haltune._utils.randomness import capture, damaged, restore, states_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
@@ -39,13 +39,14 @@ from .changes import (
     differences,
     extras,
     fingerprint,
+    generators_of,
     known_of,
     left_out,
     of_modules,
     own_modules,
     own_parts,
-    parts_of,
     set_extras,
+    set_generators,
     tensors_in,
     warn_of_failed,
 )  # fmt: skip
@@ -440,7 +441,7 @@ def _set_loader(loader: Any, state: dict[str, Any]) -> None:
     loader.iteration = state["iteration"]
     if state["seed"] is not None:
         _sampler(loader).initial_seed = state["seed"]
-    set_states(_generators(loader), state["generators"])
+    set_generators(state["generators"], loader, _sampler(loader))
     if isinstance(loader, _Placed):
         loader._haltune_resumes = state["place"]
 
@@ -451,7 +452,7 @@ def _random(loader: Any) -> dict[str, Any]:
 
 def _set_random(loader: Any, state: dict[str, Any]) -> None:
     restore(state["random"])
-    set_states(_generators(loader), state["generators"])
+    set_generators(state["generators"], loader, _sampler(loader))
 
 
 def _may_draw(loader: Any) -> bool:
@@ -475,4 +476,4 @@ def _sampler(loader: Any) -> Any:
 
 def _generators(loader: Any) -> dict[str, Any]:
     """Return the generators of a loader's data and samplers; if there is none, those of the process count."""
-    return generators_in(*parts_of(loader), _sampler(loader))
+    return generators_of(loader, _sampler(loader))

@@ -6,21 +6,22 @@ model holds that is not in its state_dict. `fingerprint` shows whether weights a
 
 from __future__ import annotations
 
-import dis
 import itertools
 import types
+import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from haltune._utils.randomness import generators_in, is_generator, states_of
+from haltune._utils.randomness import generators_in, is_generator, set_states, states_of
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
 from . import objects
 from .objects import fingerprint_of
+from .reporter import digest
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
 # whose samplers draw each order anew, or continue by an epoch's number or a generator, which loops save
@@ -63,7 +64,7 @@ class Attributes:
         for name, value in values.items():
             if isinstance(marks[name], str) and objects.is_data(marks[name]) and name not in self._put:
                 objects.note(value, self._trial, marks[name])
-        for name in self._set_by_hook(new):
+        for name in marks.keys() & self._set_by_hook(new):
             if isinstance(marks[name], str) and objects.is_data(marks[name]):
                 self._set.add(name)
             elif has_copy(values[name], saved):
@@ -140,20 +141,20 @@ class Attributes:
                 except NotSupported:
                     self.failed.append(_called(name))
 
-    def _set_by_hook(self, owners: Owners) -> list[str]:
+    def _set_by_hook(self, owners: Owners) -> set[str]:
         """Return the names of the attributes that the start of a fit sets, as the code of its hook says.
 
         The attributes before the start are not known, because callbacks may come before haltune's. Left out are times,
         which a resumed fit takes again.
         """
-        found = []
+        found = set()
         for place, owner in owners if self._hook else ():
-            assigned = objects.mentioned(type(owner), (self._hook,), _assigned)
+            assigned = objects.mentioned(type(owner), (self._hook,), objects.assigned)
             mentioned = objects.mentioned(type(owner), (self._hook,))
             for name, value in vars(owner).items():
                 number = value is None or isinstance(value, (bool, int, float, str))
                 if name in (assigned if number else mentioned) - {*self._skip} and not is_time(value):
-                    found.append(f"{place}.{name}")
+                    found.add(f"{place}.{name}")
         return found
 
     def _values(self, owners: Owners) -> dict[str, Any]:
@@ -161,7 +162,7 @@ class Attributes:
             f"{place}.{name}": value
             for place, owner in owners
             for name, value in vars(owner).items()
-            if name not in self._skip
+            if not (name in self._skip or objects.is_showing(value) or objects.is_opened(owner, name, value))
         }
 
     def _now(self, values: Mapping[str, Any], saved: list[Any]) -> dict[str, Any]:
@@ -203,14 +204,10 @@ def is_time(value: Any) -> bool:
     return at is not None and any(now - _MINUTE <= at <= now for now in objects.clocks())
 
 
-def _assigned(code: types.CodeType) -> set[str]:
-    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
-
-
 def _set_by_epoch(kind: type) -> set[str]:
     """Return the names of the attributes that set_epoch of a class sets, and no other method after its __init__."""
     others = tuple(name for name in dir(kind) if name not in ("__init__", "set_epoch"))
-    found = (objects.mentioned(kind, names, _assigned, libraries=True) for names in (("set_epoch",), others))
+    found = (objects.mentioned(kind, names, objects.assigned, libraries=True) for names in (("set_epoch",), others))
     return next(found) - next(found)
 
 
@@ -303,10 +300,80 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
         with suppress(Exception):  # loaders of Accelerate have none, and raise
             return _printed(value.state_dict(), known, 5)
         return None
-    if type(value).__module__.split(".")[0] in _LIBRARIES:
+    if type(value).__module__.split(".")[0] in _LIBRARIES or objects.is_showing(value):
         return None
+    if hasattr(value, "iloc"):
+        return _of_table(value)
     generators = repr(states_of(generators_in(value)))
-    return generators, {k: _printed(v, known, depth - 1) for k, v in getattr(value, "__dict__", {}).items()}
+    inner = getattr(value, "__dict__", {}).items()
+    whole = generators, {k: _printed(None if objects.is_opened(value, k, v) else v, known, depth - 1) for k, v in inner}
+    if not objects.of_library(type(value).__module__) or objects.has_state(value):
+        return whole
+    return _OfLibrary(value, whole, {"generators": generators, **_state_in(value, known, depth)})
+
+
+class _OfLibrary:
+    """Print of an object of a library, of which only what it holds of a training counts while it is the same object.
+
+    Such an object counts what it shows, and keeps what it has read or computed. So its numbers may change, and there
+    may be arrays that were not there.
+
+    whole: its print as that of another object. held: the prints of what counts; arrays have names that end with "[]".
+    """
+
+    def __init__(self, value: Any, whole: Any, held: dict[str, Any]) -> None:
+        self._refers: Any = lambda: None
+        with suppress(TypeError):  # some cannot be referred to weakly
+            self._refers = weakref.ref(value)
+        self._whole, self._held = whole, held
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _OfLibrary):
+            return False
+        if (one := self._refers()) is None or one is not other._refers():
+            return bool(self._whole == other._whole)
+        here, there = self._held, other._held
+        both = here.keys() & there.keys()
+        return all(name in both or name.endswith("[]") for name in here.keys() | there.keys()) and all(
+            here[name] == there[name] for name in both
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _state_in(value: Any, known: set[int], depth: int) -> dict[str, Any]:
+    """Return the prints of the arrays, tensors, optimizers and objects of the program in an object, by their places."""
+    found: dict[str, Any] = {}
+
+    def search(value: Any, place: str, depth: int) -> None:
+        kind = type(value)
+        own = any(objects.of_library(base.__module__) for base in kind.__mro__) or objects.of_program(kind)
+        if isinstance(value, np.ndarray):
+            found[f"{place}[]"] = _printed(value, known, depth)
+        elif objects.has_state(value) or (own and not objects.of_library(kind.__module__)):
+            if (one := _printed(value, known, depth)) is not None:
+                found[place] = one
+        elif depth and not callable(value):
+            items: Any = vars(value).items() if hasattr(value, "__dict__") else ()
+            if isinstance(value, (list, tuple, set, frozenset, dict)):
+                items = value.items() if isinstance(value, dict) else enumerate(value)
+            for name, inner in _few([*items]):
+                search(inner, f"{place}.{name}", depth - 1)
+
+    for name, inner in vars(value).items() if hasattr(value, "__dict__") else ():
+        search(inner, str(name), depth - 1)
+    return found
+
+
+def _of_table(table: Any) -> str | None:
+    """Return a text that differs between tables of pandas with other rows: a sample of them, and sums."""
+    with suppress(Exception):  # another library may have tables that are read otherwise
+        few = table.iloc[:: len(table) // 1000 + 1]
+        held = [table.shape, [*getattr(table, "columns", ())], few.index.tolist(), few.to_numpy().tolist()]
+        with suppress(TypeError, ValueError):  # rows without numbers
+            held.append(table.sum(numeric_only=True).tolist())
+        return digest([repr(held).encode()])
+    return None
 
 
 def _few(values: Any) -> Iterator[Any]:
@@ -449,6 +516,29 @@ def parts_of(loader: Any) -> list[Any]:
     """Return what reads the data of a torch loader: the data set, the function that makes batches, and the samplers."""
     names = ("dataset", "collate_fn", "sampler", "batch_sampler", "generator", "synchronized_generator")
     return [getattr(loader, name, None) for name in names]
+
+
+def generators_of(loader: Any, *others: Any) -> dict[str, Any]:
+    """Return the generators of the data of a torch loader. others: further parts of it."""
+    return generators_in(*parts_of(loader), *others)
+
+
+def makers(loader: Any) -> list[Any]:
+    """Return the collators of a loader that make a generator at their first batch, as that of language modeling."""
+    collator = getattr(loader, "collate_fn", None)  # the Trainer's contains that of the program
+    both = [collator, getattr(collator, "data_collator", None)]
+    return [one for one in both if hasattr(one, "create_rng") and getattr(one, "seed", None) is not None]
+
+
+def set_generators(states: Mapping[str, Any], loader: Any, *others: Any) -> None:
+    """Restore `generators_of` a loader. A collator has one of its own only if it had made it."""
+    for maker in makers(loader):
+        if maker.generator is None:
+            maker.create_rng()
+        named = [place for place, one in generators_of(loader, *others).items() if one is maker.generator]
+        if not states.keys() & {*named}:
+            maker.generator = None
+    set_states(generators_of(loader, *others), dict(states))
 
 
 def fingerprint(*models: Any) -> str:

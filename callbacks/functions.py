@@ -138,7 +138,8 @@ class OwnFunctions:
                     yield f"{name}[{at}]", value, lambda value: None
             if not isinstance(one, partial):
                 for key, value in [*getattr(one, "__dict__", {}).items()]:
-                    yield f"{name}.{key}", value, partial(setattr, one, key)
+                    if not (objects.is_showing(value) or objects.is_opened(one, key, value)):
+                        yield f"{name}.{key}", value, partial(setattr, one, key)
 
 
 def _parts(functions: Iterable[Any], seen: set[int] | None = None) -> Iterator[Any]:

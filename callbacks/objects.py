@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import copy
 import datetime
+import dis
 import enum
 import hashlib
 import inspect
@@ -68,6 +69,11 @@ _MADE_AGAIN: dict[str, type] = {
 }  # fmt: skip
 _NUMBERS = frozenset({type(None), bool, int, float})
 PLAIN = _NUMBERS | {str}  # classes of values that are their own state
+_SHOWING = ("tqdm", "rich", "matplotlib", "wandb", "mlflow", "tensorboard", "tensorboardX")  # they only show a training
+_OF_FILES = ("h5py", "zarr", "lmdb")  # parts of their files have no `close`
+_FILES_OF_PYTHON = ("sqlite3", "zipfile", "tarfile")
+# methods of what has a state of its own, such as an environment, a meter, a replay buffer or a scaler
+_WITH_STATE = ("step", "reset", "sample", "fit", "partial_fit", "learn_one", "state_dict", "named_parameters")
 
 
 Skips = Callable[[Any, str, Any], bool]  # object, name and value of an attribute -> whether it is no part of a state
@@ -340,6 +346,59 @@ def mentioned(
     return found
 
 
+def assigned(code: types.CodeType) -> set[str]:
+    """Return the names of the attributes that a code assigns."""
+    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+
+
+def _tested(code: types.CodeType) -> set[str]:
+    """Return the names of the attributes of which a code asks whether they are None, or empty."""
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("TO_BOOL", "COPY")]
+    pairs = [(one, then) for one, then in itertools.pairwise(steps) if one.opname == "LOAD_ATTR"]
+    return {
+        one.argval for one, then in pairs if "JUMP" in then.opname or (then.opname, then.argval) == ("LOAD_CONST", None)
+    }
+
+
+_OPENED: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
+
+
+def _opened_by(kind: type) -> set[str]:
+    """Return the names of the attributes that the methods of a program's class set if they are None."""
+    if kind not in _OPENED:
+        _OPENED[kind] = found = set[str]()
+        for method in {name for base in kind.__mro__ if not of_library(base.__module__) for name in vars(base)}:
+            found |= mentioned(kind, (method,), _tested) & mentioned(kind, (method,), assigned)
+    return _OPENED[kind]
+
+
+def is_opened(owner: Any, name: str, value: Any) -> bool:
+    """Return whether an attribute is a file that the owner's code opens where it is None, as in a resumed fit.
+
+    So do data sets with a file of HDF5, LMDB or SQLite. Not so a file that is read line by line: it has a place.
+    """
+    if (kind := type(value)) in PLAIN:
+        return False
+    package = kind.__module__.partition(".")[0]
+    file = package in (*_OF_FILES, *_FILES_OF_PYTHON) or (hasattr(kind, "close") and of_library(kind.__module__))
+    return file and not hasattr(kind, "__next__") and not has_state(value) and name in _opened_by(type(owner))
+
+
+def is_showing(value: Any) -> bool:
+    """Return whether an object only shows a training, such as a progress bar, a figure or a tracker."""
+    kind = type(value)
+    return kind.__module__.partition(".")[0] in _SHOWING and of_library(kind.__module__)
+
+
+def has_state(value: Any) -> bool:
+    """Return whether the numbers of an object of a library are a state, or settings that a program may change."""
+    if type(value).__module__.partition(".")[0] in _OF_FILES:
+        return False
+    if isinstance(value, Mapping):
+        return not isinstance(value, dict)
+    return any(callable(getattr(type(value), name, None)) for name in (*_WITH_STATE, "untyped_storage"))
+
+
 def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
     """Return the variables of enclosing functions that a function uses: name -> value, and what sets it."""
     if not isinstance(function, types.FunctionType):
@@ -565,7 +624,7 @@ class _Reader:
         if not self._is_read(value, part):
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
-            key: self.read(one, f"{type(value).__name__}.{key}")
+            key: self.read(None if is_opened(value, key, one) else one, f"{type(value).__name__}.{key}")
             for key, one in attributes_of(value).items()
             if not self._skip(value, key, one)
         }

@@ -29,7 +29,6 @@ from haltune._utils.randomness import (
     of_devices,
     restore,
     restore_devices,
-    set_states,
     states_of,
 )  # fmt: skip
 from haltune.errors import NotSupported
@@ -44,13 +43,15 @@ from .changes import (
     differences,
     extras,
     fingerprint,
+    generators_of,
     known_of,
     left_out,
+    makers,
     of_modules,
     own_modules,
     own_parts,
-    parts_of,
     set_extras,
+    set_generators,
     warn_of_failed,
 )  # fmt: skip
 from .functions import OwnFunctions
@@ -103,8 +104,9 @@ class Unsaved(Portable):
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
         carried.need_own_state(carried.who(self._trial), self.trainer.callback_handler.callbacks, not self._resumes)
         self._functions = OwnFunctions(_losses(self.trainer), (), self._trial, not self._resumes)
-        self._loader, self._generators = train_dataloader, {}
-        self._generators = generators_in(*parts_of(train_dataloader))
+        self._loader = train_dataloader
+        self._generators = generators_of(train_dataloader)
+        self._makers = makers(train_dataloader)
         inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
         if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
             self._drawn = _Watched(inner).drawn
@@ -116,7 +118,7 @@ class Unsaved(Portable):
             if loss := self._restored.get("loss"):
                 self.trainer._tr_loss.fill_(loss[0])
                 self.trainer._globalstep_last_logged = loss[1]
-            set_states(self._generators, self._restored.get("generators", {}))
+            self._set_generators(self._restored.get("generators", {}))
             if (seed := self._restored.get("seed")) is not None and hasattr(self._sampler, "initial_seed"):
                 self._sampler.initial_seed = seed  # TrainingArguments(seed=) may be another one
         self._before = self._present()
@@ -131,11 +133,11 @@ class Unsaved(Portable):
         if within:  # the hooks of this epoch were called before the pause
             self._set_back()
             restore(checked(within["random"]))
-            set_states(self._generators, within["generators"])
+            self._set_generators(within["generators"])
         elif self._between:  # the Trainer loads them once more, from before this epoch's hooks, which may draw
             vars(self.trainer)["_load_rng_state"] = self._loaded_before
         self._resumes, self._print = False, None
-        self._pass = {"random": capture(), "generators": states_of(self._generators)}
+        self._pass = {"random": capture(), "generators": self._states()}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         restore_devices(self._restored.pop("devices", {}))
@@ -172,7 +174,7 @@ class Unsaved(Portable):
         self.trainer.remove_callback(self)
         self._loaded_before(None)
         self.trainer = self._loader = None
-        self._generators, self._before = {}, {}
+        self._generators, self._makers, self._before = {}, [], {}
 
     # saving
 
@@ -193,7 +195,7 @@ class Unsaved(Portable):
             found["weights"] = fingerprint(self.trainer.model)
             found["groups"] = [_scalars(group) for group in self.trainer.optimizer.param_groups]
             found["loss"] = self._loss()
-            found["generators"] = states_of(self._generators)
+            found["generators"] = self._states()
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
             found["devices"] = {kind: of for kind, of in of_devices().items() if kind != "cuda"}  # the Trainer's
@@ -347,12 +349,23 @@ class Unsaved(Portable):
         records = (self._of_modules, self._attributes, self._of_trainer, self._of_data)
         warn_of_failed(self._trial, *(name for record in records for name in record.failed))
 
+    def _states(self) -> dict[str, Any]:
+        """Return the states of the generators of the data, also of those that were made since the fit started."""
+        held = {id(one) for one in self._generators.values()}
+        if any(maker.generator is not None and id(maker.generator) not in held for maker in self._makers):
+            self._generators = generators_of(self._loader)
+        return states_of(self._generators)
+
+    def _set_generators(self, states: Mapping[str, Any]) -> None:
+        set_generators(states, self._loader)
+        self._generators = generators_of(self._loader)
+
     def _drawing(self) -> Any:
         """Return the states of the generators from which data can draw."""
         import torch
 
         _, keys, position, *_ = np.random.get_state(legacy=True)  # noqa: NPY002 (users' code draws from it)
-        own = repr(states_of(self._generators)) if self._generators else ""
+        own = repr(self._states()) if self._generators or self._makers else ""
         numpy = position, np.asarray(keys).tobytes()
         return random.getstate(), numpy, torch.get_rng_state().numpy().tobytes(), own
 

@@ -13,6 +13,7 @@ every rank makes a callback. Rank 0 reports, and all ranks follow its decisions;
 
 from __future__ import annotations
 
+import copy
 import errno
 import math
 import shutil
@@ -34,6 +35,7 @@ from haltune.log.metric_names import direction
 from haltune.log.problem import Budget, Maximize, Minimize, Problem
 from haltune.ranks import torch_ranks
 from haltune.space import Space
+from haltune.space.domains import Constant
 from haltune.study import Study, Trial
 
 from . import fsdp, objects, trainer_state
@@ -756,6 +758,12 @@ def _room(folder: str, model: Any, optimizer: Any, sharded: bool) -> int:
 # when it sets a trial's parameters, names its folder and reports. So this is a function with the same arguments.
 
 OBJECTIVE = "objective"
+_BY_METRIC = ("reduce_lr_on_plateau", "greedy")  # schedules that follow metric_for_best_model
+# arguments that the Trainer, its arguments or Accelerate read only when they are made
+_AT_START = frozenset((
+    "fp16", "bf16", "tf32", "torch_compile", "torch_compile_backend", "torch_compile_mode", "use_cpu", "fsdp",
+    "fsdp_config", "deepspeed", "accelerator_config", "parallelism_config", "label_names",
+))  # fmt: skip
 _KINDS: dict[str, type[Maximize] | type[Minimize]] = {"minimize": Minimize, "maximize": Maximize}
 Objective = Callable[[dict[str, float]], float]
 
@@ -774,7 +782,8 @@ def hyperparameter_search(
     """Search over the arguments of a Trainer; return the best run. It replaces `trainer.hyperparameter_search(...)`.
 
     Trials stop early, or pause and resume from the Trainer's checkpoints. Each trial sets its parameters in
-    TrainingArguments, which are restored afterwards. A full training is `num_train_epochs` or `max_steps`.
+    TrainingArguments, which are restored afterwards. A full training is `num_train_epochs` or `max_steps`. Each trial
+    starts with the state that callbacks such as EarlyStoppingCallback had before the search.
 
     Args:
         trainer: A Trainer with `model_init=` that evaluates every epoch.
@@ -795,8 +804,8 @@ def hyperparameter_search(
         `best.checkpoint` is the model.
 
     Raises:
-        InvalidInput: If the Trainer has no model_init, epochs or evaluations, if a parameter is not read, or if no
-            trial has a value.
+        InvalidInput: If the Trainer has no model_init, epochs or evaluations, if a parameter is not read, or only when
+            the Trainer is made, or if no trial has a value.
         NotSupported: If there are several directions, or with DeepSpeed.
         Exception: The error of a training, if none has succeeded before, or after max_failures errors in a row.
 
@@ -857,6 +866,9 @@ class _ObjectiveCallback(HaltuneCallback):
     def _measured(self, metrics: dict[str, Any]) -> dict[str, Any]:
         return {**metrics, OBJECTIVE: self._compute(dict(metrics))}
 
+    def _advise_best(self, args: Any) -> None:
+        """Advise nothing: the goal of this search is not the user's to change."""
+
 
 @contextmanager
 def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback) -> Iterator[None]:
@@ -864,13 +876,17 @@ def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback
     arguments, init = trainer.args, trainer.model_init
     known = {name: value for name, value in trial.config.items() if hasattr(arguments, name)}
     given = {**known, "output_dir": folder}
-    before = {name: getattr(arguments, name) for name in given}
+    olds = {name: getattr(arguments, name) for name in given}
+    fields = {name: type(old)(given[name]) if isinstance(old, Enum) else given[name] for name, old in olds.items()}
+    if getattr(fields.get("lr_scheduler_type"), "value", "") in _BY_METRIC and arguments.metric_for_best_model is None:
+        fields |= {"metric_for_best_model": "loss", "greater_is_better": False}  # as TrainingArguments does
+    before = {name: getattr(arguments, name) for name in fields}
+    derived = {name: getattr(trainer, name, None) for name in _DERIVED}
+    stateful = [(c, copy.deepcopy(c.state()["attributes"])) for c in trainer.callback_handler.callbacks if _exports(c)]
     trainer.add_callback(callback)
     try:
-        fields = {
-            name: type(old)(given[name]) if isinstance(old, Enum) else given[name] for name, old in before.items()
-        }
         _set(trainer, fields)
+        vars(trainer).update({name: make(trainer) for name, (field, make) in _DERIVED.items() if field in fields})
         trainer.model_init = lambda: init(trial) if _takes_a_trial(init) else init()
         yield
     finally:
@@ -878,10 +894,13 @@ def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback
         trainer.remove_callback(callback)
         trainer.remove_callback(Unsaved)
         _set(trainer, before)
+        vars(trainer).update(derived)
+        for one, attributes in stateful:  # all trials have the same callbacks, such as EarlyStoppingCallback
+            vars(one).update(attributes)
 
 
 def _set(trainer: Any, arguments: Mapping[str, Any]) -> None:
-    """Set training arguments, and the values that the Trainer derived from them when it was made.
+    """Set training arguments, and the batch size and the accelerator that the Trainer derived from them.
 
     The Trainer's own search sets the same two, by a method for its own backends only. Without them, a trial would train
     with the batch size and the accumulation of another one.
@@ -890,6 +909,26 @@ def _set(trainer: Any, arguments: Mapping[str, Any]) -> None:
         setattr(trainer.args, name, value)
     trainer._train_batch_size = trainer.args.train_batch_size
     trainer.create_accelerator_and_postprocess()
+
+
+def _smoother(trainer: Any) -> Any:
+    """Return what smooths the labels, as the Trainer makes it."""
+    from transformers.trainer_pt_utils import LabelSmoother
+
+    factor = trainer.args.label_smoothing_factor
+    several = getattr(getattr(trainer.model, "config", None), "problem_type", None) == "multi_label_classification"
+    return LabelSmoother(epsilon=factor) if factor != 0 and not several else None
+
+
+# attribute of a Trainer that it derives from an argument only when it is made -> the argument, and the same rule
+_DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "label_smoother": ("label_smoothing_factor", _smoother),
+    "neftune_noise_alpha": ("neftune_noise_alpha", lambda trainer: trainer.args.neftune_noise_alpha),
+}
+
+
+def _exports(callback: Any) -> bool:
+    return any(kind.__name__ == "ExportableState" for kind in type(callback).__mro__)
 
 
 def _takes_a_trial(init: Callable[..., Any]) -> bool:
@@ -929,6 +968,13 @@ def _check_read(trainer: Any, space: Space) -> None:
     for name in ("num_train_epochs", "max_steps", "output_dir"):
         if name in space.names:
             raise InvalidInput(f"{name!r} cannot be searched, because all trials must share it. Remove it.")
+    for name in sorted(_AT_START.intersection(space.names)):
+        domain = space.parameters[name]
+        if not isinstance(domain, Constant) or domain.value != getattr(trainer.args, name, None):
+            raise InvalidInput(
+                f"{name!r} cannot be searched, because the Trainer reads it only when it is made. Set it in "
+                "TrainingArguments, and remove it from the space."
+            )
     others = [name for name in space.names if not hasattr(trainer.args, name)]
     if others and not _takes_a_trial(trainer.model_init):
         raise InvalidInput(

@@ -541,7 +541,7 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
         slots = [
             (f"{name}/{key}", value, partial(setattr, owner, key))
             for key, value in vars(owner).items()
-            if key not in hidden
+            if not (key in hidden or objects.is_showing(value) or objects.is_opened(owner, key, value))
         ]
     found: list[Place] = []
     for path, value, put in slots:

@@ -23,6 +23,7 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from ..behind import Behind, copied
+from ..changes import makers
 from ..reporter import Reporter
 from . import shards
 from .checks import at_boundary, leaves, loader_parts, stateful
@@ -276,6 +277,10 @@ def drawn() -> Any:
 def restore(trainer: Any, state: dict[str, Any]) -> None:
     """Restore `state` for the epoch that is about to start."""
     randomness.restore(state)
+    for part, owner in _parts(trainer):
+        for maker in makers(owner):
+            if maker.generator is None and f"{part}.0.collate_fn.generator" in state["loaders"]:
+                maker.create_rng()
     for name, generator in _generators(trainer):
         if name in state["loaders"]:
             randomness.set_generator(generator, state["loaders"][name])

@@ -469,3 +469,47 @@ def test_a_model_that_trains_after_its_report_is_kept_as_it_was_there(of):
                 sgd.zero_grad()
     assert study.trials[0].attempt == 2
     assert load_file(Path(study.best.checkpoint, "model.safetensors"))["weight"].sum().item() == study.best.value
+
+
+class Masks:
+    """A collator that masks rows by a generator that it makes at its first batch, as that of transformers."""
+
+    __module__ = "torch.utils.data"  # not of the program, whose attributes are saved by themselves
+
+    def __init__(self):
+        self.seed, self.generator = 5, None
+
+    def create_rng(self):
+        self.generator = torch.Generator().manual_seed(self.seed)
+
+    def __call__(self, rows):
+        if self.generator is None:
+            self.create_rng()
+        x = torch.stack(rows)
+        return x * (torch.rand(x.shape, generator=self.generator) < 0.8)
+
+
+def test_a_generator_that_a_collator_makes_at_its_first_batch_continues():
+    rows = [*torch.randn(16, 3, generator=torch.Generator().manual_seed(0))]
+    records = []
+    for at in ((), (1, 2)):
+        s = pausing_study(at=at, verbose=0)
+        for trial in s:
+            with trial:
+                torch.manual_seed(0)
+                accelerator, net = Accelerator(cpu=True), torch.nn.Linear(3, 1)
+                loader = torch.utils.data.DataLoader(rows, 4, shuffle=True, collate_fn=Masks())
+                net, sgd, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.05), loader)
+                for _ in (loop := AcceleratedLoop(trial, accelerator)):
+                    total = 0.0
+                    for x in loader:
+                        loss = (net(x) - x.sum(1, keepdim=True)).pow(2).mean()
+                        accelerator.backward(loss)
+                        sgd.step()
+                        sgd.zero_grad()
+                        total += loss.item()
+                    loop.report(total)
+        records.append(s.trials[0])
+    straight, paused = records
+    assert (straight.attempt, paused.attempt) == (1, 3)
+    assert [*straight.values] == [*paused.values]

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -21,8 +22,19 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+import h5py  # noqa: E402
+import pandas as pd  # noqa: E402
+from sklearn import preprocessing  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
-from transformers import Trainer, TrainerCallback, TrainingArguments, default_data_collator  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+from transformers import (  # noqa: E402
+    DataCollatorForLanguageModeling,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    default_data_collator,
+)
 from transformers_nets import EVERY_TWO, Net, Stream, rows, same, trainer, weights  # noqa: E402
 
 from haltune import Constant, Study  # noqa: E402
@@ -339,6 +351,86 @@ class Noisy(torch.utils.data.Dataset):
         return self.rows[i] | {"x": self.rows[i]["x"] + torch.randn(3)}
 
 
+class Shows(ProgressCallback):
+    """A progress bar with words of its own, and one for each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.epochs = None
+
+    def on_train_begin(self, args, state, control, **others):
+        super().on_train_begin(args, state, control, **others)
+        self.training_bar.set_description("mine")
+
+    def on_epoch_begin(self, args, state, control, **others):
+        self.epochs = tqdm(total=4)
+
+
+class Opens(torch.utils.data.Dataset):
+    """Rows of a file that is opened where they are read first, by itself or by a reader that counts."""
+
+    def __init__(self, path, counts):
+        self.path, self.file, self.reader = path, None, Reader(path, counts)
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        if self.file is None:
+            self.file = h5py.File(self.path)
+        x = torch.tensor(self.file["x"][i])
+        return {"x": x, "labels": self.reader.total(i)}
+
+
+class Reader:
+    def __init__(self, path, counts):
+        self.path, self.h5, self.counts, self.seen = path, None, counts, 0
+
+    def _open(self):
+        self.h5 = h5py.File(self.path)
+
+    def total(self, i):
+        if not self.h5:
+            self._open()
+        self.seen += self.counts
+        return torch.tensor(self.h5["x"][i]).sum() * (1 + self.seen / 100)
+
+
+class Tabled(torch.utils.data.Dataset):
+    """Rows of a table. Its index remembers what it has looked up."""
+
+    def __init__(self):
+        self.table = pd.DataFrame([row["x"].tolist() for row in rows(16)], index=[f"row {i}" for i in range(16)])
+        self.index, self.looked_up = self.table.index, pd.MultiIndex.from_product([range(4), range(4)])
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        assert self.index.get_loc(f"row {i}") == i == self.looked_up.get_loc((i // 4, i % 4))
+        x = torch.tensor(self.table.iloc[i].to_numpy(), dtype=torch.float32)
+        return {"x": x, "labels": x.sum()}
+
+
+class Rewrites(Tabled):
+    """It changes rows as they are read."""
+
+    def __getitem__(self, i):
+        self.table.iloc[i, 0] += 0.1
+        return super().__getitem__(i)
+
+
+class Scales(TrainerCallback):
+    """It scales the dropout by the mean of what a scaler of scikit-learn has seen."""
+
+    def __init__(self):
+        self.scaler = preprocessing.StandardScaler().partial_fit([[1.0]])
+
+    def on_step_end(self, args, state, control, model, **others):
+        self.scaler.partial_fit([[state.global_step]])
+        model.layers[1].p = 0.3 / (1 + self.scaler.mean_[0])
+
+
 class Counts(Net):
     """A net that counts its batches, and trains less the more there were."""
 
@@ -442,6 +534,9 @@ RESTORED = {
     "a seed of the data": (*WITHIN, {"data_seed": 9}),
     "a log between the evaluations": (*WITHIN, {"logging_strategy": "steps", "logging_steps": 3}),
     "a log after the evaluation": ((2,), EVERY_TWO, {"logging_strategy": "epoch"}),
+    "a progress bar": (*BETWEEN, {"others": [Shows]}),
+    "a progress bar, within": (*WITHIN, {"others": [Shows]}),
+    "a table": (*BETWEEN, {"train": Tabled}),
     "NEFTune off, dropout on": (*WITHIN, {"max_grad_norm": 0.1}),
 }
 ALIKE = (
@@ -488,6 +583,8 @@ DECLINED = {
     "a collator that draws": (*WITHIN, GLOBAL, "draw random numbers"),
     "data that draw": (*WITHIN, {"train": Noisy}, "draw random numbers"),
     "data that draw in workers": (*WITHIN, {"train": Noisy} | WORKERS, "draw random numbers"),
+    "a table that changes": (*BETWEEN, {"train": Rewrites}, "table changes in training and is not"),
+    "a scaler": (*BETWEEN, {"others": [Scales]}, "Scales.scaler changes in training and is not"),
     "persistent workers": (*BETWEEN, WORKERS | {"dataloader_persistent_workers": True}, "persistent workers"),
     "ignore_data_skip": (*WITHIN, {"ignore_data_skip": True}, "ignore_data_skip=True"),
     "save_only_model": (*BETWEEN, {"save_strategy": "epoch", "save_only_model": True}, "save_only_model"),
@@ -504,6 +601,42 @@ def test_what_cannot_be_restored_is_not_paused_and_said_once(at, evaluates, opti
     (reason,) = said
     assert match.replace("\\", "") in reason
     assert "it keeps training" in reason
+
+
+def test_a_file_that_data_open_as_they_are_read_is_opened_again(tmp_path):
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["x"] = np.stack([row["x"].numpy() for row in rows(16)])
+    counts = cycle([1, 0])  # the rows that train, not those that are evaluated
+    record, _, said = trained(tmp_path, (1, 2), train=lambda: Opens(tmp_path / "rows.h5", next(counts)))
+    assert (record.attempt, said) == (3, [])
+
+
+class Masks(DataCollatorForLanguageModeling):
+    """A collator that masks rows by the generator of transformers' own, without a tokenizer."""
+
+    __module__ = DataCollatorForLanguageModeling.__module__
+
+    def torch_call(self, examples):
+        if self.seed is not None and self.generator is None:
+            self.create_rng()
+        batch = default_data_collator(examples)
+        return batch | {"x": batch["x"] * (torch.rand(batch["x"].shape, generator=self.generator) < 0.8)}
+
+
+def masks():
+    return Masks(None, mlm=False, seed=5)
+
+
+@pytest.mark.parametrize("options", [{}, WORKERS])
+def test_a_generator_that_a_collator_makes_at_its_first_batch_continues(options, tmp_path):
+    record, _, said = trained(tmp_path, (1, 2), collator=masks, **options)
+    assert (record.attempt, said) == (3, [])
+
+
+def test_a_generator_that_a_collator_makes_at_its_first_batch_is_not_paused_within_a_pass(tmp_path):
+    record, _, said = trained(tmp_path, (1.5,), collator=masks, **EVERY_TWO)
+    assert record.attempt == 1
+    assert "draw random numbers" in said[0]
 
 
 def test_ranks_of_adalora_that_are_chosen_by_averages_are_not_paused(tmp_path):

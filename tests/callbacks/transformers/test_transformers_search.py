@@ -1,10 +1,12 @@
 """hyperparameter_search of a real Trainer: stopped trials, restored states, results."""
 
 import math
+import warnings
 from pathlib import Path
 
 import pytest
 from callback_studies import StopsAtTwo
+from paused_studies import PausesAt
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("accelerate", reason="accelerate is not installed")
@@ -15,7 +17,7 @@ from transformers_nets import Net, measured, rows  # noqa: E402
 
 from haltune import Choice, Float, Int  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback, hyperparameter_search  # noqa: E402
-from haltune.errors import InvalidInput  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput  # noqa: E402
 from haltune.policies import RandomSearch  # noqa: E402
 
 RATES = {"learning_rate": Float(1e-3, 0.3, log=True)}
@@ -95,6 +97,66 @@ def test_a_run_trains_as_if_the_trainer_had_been_made_with_its_parameters_and_le
         assert once.objectives == [list(record.values)]
 
 
+class Words(Net):
+    """A net with an embedding, to which NEFTune adds noise, and with two logits, which are smoothed."""
+
+    config = None  # the Trainer asks for it
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = torch.nn.Embedding(1, 3), torch.nn.Linear(3, 2)
+
+    def get_input_embeddings(self):
+        return self.words
+
+    def forward(self, x, labels=None):
+        logits = self.head(x + self.words(torch.zeros(len(x), 1, dtype=torch.long)).squeeze(1))
+        smoothed = labels is None  # then the Trainer computes the loss
+        return {"loss": 0 if smoothed else torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def test_label_smoothing_and_neftune_are_those_of_each_trial(tmp_path):
+    def of_words(folder, **options):
+        t = trainer(folder, Words, **options)
+        t.compute_metrics = None
+        for one in (t.train_dataset, t.eval_dataset):
+            one[:] = [row | {"labels": torch.tensor(int(row["labels"] > 0))} for row in one]
+        t.add_callback(seen := Seen())
+        return t, seen
+
+    t, _ = of_words(tmp_path)
+    before = t.label_smoother, t.neftune_noise_alpha
+    space = {"label_smoothing_factor": Choice([0.0, 0.4]), "neftune_noise_alpha": Choice([None, 20.0])}
+    trials = search(t, space, n_trials=4).run_summary.trials  # each configuration once
+    assert (t.label_smoother, t.neftune_noise_alpha) == before
+    assert len({record.values[-1] for record in trials}) == 4
+    for record in trials:
+        alone, once = of_words(tmp_path / "alone", **record.config)
+        alone.train()
+        assert once.objectives == [list(record.values)]
+
+
+def test_a_learning_rate_on_a_plateau_follows_the_loss_where_another_schedule_was_first(tmp_path):
+    space = {"lr_scheduler_type": Choice(["linear", "reduce_lr_on_plateau"])}
+    t = trainer(tmp_path)
+    study = search(t, space, n_trials=2).run_summary
+    assert [record.status.value for record in study.trials] == ["completed"] * 2
+    assert t.args.metric_for_best_model is None
+
+
+@pytest.mark.parametrize("options", [{}, {"load_best_model_at_end": True, "save_strategy": "epoch"}])
+def test_patience_starts_anew_in_each_trial(options, tmp_path):
+    t = trainer(tmp_path, metric_for_best_model="loss", greater_is_better=True, num_train_epochs=5, **options)
+    patient = transformers.EarlyStoppingCallback(early_stopping_patience=2)  # of a loss that falls
+    t.add_callback(patient)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HaltuneWarning)
+        study = search(t, {"learning_rate": Float(0.01, 0.02)}, policy=PausesAt(3, at=(2,))).run_summary
+    assert [list(record.epochs) for record in study.trials] == [[1, 2, 3]] * 3
+    assert [record.attempt for record in study.trials] == [2, 2, 2]
+    assert patient.early_stopping_patience_counter == 0
+
+
 def test_what_is_no_training_argument_is_for_the_model(tmp_path):
     made = []
 
@@ -143,6 +205,7 @@ def test_a_run_that_diverges_and_one_that_breaks_leave_the_others_their_search(t
         ({"space": lambda trial: {}}, "Give the space itself"),
         ({"space": {"dropout": Float(0, 1)}}, "def model_init\\(trial\\)"),
         ({"space": {"num_train_epochs": Int(1, 3)}}, "all trials must share it"),
+        ({"space": {"bf16": Choice([False, True])}}, "'bf16' cannot be searched.*when it is made"),
     ],
 )
 def test_what_it_cannot_search_is_said_before_anything_is_trained(options, said, tmp_path):
