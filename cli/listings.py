@@ -27,6 +27,7 @@ from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, trained_again
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
+from haltune.store.base import on_one_machine
 from haltune.study.messages import BEYOND, lead_of
 from haltune.study.view import RecordedStudy, read_study
 from haltune.trackers.tensorboard import write_runs
@@ -53,7 +54,7 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
         "complete": sum(t.complete for t in history.trials), "best": None if top is None else best_data(top),
         "workers": [
             {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed,
-             "lost": surely_gone(w.holder)}
+             "lost": surely_gone(w.holder, on_one_machine(store))}
             for w in store.leases(name)
         ],
         "queue": [plain(dict(config)) for config in history.queue],

@@ -94,10 +94,11 @@ class Options:
     """The checked options of `run` and `run_script`."""
 
     workers: int
-    devices: Sequence[str]
+    devices: Sequence[str]  # one for each worker, or shared in turn if there are fewer; all that a worker alone has
     limits: Limits
     progress: bool | None
     logs: Path | None
+    found: bool = False  # haltune has found the devices, by "auto"
 
     @classmethod
     def of(
@@ -115,7 +116,10 @@ class Options:
             raise InvalidInput(f"workers={workers!r} is not a number of workers. Use a whole number from 1.")
         bounds = Limits.of(trial_timeout, memory_limit)
         folder = None if logs is None else Path(logs).absolute()  # a training may change its working folder
-        return cls(count, devices_of(gpus), bounds, progress, folder)
+        devices, auto = devices_of(gpus), isinstance(gpus, str)
+        if count == 1 and devices and not auto:
+            devices = [",".join(devices)]
+        return cls(count, devices, bounds, progress, folder, auto)
 
 
 def need_stored(study: Any) -> None:
@@ -139,13 +143,14 @@ class Crew:
         self._folder = Scratch()
         self._marker = self._folder.make() / "leave"
         self._logs = options.logs or study.checkpoints.output_of(0).parent
-        found = options.devices  # one for each worker, or shared in turn if there are fewer
+        found = options.devices
         threads = threads_of(options.workers)
         visible = [threads | ({VISIBLE: found[n % len(found)]} if found else {}) for n in range(options.workers)]
         self._slots = [Slot(n, extra) for n, extra in enumerate(visible)]
         self._over: str | None = None  # why no more trials start
         self._bug: str | None = None  # the traceback that ended the search
         self._away: float | None = None  # since when the store cannot be reached, by time.monotonic
+        self._waits = False  # nothing trains, and it has logged why
         self._pause, self._next_ask, self._next_renewal = 0.0, 0.0, 0.0
 
     def __enter__(self) -> Self:
@@ -221,8 +226,11 @@ class Crew:
             elif isinstance(answer, Wait):
                 self._pause = min(max(0.05, 2.0 * self._pause), _LONGEST_PAUSE)
                 self._next_ask = time.monotonic() + self._pause
+                if not self._waits and all(one.trial is None for one in self._slots):
+                    self._waits = True
+                    self._study.session.logger.note(f"Waiting: {answer.reason}")
             else:
-                self._pause = 0.0
+                self._pause, self._waits = 0.0, False
                 slot.trial = answer
                 if slot.child is None:
                     slot.child = self._start(slot, self._marker)
@@ -327,6 +335,13 @@ def _make(marker: Path) -> None:
     marker.touch()
 
 
+def got_signal(marker: Path) -> bool:
+    """Return whether the launcher leaves because of a signal, which may have come to its programs, too."""
+    with suppress(OSError):
+        return marker.stat().st_size > 0
+    return False
+
+
 class Interrupts:
     """Counts Ctrl-C, SIGTERM and SIGUSR1: once means finish and save, twice end at once.
 
@@ -370,6 +385,7 @@ class Interrupts:
         self.number = self.number or number
         with suppress(OSError):  # at once: a signal to all processes ends the workers too, and none of them is lost
             _make(self._marker)
+            self._marker.write_bytes(b"signal")
 
 
 _REFRESH = 0.5  # seconds

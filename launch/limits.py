@@ -75,6 +75,21 @@ def memory(session: int) -> int:
     return total
 
 
+def writes(session: int, path: Path) -> bool:
+    """Return whether a child or one of its processes has a file open to write, or one in a folder; on Linux."""
+    place = os.path.realpath(path)
+    for pid in family(session):
+        with suppress(OSError):  # it has ended meanwhile, or runs under another user
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError, ValueError, IndexError):
+                    name = os.readlink(f"/proc/{pid}/fd/{number}")
+                    if name == place or name.startswith(place + os.sep):
+                        flags = Path(f"/proc/{pid}/fdinfo/{number}").read_text().split("flags:")[1].split()[0]
+                        if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                            return True
+    return False
+
+
 def kill(child: int) -> None:
     """Kill a child and its processes, unless the child was reaped.
 

@@ -645,8 +645,10 @@ def matching(folder: Path, pattern: str) -> list[Path]:
 
 def _below(paths: Iterable[Path], name: str) -> list[Path]:
     """Return the files among the paths and those in their folders."""
-    files = [below for path in paths for below in ([path] if path.is_file() else path.rglob(name))]
-    return _by_age(file for file in files if file.match(name) and file.is_file())
+    found = list(paths)
+    # os.walk skips a folder that the program deletes meanwhile
+    below = (Path(above) / file for path in found for above, _, files in os.walk(path) for file in files)
+    return _by_age(file for file in (*found, *below) if file.match(name) and file.is_file())
 
 
 def _by_age(paths: Iterable[Path]) -> list[Path]:

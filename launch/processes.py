@@ -171,7 +171,8 @@ def run(
         train: Called as train(trial) in a worker. A function at the top of a module.
         workers: Number of processes that train at the same time. Default: 1.
         gpus: Devices for the workers, by CUDA_VISIBLE_DEVICES: one each, or shared if there are fewer. A list of
-            numbers or names, "auto" to find them (the default), or None to leave the environment unchanged.
+            numbers or names (one worker gets all of them), "auto" to find them (the default), or None to leave the
+            environment unchanged.
         trial_timeout: Time limit of one attempt, in seconds or as a text such as "30min". Beyond it the trial has
             failed. Default: None, no limit.
         memory_limit: Memory limit of an attempt's processes together, in bytes or as a text such as "8GB"; on Linux.

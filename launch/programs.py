@@ -14,11 +14,12 @@ import reprlib
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,15 +38,17 @@ from haltune.study.attempt import Failure
 from haltune.study.loading import VARIABLE, leave_when
 
 from . import limits
-from .crew import Child, Ending, Slot
+from .crew import Child, Ending, Slot, got_signal
 from .metric_logs import Curve, MetricLog, Metrics, Row, in_folder, matching
 from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, TRIAL, ConfigFile, Texts, plain
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
 _TAIL = 4000  # bytes of a program's output that are recorded if it fails
 _LATE = 20.0  # seconds without a row after which many at once are a log that the program writes late
-_SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written
+_SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written, at least
+_SETTLED_FOLDER = 1.0, 3.0  # the same of a folder, between whose files a program may compute: 20% of an epoch
 _STILL = 0.1  # the same, once the program has logged the next row
+_OPEN = 10.0  # seconds without a change after which a file that is open to write is not waited for
 _SCAN = 0.2  # seconds between looks for checkpoints
 _WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
 _LINKS = "linked"  # folder in a trial's folder: hard links to the checkpoints that the log names
@@ -183,8 +186,11 @@ class Program:
 
     # a trial
 
-    def start(self, study: Study, trial: Trial) -> Command:
-        """Return how to start an attempt; makes its folder and its configuration file."""
+    def start(self, study: Study, trial: Trial, extra: Mapping[str, str]) -> Command:
+        """Return how to start an attempt; makes its folder and its configuration file.
+
+        extra: variables of its environment, unless `env` has them.
+        """
         problem = study.problem
         command, around, config = self._texts(problem)
         used = (command.used | around.used | config.used).difference(problem.space.parameters)
@@ -203,7 +209,8 @@ class Program:
         given = zip(self.env, filled[: len(self.env)], strict=True)
         own_place = {} if self.metrics is None else self.metrics.environment(folder)
         environment = {
-            **os.environ, **own_place, **{name: plain(value) for name, value in given if value is not None}
+            **os.environ, **extra, **own_place,
+            **{name: plain(value) for name, value in given if value is not None},
         }  # fmt: skip
         cwd = None if self.cwd is None else str(filled[-1])
         if cwd is not None:
@@ -296,13 +303,14 @@ class Unedited(Child):
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None  # of its folder, until the program has it
         self._writes: IO[bytes] | None = None  # the lock of its output, if metrics are read from that
+        self._marker = marker
         self._leaves = study.session.replica.leaving = leave_when(marker, study.session.holder)
 
     def begin(self, trial: Trial, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         trial.patient = False  # it trains on while the store is away
         self._trial, self._output = trial, log
-        self._start = self._program.start(self._study, trial)
+        self._start = self._program.start(self._study, trial, self._slot.extra)
         self._folder = self._start.folder
         self._process, self.session, self.began = None, 0, None
         self._lock = (self._folder.parent / "running").open("ab")
@@ -335,7 +343,10 @@ class Unedited(Child):
         self._rows: deque[tuple[float, Row]] = deque()
         self._checkpoints = None
         if program.checkpoint is not None:
-            self._checkpoints = _Checkpoints(start.folder, program.checkpoint, trial.unit, self._metrics.first)
+            self._checkpoints = _Checkpoints(
+                start.folder, program.checkpoint, trial.unit, self._metrics.first,
+                writes=lambda path: limits.writes(self.session, path),
+            )  # fmt: skip
         names = (measures.first, *measures.others)
         self._log = MetricLog(self._metrics, names, start.folder, log)
         self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, known, self._log.began)
@@ -344,9 +355,10 @@ class Unedited(Child):
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
         self._saved: float | None = None  # position of the last checkpoint that was recorded
+        self._saved_as: tuple[Path, Any] | None = None  # the checkpoint, and its signature then
         self._last_row = self._looked = time.monotonic()
         self._pace = 0.0  # seconds of the last epoch
-        environment = {"PYTHONUNBUFFERED": "1", **start.environment, **self._slot.extra}
+        environment = {"PYTHONUNBUFFERED": "1", **start.environment}
         environment.pop(VARIABLE, None)
         supervisor = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(self._lock.fileno())]
         with log.open("ab") as output, self._lock:
@@ -368,6 +380,7 @@ class Unedited(Child):
         if not self._launch():
             return None if self._leaves() is None else Ending()
         assert self._process is not None
+        trial = self._trial
         limits.kill_rest(self.session)
         code = self._process.poll()
         code = None if code is None else limits.by_signal(code)
@@ -376,6 +389,9 @@ class Unedited(Child):
             self._report(ended=code == 0 and not self._ends)
             return self._ended(code)
         self._report()
+        if not self._ends and self._program.saves_on_sigterm and trial.epoch and self._leaves() is not None:
+            self._cut, self._pauses_at = True, float(trial.epoch)  # the next row may come too late
+            self._end()
         if not self._ends:
             self._save()
         return None
@@ -459,7 +475,7 @@ class Unedited(Child):
             self._rows.popleft()
             self._last_row, self._pace = now, share
             if self._checkpoints is not None:
-                self._checkpoints.row(now)
+                self._checkpoints.row(now, share)
                 if trial.ended is None and trial.keeps(best_epoch=True):
                     self._best = float(trial.epoch)
         if self._ignores and not (ended or self._ends) and self._pauses_at is None:
@@ -521,27 +537,32 @@ class Unedited(Child):
             if self._rows and self._saved != self._pauses_at:  # it is there by now, and no thread still writes it
                 found.look(at_once=True)
                 self._record(found, settled=_STILL)
-                late = found.at(self._pauses_at, settled=0.0) is None
+                late = not found.comes(self._pauses_at)
             done = self._saved == self._pauses_at
         else:
             path = found.latest()
             done = path is not None and self._copy(found, path)
             waited = time.monotonic() - self._last_row
-            late = bool(self._rows) or waited > max(_PATIENCE, 0.2 * self._pace)
+            late = bool(self._rows) or (waited > max(_PATIENCE, 0.2 * self._pace) and not found.is_written_now())
         if done or (late and not self._decline()):
             self._end()
 
-    def _record(self, found: _Checkpoints, settled: float = _SETTLED, last: bool = True) -> None:
-        """Record the program's own checkpoints of the best position, and of the last one, if they are there."""
+    def _record(self, found: _Checkpoints, settled: float | None = None, last: bool = True) -> None:
+        """Record the program's own checkpoints of the best position, and of the last one, if they are there.
+
+        settled: see _Checkpoints.at.
+        """
         trial, position = self._trial, float(self._trial.epoch)
+        if self._saved_as is not None and found.changed(*self._saved_as):  # it was not complete yet
+            self._saved = self._saved_as = None
         if self._best is not None and (path := self._linked(found, self._best, settled)) is not None:
             self._study.session.checkpointed(trial, path, 0.0, keep=self._best)
             self._best = None
         if last and position not in (0.0, self._saved) and (path := self._linked(found, position, settled)) is not None:
             trial.checkpointed(path)
-            self._saved = position
+            self._saved, self._saved_as = position, found.last
 
-    def _linked(self, found: _Checkpoints, position: float, settled: float) -> str | None:
+    def _linked(self, found: _Checkpoints, position: float, settled: float | None) -> str | None:
         """Return a hard link to the checkpoint of a position, if there is one; the checkpoint itself on other disks.
 
         The link stays when the program deletes its own.
@@ -575,7 +596,7 @@ class Unedited(Child):
         why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others()}"
         found = self._checkpoints
         if found is not None and not found.numbered and any(found.paths()):
-            before = f"was not complete {_SETTLED:g} s before the next row"
+            before = "was not complete before the next row"
             why = (
                 f"{self._program.checkpoint} {f'may be of another {trial.unit}' if found.extra else before} (it could "
                 f"be with the number {{{trial.unit}}} in its name)"
@@ -623,7 +644,11 @@ class Unedited(Child):
         if trial.ended is not None:
             return Ending()
         whole = trial.horizon is not None and trial.epoch >= trial.horizon
-        if not self._ends and code <= 0 and not whole and self._leaves() is not None:
+        if code > 0 or (code < 0 and whole):  # torchrun ends with 1 after a signal; any other error is the program's
+            cut = got_signal(self._marker)
+        else:
+            cut = not whole and self._leaves() is not None
+        if not self._ends and cut:
             self._ends = self._cut = True
             self._ended_at = time.time() - (time.monotonic() - self._last_row)  # the state is later than the last row
             self._pauses_at = float(trial.epoch) or None
@@ -646,14 +671,15 @@ class Unedited(Child):
             path = found.since(self._ended_at, killed=code == -signal.SIGKILL)
             saved = path is not None and self._copy(found, path)
             if not saved and not whole:
+                again = "its start" if trial.checkpoint is None else "its last checkpoint"
                 trial.hint(
                     f"Trial {trial.id} wrote no complete checkpoint {self._program.checkpoint} within "
-                    f"{self._program.grace:g} s after SIGTERM, so it trains again from its start if it is promoted. If "
+                    f"{self._program.grace:g} s after SIGTERM, so it trains again from {again} if it continues. If "
                     "the program needs longer, raise grace under [program].",
                     "nothing saved",
                 )
-        elif found is not None and not (self._cut and code < 0):  # it was killed, perhaps while it wrote
-            self._keep(found)
+        elif found is not None and not (self._cut and code):  # it was killed, perhaps while it wrote
+            self._keep(found, code)
         if not self._ends and trial.horizon is not None and trial.epoch < trial.horizon:
             trial.hint(
                 f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}. If "
@@ -664,12 +690,13 @@ class Unedited(Child):
         trial.finish("completed" if by_itself or whole else "interrupted" if self._cut else None)
         return Ending()
 
-    def _keep(self, found: _Checkpoints) -> None:
+    def _keep(self, found: _Checkpoints, code: int) -> None:
         """Keep the final model of one of the best trials, if its checkpoint is there."""
         found.look(at_once=True)
         last = not (self._ends and self._ignores)  # what ends by itself is at the last epoch that counts
         if found.numbered:
-            self._record(found, settled=0.0, last=last)
+            completed = code == 0 and self._saved_as is not None and found.changed(*self._saved_as)  # after SIGTERM
+            self._record(found, settled=0.0, last=last or completed)
             lacks = self._saved != float(self._trial.epoch) and not self._ends
             if lacks and self._trial.goal.of == "last" and self._trial.keeps():
                 self._trial.hint(
@@ -707,7 +734,11 @@ class Unedited(Child):
             return f"{where} has {listed}. Name one of them as {what}."
         if self._metrics.path is None:
             return f"No line that it printed matches the pattern; see {self._output}."
-        there = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*") if path.is_file())
+        there = sorted(
+            os.path.relpath(os.path.join(above, name), self._folder)
+            for above, _, names in os.walk(self._folder)
+            for name in names
+        )
         what = ", ".join(there[:8]) or "nothing"
         if self._log.found:
             how = " A row is an object in one line." if self._metrics.kind == "jsonl" else ""
@@ -743,7 +774,10 @@ class _Checkpoints:
     written it after every row so far.
     """
 
-    def __init__(self, folder: Path, pattern: str, unit: str, first: int | None) -> None:
+    def __init__(
+        self, folder: Path, pattern: str, unit: str, first: int | None,
+        writes: Callable[[Path], bool] = lambda path: False, now: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         name = f"{{{unit}}}"
         places = re.findall(r"\{[^{}]*\}", pattern)
         if any(place != name for place in places) or len(places) > 1:
@@ -754,39 +788,84 @@ class _Checkpoints:
         self._folder, self._glob, self._shift = folder, pattern.replace(name, "*"), 1 if first == 0 else 0
         head, _, tail = pattern.partition(name)
         self._number = re.compile(f"{_regex(head)}0*([0-9]+){_regex(tail)}") if places else None
-        self._seen: dict[Path, tuple[Any, float]] = {}  # its state, and since when by time.monotonic
-        self._next_look = 0.0
+        self._seen: dict[Path, tuple[Any, float, float]] = {}  # its state, since when, and the seconds of writing it
+        self._next_look = -math.inf
         self._changes = self._rows = 0
-        self._row_times: deque[float] = deque([time.monotonic()], maxlen=2)
+        self._pace = 0.0
+        self._writes, self._now = writes, now  # whether the program has a path open to write; a monotonic clock
+        self._row_times: deque[float] = deque([now()], maxlen=2)
         for path in self.paths():  # of an earlier attempt
-            self._seen[path] = _signature(path), -float("inf")
-        self._old = {path: signature for path, (signature, _) in self._seen.items()}
+            self._seen[path] = _signature(path), -math.inf, 0.0
+        self._old = {path: signature for path, (signature, *_) in self._seen.items()}
+        self.last: tuple[Path, Any] | None = None  # that `at` has returned last, and its signature
 
-    def row(self, now: float) -> None:
-        """Note that a row was reported."""
+    def row(self, now: float, took: float) -> None:
+        """Note that a row was reported. took: seconds since the one before."""
         self._rows += 1
+        self._pace = took
         self._row_times.append(now)
 
     def look(self, at_once: bool = False) -> None:
         """Look for new and changed checkpoints, unless the last look was a moment ago."""
-        now = time.monotonic()
+        now = self._now()
         if now < self._next_look and not at_once:
             return
         self._next_look = now + _SCAN
         for path in self.paths():
             signature = _signature(path)
-            if self._seen.get(path, (None, 0.0))[0] != signature:
-                fresh = path not in self._seen or now - self._seen[path][1] > _SETTLED
-                self._changes += fresh  # a file that is being written changes for a while
-                self._seen[path] = signature, now
+            before, since, took = self._seen.get(path, ([], -math.inf, 0.0))
+            if before != signature:
+                fresh = now - since > _SETTLED or not _has_content(before)
+                self._changes += fresh and _has_content(signature)  # what is being written changes for a while
+                took = 0.0 if now - since > self._quiet(path) else took + now - since
+                self._seen[path] = signature, now, took
 
-    def at(self, position: float, settled: float = _SETTLED) -> Path | None:
-        """Return the checkpoint of a position. settled: seconds without a change after which it is complete."""
-        for path, (signature, since) in self._seen.items():
-            fresh = self._old.get(path) != signature and time.monotonic() - since >= settled
-            if self._position(path) == position and fresh and path.exists():
+    def _quiet(self, path: Path, settled: float | None = None) -> float:
+        """Return the seconds without a change after which a checkpoint is complete. settled: see `at`."""
+        if settled is None:
+            least, most = _SETTLED_FOLDER if path.is_dir() else (_SETTLED, _SETTLED)
+            settled = min(most, max(least, 0.2 * self._pace))
+        return max(settled, self._seen[path][2] if path in self._seen else 0.0)
+
+    def _is_complete(self, path: Path, settled: float | None = None) -> bool:
+        signature, since, _ = self._seen[path]
+        quiet = settled == 0.0 or self._now() - since >= self._quiet(path, settled)
+        return quiet and _has_content(signature) and (settled == 0.0 or not self._writes(path))
+
+    def at(self, position: float, settled: float | None = None) -> Path | None:
+        """Return the complete checkpoint of a position.
+
+        settled: seconds without a change after which it may be complete, None for the usual ones; 0.0: the program has
+        ended.
+        """
+        for path in self._of(position):
+            if self._is_complete(path, settled):
+                self.last = path, self._seen[path][0]
                 return path
         return None
+
+    def comes(self, position: float) -> bool:
+        """Return whether there is a checkpoint of a position that is complete, or being written."""
+        return any(self._is_complete(path, _STILL) or self._is_young(path) for path in self._of(position))
+
+    def is_written_now(self) -> bool:
+        """Return whether the newest checkpoint is being written."""
+        newest = max(self._seen, key=lambda path: self._seen[path][1], default=None)
+        return newest is not None and self._is_young(newest)
+
+    def _is_young(self, path: Path) -> bool:
+        quiet = self._now() - self._seen[path][1]
+        return quiet < self._quiet(path) or (quiet < _OPEN and self._writes(path))
+
+    def _of(self, position: float) -> list[Path]:
+        """Return the checkpoints of a position that this attempt has written."""
+        new = (path for path, (signature, *_) in self._seen.items() if self._old.get(path) != signature)
+        return [path for path in new if self._position(path) == position and path.exists()]
+
+    def changed(self, path: Path, signature: Any) -> bool:
+        """Return whether a checkpoint that had this signature has another one, and the program does not delete it."""
+        now = self._seen[path][0]
+        return bool(now != signature and {part for part, *_ in signature} <= {part for part, *_ in now})
 
     def positions(self) -> list[int]:
         """Return the positions of the checkpoints at the last look, by their numbers."""
@@ -816,11 +895,11 @@ class _Checkpoints:
         One that was written nearer to the row before is that row's. One more than there are rows may be of the next
         row, if the program saves before it evaluates. ended: the program has ended.
         """
-        known = [(since, path) for path, (_, since) in self._seen.items() if path.exists()]
+        known = [(since, path) for path, (_, since, _) in self._seen.items() if path.exists()]
         since, path = max(known, default=(0.0, None))
         earliest = self._row_times[0] if ended else sum(self._row_times) / len(self._row_times)
         written = since > earliest and self._changes >= self._rows and (ended or not self.extra)
-        return path if written and (ended or time.monotonic() - since >= _SETTLED) else None
+        return path if path is not None and written and self._is_complete(path, 0.0 if ended else None) else None
 
     def since(self, moment: float, killed: bool) -> Path | None:
         """Return the newest checkpoint that was written since a moment, in seconds since 1970.
@@ -829,9 +908,14 @@ class _Checkpoints:
         """
         self.look(at_once=True)
         ahead = disk.clock_ahead(self._folder)
-        known = [(max((part[3] for part in _signature(path)), default=0) / 1e9, path) for path in self.paths()]
+        signatures = {path: _signature(path) for path in self.paths()}
+        known = [
+            (max(part[3] for part in signature) / 1e9, path)
+            for path, signature in signatures.items()
+            if _has_content(signature)
+        ]
         modified, path = max(known, default=(0.0, None))
-        fresh = path is not None and self._old.get(path) != _signature(path)
+        fresh = path is not None and self._old.get(path) != signatures[path]
         written = moment - 1.0 <= modified - ahead and not (killed and time.time() - modified + ahead < _SETTLED)
         return path if fresh and written else None
 
@@ -847,11 +931,18 @@ def _regex(glob: str) -> str:
 def _signature(path: Path) -> Any:
     """Return what changes when a file, or a file in a folder, is written."""
     found = []
-    with suppress(OSError):
-        for part in sorted([path, *path.rglob("*")]) if path.is_dir() else [path]:
-            stat = part.stat()
-            found.append((str(part), stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    below = (os.path.join(above, name) for above, folders, files in os.walk(path) for name in (*folders, *files))
+    for part in (str(path), *sorted(below)):
+        with suppress(OSError):  # the program deletes it
+            status = os.stat(part)
+            size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
+            found.append((part, status.st_ino, size, status.st_mtime_ns))
     return found
+
+
+def _has_content(signature: Any) -> bool:
+    """Return whether a file has bytes, or one in a folder: a program may make both before it writes."""
+    return any(size for _, _, size, _ in signature)
 
 
 def _locked(log: Path) -> IO[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from haltune.errors import InvalidInput
@@ -13,7 +14,7 @@ from haltune.study import Study, Trial
 from haltune.study.loading import VARIABLE, handover_text
 
 from . import limits
-from .crew import Child, Crew, Ending, Options, Slot
+from .crew import Child, Crew, Ending, Options, Slot, got_signal
 from .programs import Program, Unedited, cannot_start, failed
 
 
@@ -38,7 +39,7 @@ def run_script(
         study: A study whose store is a file or a server.
         command: The program and its arguments, a list of words. Placeholders stand for a trial's values: "{lr}".
         workers: Number of programs that train at the same time. Default: 1.
-        gpus: As in `run`. Default: "auto".
+        gpus: As in `run`; with "auto", one program alone sees all devices. Default: "auto".
         trial_timeout: Time limit of one attempt, in seconds or as a text such as "30min". Default: None, no limit.
         memory_limit: Memory limit of an attempt's processes together, in bytes or as a text such as "8GB"; on Linux.
             Default: None, no limit.
@@ -84,6 +85,8 @@ def run_program(study: Study, program: Program, options: Options) -> Outcome:
     def start(slot: Slot, marker: Path) -> Child:
         return (Script if program.metrics is None else Unedited)(study, program, slot, marker)
 
+    if options.workers == 1 and options.found:  # a program alone sees what it sees without haltune
+        options = replace(options, devices=[])
     with Crew(study, options, start) as crew:
         program.check(study.problem)
         return crew.work()
@@ -101,14 +104,14 @@ class Script(Child):
     def begin(self, trial: Trial, log: Path) -> None:
         self._trial, self._log = trial, log
         log.parent.mkdir(parents=True, exist_ok=True)
-        start = self._program.start(self._study, trial)
+        start = self._program.start(self._study, trial, self._slot.extra)
         handover = {VARIABLE: handover_text(self._study, trial, self._marker)}
         try:
             with log.open("ab") as output:
                 self._printed = output.tell()
                 self._process = subprocess.Popen(
                     start.words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=start.cwd,
-                    env={**start.environment, **self._slot.extra, **handover}, start_new_session=True,
+                    env={**start.environment, **handover}, start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
             trial.interrupt()
@@ -132,6 +135,8 @@ class Script(Child):
             return Ending()
         if (code := limits.by_signal(code)) < 0:
             return Ending(died=limits.how_it_died(code))
+        if got_signal(self._marker):  # torchrun ends with 1 after a signal
+            return Ending()
         return failed(self._trial, limits.how_it_died(code), self._log, self._printed)
 
     def close(self, kill: bool = False) -> None:

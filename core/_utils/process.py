@@ -1,7 +1,8 @@
 """Identity of the process that holds a lease or a folder; other processes on the machine can check if it is alive.
 
 A holder is "host/boot/namespace/pid/start/nonce". If host, boot and process namespace are equal to ours, a missing
-process (or one with another start time) is known to be gone at once. Otherwise only the lease's expiry shows it.
+process (or one with another start time) is known to be gone at once. If all holders are on one machine, so is one of
+an earlier boot. Otherwise only the lease's expiry shows it.
 
     TMP/haltune-UID/work-HOLDER     a folder that is deleted with its process. Later processes delete the folders of
                                     killed ones, but never a folder whose owner may be alive
@@ -71,10 +72,13 @@ def checkable(holder: str) -> bool:
     return re.fullmatch("[1-9][0-9]{0,8}", parts[3]) is not None  # otherwise a name given by a user
 
 
-def surely_gone(holder: str) -> bool:
-    """Return whether the holder was a process of this machine that no longer exists."""
+def surely_gone(holder: str, one_machine: bool = False) -> bool:
+    """Return whether the holder was a process of this machine that no longer exists.
+
+    one_machine: all holders with this machine's name are on it; two machines of a server's store may have one name.
+    """
     if not checkable(holder):
-        return False
+        return one_machine and _was_before_boot(holder)
     pid, start = int(holder.split("/")[3]), holder.split("/")[4]
     try:
         os.kill(pid, 0)
@@ -85,6 +89,11 @@ def surely_gone(holder: str) -> bool:
     found = _stat(pid)
     dead = bool(found) and found[0] in "ZX"  # killed, but its parent has not collected it yet
     return dead or (bool(start) and bool(found) and found[19] != start)
+
+
+def _was_before_boot(holder: str) -> bool:
+    parts, (host, boot, _) = holder.split("/"), _machine()
+    return len(parts) == 6 and parts[0] == host and bool(parts[1] and boot) and parts[1] != boot
 
 
 def is_other_alive(holder: str) -> bool:

@@ -123,6 +123,11 @@ class Release:
     trial: int
 
 
+def on_one_machine(store: Store) -> bool:
+    """Return whether all processes that open a store are on one machine, as with a SQLite file."""
+    return bool(getattr(store, "one_machine", False))
+
+
 def check_new(events: Sequence[Event], lease: Lease | Release | None = None) -> None:
     """Raise InvalidInput for an event or a lease that could not be read again. Every store asks before it writes."""
     for event in events:

@@ -227,12 +227,22 @@ class Checkpoints:
             disk.discard(probe)
 
     def recorded(self, path: StrPath) -> str:
+        """Return the path to log: relative to the study's folder if it is in it, because both may be moved."""
         own = Path(path)
         return own.relative_to(self.folder).as_posix() if own.is_relative_to(self.folder) else str(path)
 
     def located(self, path: str) -> str:
         """Return the full path of a logged checkpoint, which may be missing (see `missing`)."""
-        return str(self.folder / path) if self._is_ours(path) else path
+        return str(self.folder / path) if self._is_ours(path) else self._moved(path)
+
+    def _moved(self, path: str) -> str:
+        """Return where a full path in the study's folder is now: older logs have those of programs' checkpoints."""
+        parts = Path(path).parts if os.path.isabs(path) else ()
+        for n in range(len(parts) - 2):
+            if parts[n] == self.folder.name and _FOLDER.fullmatch(parts[n + 1]):
+                moved = self.folder.joinpath(*parts[n + 1 :])
+                return str(moved) if os.path.exists(moved) or disk.is_gone(Path(path)) else path
+        return path
 
     def missing(self, path: str | None) -> bool:
         """Return whether a checkpoint in this folder was deleted. Paths of the user are never missing."""

@@ -70,6 +70,7 @@ class SqliteStore(sql.SqlStore):
         StoreError: If the file cannot be opened.
     """
 
+    one_machine = True
     _page_size = 150  # with larger pages the garbage collector runs, which takes 20% of loading a log
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None, *, reading: bool = False) -> None:

@@ -22,7 +22,7 @@ from haltune.log.points import move_in_unit
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Outcome
-from haltune.store.base import CLAIM, Conflict, Lease
+from haltune.store.base import CLAIM, Conflict, Lease, on_one_machine
 from haltune.store.studies import enqueued
 
 from .attempt import Attempt, Decides, Log, MonotonicClock
@@ -57,7 +57,8 @@ def claimed(replica: Replica) -> Iterator[None]:
         return
     store, name, me = replica.store, replica.name, replica.holder()
     found, now = store.claimed(name), replica.now()
-    if found is not None and found.holder != me and found.expires >= now and not surely_gone(found.holder):
+    gone = found is None or surely_gone(found.holder, on_one_machine(store))
+    if found is not None and found.holder != me and found.expires >= now and not gone:
         raise Elsewhere
     mine = Lease(CLAIM, 0, me, now + max(TERM, 5.0 * deciding), now)
     if not store.claim(name, mine, found):

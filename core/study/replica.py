@@ -30,7 +30,7 @@ from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.ranks import Part
-from haltune.store.base import Conflict, Lease, Release, Store, settled
+from haltune.store.base import Conflict, Lease, Release, Store, on_one_machine, settled
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
 from haltune.store.studies import continued_in, make
@@ -454,7 +454,7 @@ class Replica(Copy):
                 return True
             if key in self._training:  # at any time of the clock
                 return False
-        if surely_gone(lease.holder):
+        if surely_gone(lease.holder, on_one_machine(self.store)):
             return True
         if self._lasts(lease, now) or any(other._spares(lease, now) for other in list(_of_this_process)):
             return False

@@ -479,10 +479,12 @@ class Session:
         keep: True for the checkpoint of the best epoch, which is not one to continue from. facts: further fields of
         the event of one to continue from.
         """
-        work = partial(_checkpointed, attempt=attempt, path=path, seconds=seconds, keep=keep, facts=facts)
+        checkpoints = self.log.checkpoints
+        logged = checkpoints.recorded(path)
+        work = partial(_checkpointed, attempt=attempt, path=logged, seconds=seconds, keep=keep, facts=facts)
         held: bool | None = self.change(work, attempt=attempt, patient=attempt.patient)
         if held is None and not keep:  # the others do not wait for its event
-            attempt.checkpoint = path
+            attempt.checkpoint = checkpoints.located(logged)
         return held is not False
 
     def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:

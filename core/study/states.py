@@ -206,19 +206,19 @@ class States:
 
         If the trial is no longer held, return False and delete it, unless it is a file of the program's own.
         """
-        session, logged = self._session, self._session.checkpoints.recorded(state.path)
+        session, path = self._session, state.path
         best = state.keep is False and not state.resumes_only and (self.keeps(attempt, True) or self._kept(attempt))
         # an error may come after the append, so the file stays; the next save deletes files that the log lacks
         facts = {"resumes_only": state.resumes_only, "weights": state.weights}
-        if not session.checkpointed(attempt, logged, state.seconds, state.keep, **facts):
+        if not session.checkpointed(attempt, path, state.seconds, state.keep, **facts):
             if session.checkpoints.is_written(state.path):
                 discard(Path(state.path))
             return False
         session.checkpoints.supersede(Path(state.path), session.log.history.kept(attempt.id))
         if best:
-            session.checkpointed(attempt, logged, 0.0, True)
+            session.checkpointed(attempt, path, 0.0, True)
         elif state.of is not None and state.keep is False and self.keeps(attempt, state.of):
-            session.checkpointed(attempt, logged, 0.0, state.of)
+            session.checkpointed(attempt, path, 0.0, state.of)
         return True
 
     def keeps(self, attempt: Attempt, best_epoch: bool | float) -> bool:

@@ -25,7 +25,7 @@ from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome, Spent
-from haltune.store.base import Lease, Store, settled
+from haltune.store.base import Lease, Store, on_one_machine, settled
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
@@ -555,7 +555,7 @@ class RecordedStudy(StudyView):
         return settled(once)
 
     def _locate(self, path: str) -> str | None:
-        found = Path(os.path.abspath(self.checkpoints.folder / path))
+        found = Path(os.path.abspath(self.checkpoints.folder / self.checkpoints.located(path)))
         return None if is_gone(found) else str(found)
 
 
@@ -579,7 +579,7 @@ class _ReadLog:
         return self.store.read(self.name, start, self.history.position)
 
     def is_lost(self, lease: Lease, now: float) -> bool:
-        return end_of(lease, self.history) < now or surely_gone(lease.holder)
+        return end_of(lease, self.history) < now or surely_gone(lease.holder, on_one_machine(self.store))
 
     @property
     def _fold(self) -> Fold:

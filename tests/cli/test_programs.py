@@ -25,7 +25,7 @@ from haltune.errors import HaltuneWarning, StoreError
 from haltune.launch import programs
 from haltune.launch.metric_logs import WandbRuns
 from haltune.log.decisions import Action
-from haltune.log.events import Ended, Reported, Resumed, Status
+from haltune.log.events import Checkpointed, Ended, Reported, Resumed, Status
 from haltune.store.sqlite import SqliteStore
 
 STUDY = """
@@ -128,6 +128,7 @@ def test_it_pauses_at_its_own_checkpoint_and_resumes_there_and_no_row_counts_twi
     study = load_study(tmp_path / "search.db")
     reports = [(e.trial, e.epoch) for e in study.events() if isinstance(e, Reported)]
     assert len(reports) == len(set(reports))
+    assert not [e.path for e in study.events() if isinstance(e, Checkpointed) and os.path.isabs(e.path)]
     kept = json.loads(Path(study.best.checkpoint).read_text())
     assert kept == {"epoch": 4, "lr": study.best.config["lr"]}
 
@@ -344,6 +345,55 @@ def test_a_checkpoint_that_a_program_was_killed_in_the_middle_of_is_not_used(sea
     assert "wrote no complete checkpoint last.json within 0.3 s" in said
     assert all(map(right, trials(tmp_path)))
     assert {t.status for t in trials(tmp_path)} >= {Status.COMPLETED}
+
+
+SAVE = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+SLOW_SAVES = {
+    "a folder": "os.makedirs(path, exist_ok=True); json.dump(state, open(path + '/a', 'w')); time.sleep(GAP); "
+    "open(path + '/b', 'w')",
+    "an open file": "f = open(path, 'w'); f.write('{'); f.flush(); time.sleep(GAP); json.dump(state, f); f.close()",
+    "an empty file": "open(path, 'w').close(); time.sleep(GAP); json.dump(state, open(path, 'w'))",
+}
+
+
+@pytest.mark.parametrize("how", ["a folder", "an open file", pytest.param("an empty file", marks=pytest.mark.slow)])
+def test_a_program_is_not_ended_in_the_middle_of_a_save(search, tmp_path, monkeypatch, how):
+    monkeypatch.setattr(programs, "_SETTLED_FOLDER", (3.0, 3.0), raising=False)
+    save = "path = f\"{a.out}/at-{state['epoch']}.json\"; import time; " + SLOW_SAVES[how].replace(
+        "GAP", "0.8 * (state['epoch'] == 1)"
+    )
+    program = TRAIN.replace(SAVE, save + "; time.sleep(state['epoch'] < 3)")
+    if how == "an open file":
+        program = program.replace("json.load(open(a.resume))", "json.loads(open(a.resume).read()[1:])")
+    if how == "a folder":
+        program = program.replace(
+            "json.load(open(a.resume))", "json.load(open(a.resume + '/a'))\n    open(a.resume + '/b')"
+        )
+    study = RESUMES.replace('name = "Hyperband"\neta = 2', TWO)
+    study = study.replace("[policy]", "[[start]]\nlr = 0.1\ndepth = 4\n[[start]]\nlr = 0.1\ndepth = 1\n[policy]")
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [
+        (Status.COMPLETED, 2, True), (Status.STOPPED, 1, True),
+    ]  # fmt: skip
+
+
+def test_a_checkpoint_that_a_program_completes_after_it_was_recorded_is_recorded_again(search, tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "_SETTLED_FOLDER", (0.1, 0.1), raising=False)
+    save = "path = f\"{a.out}/at-{state['epoch']}.json\"; import time; " + SLOW_SAVES["a folder"].replace(
+        "GAP", "1.2 * (state['epoch'] == 2)"
+    )
+    program = TRAIN.replace(SAVE, save)
+    program = program.replace(
+        "json.load(open(a.resume))", "json.load(open(a.resume + '/a'))\n    open(a.resume + '/b')"
+    )
+    hook = "open('trained', 'a').write(f\"{state['epoch']} \")\n"
+    hook += "if state['epoch'] == 2: import shutil; time.sleep(1); shutil.rmtree(path); os.kill(os.getpid(), 9)"
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 0, said
+    assert (tmp_path / "trained").read_text() == "1 2 3 4 "
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
 
 
 @pytest.mark.slow
@@ -845,6 +895,28 @@ def printed(folder):
     return json.loads(log.read_text().splitlines()[0])
 
 
+@pytest.mark.parametrize(
+    ("options", "own", "seen"),
+    [
+        ((), None, "3,4"),
+        (("--gpus", "0,1"), None, "0,1"),
+        (("--workers", "2"), None, "3"),
+        (("--workers", "2"), "7", "7"),
+    ],
+)
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_program_sees_the_devices_that_the_user_names(search, tmp_path, monkeypatch, options, own, seen, edited):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    study = STUDY.replace("trials = 2", "trials = 1") + ("" if edited else PRINTED)
+    if own is not None:
+        study += f'[program]\nenv = {{ CUDA_VISIBLE_DEVICES = "{own}" }}\n'
+    search(
+        study, 'import os; print("val_acc=1"); print(os.environ["CUDA_VISIBLE_DEVICES"])', ("{options}",), "", options
+    )
+    (log,) = tmp_path.glob("search.logs/*/trial-0.log")
+    assert log.read_text().split()[1] == seen
+
+
 def test_values_are_whole_words_and_absent_ones_take_their_option_with_them(search, tmp_path):
     study = STUDY.replace("[policy]", f"{ODD}[policy]").replace("trials = 2", "trials = 1") + PRINTED
     study += '[program]\nenv = { SIZE = "{depth}x" }\ncwd = "{folder}"\n'
@@ -1011,8 +1083,11 @@ def test_a_program_that_is_killed_with_its_launcher_while_it_saves_resumes_from_
     assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_a_program_that_the_signal_of_its_launcher_ends_too_resumes_where_it_was(search, tmp_path, own):
+@pytest.mark.parametrize(
+    ("own", "code"),
+    [(False, 0), (True, 0), (False, 1)],  # torchrun ends with 1 after a signal
+)
+def test_a_program_that_the_signal_of_its_launcher_ends_too_resumes_where_it_was(search, tmp_path, own, code):
     program = TRAIN + "print(start, 'to', state['epoch'])\n"
     program = program.replace("path = a.out", "start = state['epoch']\npath = a.out", 1)
     study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
@@ -1023,7 +1098,7 @@ def test_a_program_that_the_signal_of_its_launcher_ends_too_resumes_where_it_was
         study = study.replace("at-{epoch}.json", "last.json") + "saves_on_sigterm = true\n"
     hook = "import time\nif state['epoch'] == 2 and not os.path.exists('sent'):\n    time.sleep(0.3)\n"
     hook += f"    open('sent', 'w').close(); os.kill({os.getpid()}, 15); time.sleep(0.7)\n"
-    hook += "    os.kill(os.getpid(), 15)" if own else "    sys.exit()"
+    hook += "    os.kill(os.getpid(), 15)" if own else f"    sys.exit({code})"
     words = (*WORDS, "--resume", "{checkpoint}")
     code, said = search(study, program, words, hook=hook)
     assert code == 143, said
@@ -1033,6 +1108,27 @@ def test_a_program_that_the_signal_of_its_launcher_ends_too_resumes_where_it_was
     assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
     (log,) = tmp_path.glob("search.logs/*/trial-0.log")
     assert "2 to 4" in log.read_text()
+
+
+def test_a_program_that_saves_at_sigterm_is_asked_to_before_its_next_row_if_its_launcher_leaves(
+    search, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HALTUNE_GRACE", "5")
+    handler = 'lambda *_: (json.dump(state, open(a.out + "/last.json", "w")), sys.exit())'
+    save = 'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))'
+    program = TRAIN.replace(save, f"import signal; signal.signal(signal.SIGTERM, {handler})")
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV
+    study += '[program]\ncheckpoint = "last.json"\nsaves_on_sigterm = true\n'
+    hook = "import time\nif state['epoch'] == 2 and not os.path.exists('sent'):\n    time.sleep(0.3)\n"
+    hook += f"    open('sent', 'w').close(); os.kill({os.getpid()}, 15); time.sleep(60)\n"  # a long epoch
+    words = (*WORDS, "--resume", "{checkpoint}")
+    code, said = search(study, program, words, hook=hook)
+    assert code == 143, said
+    assert [(t.status, t.epoch, t.checkpoint_epoch) for t in trials(tmp_path)] == [(Status.INTERRUPTED, 2, 2)]
+    assert "nearly over" not in said
+    code, said = search(study, program, words, hook=hook)
+    assert code == 0, said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, 2, True)]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import sqlite3
 import struct
 from contextlib import closing
@@ -224,6 +225,25 @@ def test_a_database_of_mlflow_is_read_as_it_grows(tmp_path):
             database.commit()
             got += [(place, row["acc"]) for row in log.read(whole=True) for place, row in curve.add(row)]
     assert equal(got, [(2.0, 0.2), (3.0, math.nan)])
+
+
+def test_a_folder_that_the_program_deletes_during_a_look_does_not_end_the_search(tmp_path, monkeypatch):
+    run = tmp_path / "mlruns" / "run"
+    (run / "metrics").mkdir(parents=True)
+    (run / "metrics" / "acc").write_text("1700000000000 0.5 1\n")
+    (run / "artifacts").mkdir()
+    scandir = os.scandir
+
+    def deletes(path="."):
+        if str(path) == str(run / "artifacts"):
+            shutil.rmtree(path, ignore_errors=True)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", deletes)
+    log = MetricLog(Metrics(mlflow="mlruns"), ["acc"], tmp_path, tmp_path / "out.log")
+    (run / "metrics" / "loss").write_text("1700000000000 0.25 1\n")
+    assert log.read() in ([], [{"loss": 0.25, "step": 1.0}])
+    assert not (run / "artifacts").exists()
 
 
 def test_rows_that_an_earlier_attempt_left_in_a_database_of_mlflow_do_not_count_again(tmp_path):

@@ -13,6 +13,7 @@ from worlds import POLICIES, problem
 from haltune import Budget, Float, Problem, Space, Study
 from haltune.errors import InvalidInput, NotSupported
 from haltune.launch import run
+from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Reported, Status
 from haltune.policies import Hyperband, RandomSearch
 from haltune.study.redecide import redecide
@@ -69,6 +70,24 @@ def test_each_worker_sees_one_device_and_shares_it_when_there_are_too_few(tmp_pa
     assert run(study, partial(looks_around, tmp_path), workers=3, gpus=[5, "MIG-7"], progress=False).over
     assert sorted(path.read_text() for path in tmp_path.glob("seen.*")) == ["5", "5", "MIG-7"]
     assert "CUDA_VISIBLE_DEVICES" not in os.environ or os.environ["CUDA_VISIBLE_DEVICES"] != "MIG-7"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "seen"), [([0, "MIG-7"], "0,MIG-7"), ("auto", "3"), pytest.param(None, "3,4", marks=pytest.mark.slow)]
+)
+def test_a_worker_alone_sees_all_devices_that_the_user_names(gpus, seen, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    train = partial(looks_around, tmp_path, workers=1)
+    assert run(a_study(tmp_path, 1), train, gpus=gpus, progress=False).over
+    assert [path.read_text() for path in tmp_path.glob("seen.*")] == [seen]
+
+
+def test_a_launcher_that_waits_without_a_trial_logs_once_why(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "haltune")
+    answers = [Finish("it is over"), Wait("a worker is silent, and its lease lasts"), Wait("its lease lasts")]
+    monkeypatch.setattr(Study, "ask", lambda study: answers.pop())
+    run(a_study(tmp_path), steady, gpus=None)
+    assert [text for text in caplog.messages if "Waiting" in text] == ["Waiting: its lease lasts"]
 
 
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

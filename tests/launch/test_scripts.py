@@ -159,15 +159,19 @@ if trial.id == 1:
     assert ends(int(next(tmp_path.glob("search.logs/study-*/trial-1.log")).read_text()))
 
 
-def test_a_program_that_ends_well_at_the_signal_of_its_launcher_is_not_complete(program, tmp_path):
+@pytest.mark.parametrize("code", [0, 1])  # torchrun ends with 1 after a signal
+def test_a_program_that_ends_at_the_signal_of_its_launcher_is_neither_complete_nor_failed(program, tmp_path, code):
     study = a_study(tmp_path, 1)
-    text = """
+    text = (
+        f"CODE = {code}"
+        + """
 import haltune, os, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(CODE))
 haltune.current_trial().report(0.5, 1, seconds=1.0)
 os.kill(os.getppid(), signal.SIGTERM)
 os.kill(os.getpid(), signal.SIGTERM)
 """
+    )
     with pytest.raises(SystemExit):
         run_script(study, program(text), **QUIET)
     assert [(t.status, t.epoch) for t in study.trials] == [(Status.INTERRUPTED, 1)]

@@ -165,9 +165,9 @@ def counts_threads(folder: Path, trial: Trial) -> None:
     steady(trial)
 
 
-def looks_around(folder: Path, trial: Trial) -> None:
-    """Writes down which devices it sees; waits until three workers did."""
+def looks_around(folder: Path, trial: Trial, workers: int = 3) -> None:
+    """Writes down which devices it sees; waits until so many workers did."""
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     (folder / f"seen.{os.getpid()}").write_text(str(seen))
-    wait_for(lambda: len(list(folder.glob("seen.*"))) >= 3)
+    wait_for(lambda: len(list(folder.glob("seen.*"))) >= workers)
     steady(trial)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from whims import PROBLEM, Whims
 from haltune import Budget, Study, Trial
 from haltune._utils.process import new_holder, surely_gone
 from haltune.log.events import Expired, Status
+from haltune.store.sqlite import SqliteStore
+from haltune.study.view import read_study
 
 proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here: only the lease's expiry tells")
 
@@ -35,6 +38,25 @@ def test_other_machines_boots_and_containers_are_never_judged(position: int, val
     parts = with_part(position, value).split("/")
     parts[3] = "999999999"
     assert not surely_gone("/".join(parts))
+
+
+@proc
+@pytest.mark.parametrize("shares", [False, True])  # whether machines may share the store, as with a server
+def test_a_trial_of_before_a_reboot_resumes_at_once_if_its_store_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares: bool
+) -> None:
+    monkeypatch.setattr(SqliteStore, "one_machine", not shares)
+    study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
+    first = study.ask()
+    assert isinstance(first, Trial)
+    store = study.session.replica.store
+    (lease,) = store.leases(study.name)
+    held = replace(lease, holder=with_part(1, "another-boot"))
+    store.append(study.name, [], seen=study.history.position, about=first.id, lease=held)
+    again = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3)).ask()
+    assert isinstance(again, Trial)
+    assert (again.id, again.attempt) == ((1, 1) if shares else (0, 2))
+    assert read_study(tmp_path / "a.db").history.trial(first.id).attempt == again.attempt
 
 
 SCRIPT = """
