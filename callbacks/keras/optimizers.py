@@ -66,18 +66,21 @@ def updates_of(model: Any) -> int | None:
 def steps_of(model: Any, within: int = 0) -> int:
     """Return the steps that a model has made: those of its optimizer; of several, the batches that fits have trained.
 
+    A LossScaleOptimizer does not count the batches whose gradients overflow, so its steps follow from the batches, too.
     A model that is compiled again has an optimizer that counts from 0; the steps before it count.
 
     within: batches of the present epoch that are not counted yet.
     """
     found = [*optimizers_of(model).values()]
     made = [_number(one.iterations) for one in found]
+    batches = _BATCHES.get(model, 0) + within
+    if len(made) == 1 and batches and hasattr(found[0], "inner_optimizer"):
+        return batches // _accumulated(found[0])
     if len(made) == 1:
         known, before, last = _COMPILED.get(model, (weak(found[0]), 0, 0))
         before += last if known() is not found[0] else 0
         _COMPILED[model] = weak(found[0]), before, made[0]
         return before + made[0]
-    batches = _BATCHES.get(model, 0) + within
     return batches if batches else max(made, default=0)
 
 
@@ -85,9 +88,13 @@ def planned_steps(model: Any, epochs: int | None, batches: int | None) -> int | 
     """Return the steps of an optimizer in `epochs` of so many batches, if both are known."""
     if not epochs or not batches:
         return None
-    optimizer = getattr(model, "optimizer", None)
+    return epochs * batches // _accumulated(getattr(model, "optimizer", None))
+
+
+def _accumulated(optimizer: Any) -> int:
+    """Return the number of batches of each step of an optimizer."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
-    return epochs * batches // (getattr(inner, "gradient_accumulation_steps", None) or 1)
+    return getattr(inner, "gradient_accumulation_steps", None) or 1
 
 
 def batches_of(model: Any) -> int:

@@ -587,6 +587,37 @@ def test_a_scaled_loss_continues():
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(scaled(0.01))))
 
 
+@once
+def test_batches_whose_scaled_gradients_overflow_are_steps_of_the_study():
+    made = []
+
+    def train(trial):
+        optimizer = keras.optimizers.LossScaleOptimizer(momentum(0.01), initial_scale=2.0**127)
+        done = int(trial.epoch) // 3
+        made.append(fit(trial, trial.load_model() or net(optimizer), epochs=4, initial_epoch=done))
+        return made[-1]
+
+    found = assert_equal(train, at=(3, 9), epochs=12, unit="step")
+    assert found.epochs.tolist() == [3, 6, 9, 12]
+    assert int(made[0].optimizer.iterations) < 12
+
+
+@once
+@pytest.mark.skipif(not hasattr(keras.optimizers, "MultiOptimizer"), reason="newer than this Keras")
+def test_the_rates_of_several_optimizers_in_one_continue():
+    def make(lr):
+        both = [keras.optimizers.SGD(lr), momentum(lr)]
+        model = net(keras.optimizers.MultiOptimizer(lambda v: both["bias" in v.path]))
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    def train(trial):
+        scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.01 * 0.9**epoch)
+        return fit(trial, trial.load_model(make), scheduler)
+
+    assert_equal(train, at=(2,))
+
+
 # the place in the data
 
 
