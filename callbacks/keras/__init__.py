@@ -98,8 +98,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             the names of an epoch's logs, "val_loss". Default: None, use the training metrics of the epoch so far.
 
     Raises:
-        InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, or if a resumed trial
-            trains another model than that of trial.load_model().
+        InvalidInput: If `trial` is not a trial, if the metric is a vector, was never logged or is always 0 because the
+            model's own step does not update it, or if a resumed trial trains another model than that of
+            trial.load_model().
         NotSupported: If the fit has several processes, or if that of a resumed trial does not continue its model.
 
     Example:
@@ -177,6 +178,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
         self._evaluated: tuple[str, bool] | None = None
         self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation began
+        # when that evaluation began, the metrics that the epoch's training had not updated
+        self._unset: Collection[str] | None = None
         self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
         self._updates: int | None = None  # of the model's optimizers, when the fit started
@@ -329,7 +332,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         model = self.model
         self._in_epoch, self._validated, self._epoch, self._reported_batch = True, False, epoch, 0
-        self._evaluated = self._changed = None
+        self._evaluated = self._changed = self._unset = None
         resumed, self._resumed = self._resumed, None
         starts = self.trial.unit == "step" or epoch >= self.trial.epoch
         if resumed is not None and starts and _fresh(model):
@@ -402,6 +405,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()
         if self._in_epoch:
+            self._unset = unset_metrics(self.model, "train_step")  # the evaluation resets all
             self._evaluated = _mark(self.model, self.model.weights), companions.carries(self.model)
             if saving.own_parts(self.model):
                 self._changed = self._watch.changes()[0]
@@ -411,6 +415,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._validated = self._in_epoch
         if self._in_epoch:
             self._step.steps_end()
+            refuse_unset(self.model, "test_step", self._names, logs or {})
         self._tested = {f"val_{name}" for name in logs or {}}
 
     def _batch_ends(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -427,9 +432,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             )
         if self._validation is not None:
             reporter.clock.validating()
-            logs = evaluated(self.model, self._validation, surroundings.averagers(surroundings.calling_list(self)))
+            by = surroundings.averagers(surroundings.calling_list(self))
+            logs = evaluated(self.model, self._validation, by, self._names)
             reporter.clock.validated()
-        named = plain_names(self.model, logs or {}, (self.monitor, *reporter.measures.others))
+        named = plain_names(self.model, logs or {}, self._names)
         if self.monitor in named:
             at_last = self._epoch + 1 >= (self.params or {}).get("epochs", math.inf)
             where = self._position(self._epoch + (batch + 1) / (batches or 1), batch + 1)
@@ -439,6 +445,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self.model.stop_training |= _OURS
         elif reporter.pausing:
             reporter.advise("Keras cannot resume within an epoch. Trials pause at the end of the epoch.", "within")
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The names of the metrics that the study reads."""
+        return self.monitor, *self._reporter.measures.others
 
     def _position(self, epochs: float, batches: int = 0) -> float:
         """batches: of the present epoch that are not counted yet."""
@@ -464,7 +475,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._rates:
             self._rates.append(surroundings.rate_of(model))
         logs = {} if logs is None else logs
-        named = plain_names(model, logs, (monitor, *reporter.measures.others))
+        of_step = {name: value for name, value in logs.items() if not name.startswith("val_")}
+        refuse_unset(model, "train_step", self._names, of_step, self._unset)
+        named = plain_names(model, logs, self._names)
         self._last_logs = list(named)
         if self._reported_batch and trial.epoch == trained:
             pass  # with its last batch, of data whose length is not known
@@ -684,10 +697,10 @@ def _no_end() -> int:
     raise NotSupported("Keras cannot resume within an epoch, and this is the last epoch")
 
 
-def evaluated(model: Any, validation: Any, averagers: list[Any]) -> dict[str, float]:
+def evaluated(model: Any, validation: Any, averagers: list[Any], names: Collection[str]) -> dict[str, float]:
     """Evaluate a model within an epoch, without effect on the means of training metrics or on random numbers.
 
-    averagers: callbacks that put averaged weights into the model while it is evaluated.
+    averagers: callbacks that put averaged weights into the model while it is evaluated. names: see `refuse_unset`.
     """
     from keras import ops
 
@@ -696,6 +709,7 @@ def evaluated(model: Any, validation: Any, averagers: list[Any]) -> dict[str, fl
     drawn = saving.capture_randomness(model)
     given = validation if isinstance(validation, tuple) else (validation,)
     logs = model.evaluate(*given, callbacks=averagers, verbose=0, return_dict=True)
+    refuse_unset(model, "test_step", names, logs)
     for variable, value in kept:
         variable.assign(value)
     saving.set_randomness(model, drawn)
@@ -748,6 +762,43 @@ def refuse_shadowed_loss(model: Any, monitor: str) -> None:
             "(name='loss') in place of the loss of compile(), and only train_step updates it. Give it another name, "
             "or update it in a test_step of the model."
         )
+
+
+def unset_metrics(model: Any, step: str) -> set[str]:
+    """Return the names in the logs of means that no batch has updated; none if `step` of the model is Keras' own.
+
+    step: "train_step" or "test_step", which has made these batches.
+    """
+    made = getattr(type(model), step, None)
+    if made is None or made.__module__.startswith("keras."):
+        return set()
+    from keras import ops
+    from keras.metrics import Mean
+
+    optimizers.sync(model)
+    means = [(name, metric) for name, metric in _metrics(model) if isinstance(metric, Mean)]
+    return {name for name, mean in means if not ops.convert_to_numpy(mean.count).any()}
+
+
+def refuse_unset(
+    model: Any, step: str, names: Collection[str], logs: Mapping[str, Any], unset: Collection[str] | None = None
+) -> None:
+    """Raise InvalidInput if Keras has logged the 0 of a metric that `step` never updates, in place of what it returns.
+
+    If a step returns the names of the model's metrics, Keras logs these metrics. One of them is Keras' own "loss",
+    which only Keras' own steps update.
+
+    names: those that the study reads. logs: of the batches that `step` has made. unset: of `unset_metrics` after them.
+    """
+    prefix = "val_" if step == "test_step" else ""
+    own = {name for name in logs if not name.startswith("learning_rate")}  # which LearningRateScheduler adds
+    for name in unset_metrics(model, step) if unset is None else unset:
+        if prefix + name in names and logs.get(name) == 0 and own == {*model.get_metrics_result()}:
+            raise InvalidInput(
+                f"'{prefix}{name}' would be 0 in each epoch: Keras logs the model's metric {name!r} in place of what "
+                f"{step} returns, and {step} does not update it. Return another name, or update it there: "
+                f"for m in self.metrics: if m.name == {name!r}: m.update_state({name})."
+            )
 
 
 def _metrics(model: Any) -> list[tuple[str, Any]]:
