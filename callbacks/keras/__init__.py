@@ -434,12 +434,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             reporter.clock.validating()
             by = surroundings.averagers(surroundings.calling_list(self))
             logs = evaluated(self.model, self._validation, by, self._names)
+            self._tested = {*logs}
             reporter.clock.validated()
         named = plain_names(self.model, logs or {}, self._names)
         if self.monitor in named:
             at_last = self._epoch + 1 >= (self.params or {}).get("epochs", math.inf)
             where = self._position(self._epoch + (batch + 1) / (batches or 1), batch + 1)
             reporter.report(named[self.monitor], where, scalars(named), need=_no_end if at_last else None)
+            if reporter.keeps_epoch:
+                self._keep(reporter.keep)
         if reporter.stopping and not reporter.pausing:
             self._keep_last()
             self.model.stop_training |= _OURS
@@ -557,6 +560,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _keep(self, how: Callable[..., bool]) -> None:
         """Save the model with the weights that were evaluated."""
         model = self.model
+        optimizers.sync(model)
         with surroundings.averaged(surroundings.calling_list(self)):
             if self._changed_since_evaluated():
                 self._reporter.advise(

@@ -1319,6 +1319,20 @@ def test_the_kept_model_has_the_value_of_its_trial(make, callbacks, of):
     assert value_of(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
 
 
+@once
+@pytest.mark.parametrize("swaps", [False, True])
+def test_the_best_model_within_an_epoch_is_kept(swaps):
+    study = pausing_study(at=(), epochs=2, keep=1, metric=Minimize("val_loss", of="best"), verbose=0)
+    with study.ask() as trial:
+        model = averaged() if swaps else net(momentum(1.0))  # which diverges
+        model.optimizer.learning_rate = 1.0
+        others = [keras.callbacks.SwapEMAWeights()] if swaps else []
+        callback = HaltuneCallback(trial, every=1, validation=(X, Y))
+        model.fit(X, Y, batch_size=4, epochs=2, validation_data=(X, Y), callbacks=[*others, callback], verbose=0)
+    assert study.best.epoch % 1
+    assert value_of(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
+
+
 @pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_training_whose_averages_are_evaluated_continues(swaps):
     assert_equal(
