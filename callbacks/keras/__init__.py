@@ -443,6 +443,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             reporter.report(named[self.monitor], where, scalars(named), need=_no_end if at_last else None)
             if reporter.keeps_epoch:
                 self._keep(reporter.keep)
+        elif self._validation is None and self.monitor.startswith("val_"):
+            reporter.advise(
+                f"HaltuneCallback(trial, every={every}) reports nothing within an epoch, because {self.monitor!r} is a "
+                "metric of validations. Give it validation=(x, y) too, or name a training metric by monitor=.",
+                "every",
+            )
         if reporter.stopping and not reporter.pausing:
             self._keep_last()
             self.model.stop_training |= _OURS
