@@ -41,8 +41,8 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.port import weak
 
+from .. import carried
 from ..base import Reporting, inherited, of_instance
-from ..carried import who
 from ..changes import warn_of_failed
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
@@ -73,7 +73,7 @@ class _Attempt:
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
 # call of fit that was repeated with the same state -> whether its callbacks were the same; None: with another state
 _REPEATED: dict[Any, bool | None] = {}
-# layer -> the trial that trained it last, by `who`, its number, and a mark of what it left
+# layer -> the trial that trained it last, by `carried.who`, its number, and a mark of what it left
 _TRAINED: weakref.WeakKeyDictionary[Any, tuple[str, int, str]] = weakref.WeakKeyDictionary()
 _OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MARKED = 1024  # numbers of each weight by which a model is recognized
@@ -198,7 +198,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._watch = attempt.watch = companions.Watch(
             self.trial.id, companions.owners_in(model, callbacks), _OF_MODEL, attempt.watch
         )
-        self._data = attempt.data = companions.Data(self.trial.id, attempt.data, self._validation)
+        self._data = attempt.data = self._data_of_fit(attempt.data)
         end, attempt.end = attempt.end, None
         if end is not None:
             same, now = callbacks.keys() <= self._watch.same, self._end_of_fit()
@@ -227,6 +227,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 saving.load_again(self.model, self._resumed)
                 self.model._initial_epoch = None
 
+    def _data_of_fit(self, earlier: companions.Data | None) -> companions.Data:
+        trial = self.trial
+        return companions.Data(trial.id, (carried.who(trial), trial.attempt), earlier, self._validation)
+
     def _others(self, listed: list[Any]) -> dict[str, Any]:
         return companions.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
 
@@ -250,7 +254,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             # the program has made a CallbackList before the fit, perhaps for several: it knows neither data nor epochs
             self._called, (fitted, self.params) = place, surroundings.plan_of_fit()
             self._model_ref = weakref.ref(fitted)
-            self._data = _attempt(self.trial).data = companions.Data(self.trial.id, None, self._validation)
+            self._data = _attempt(self.trial).data = self._data_of_fit(None)
         reporter, params, model = self._reporter, self.params or {}, self.model
         self._in_epoch, self._last_logs = False, None
         epochs, steps = params.get("epochs"), params.get("steps")
@@ -383,7 +387,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _refuse_trained_layers(self, attempt: _Attempt) -> None:
         """Raise NotSupported if a part of the model is as another trial has left it, such as a base that all share."""
-        model, own = self.model, who(self.trial)
+        model, own = self.model, carried.who(self.trial)
         for layer in _own_layers(model):
             of, trial, left = _TRAINED.get(layer, (own, 0, ""))
             mark = _mark(model, layer.weights) if of != own or layer not in attempt.starts else ""
@@ -400,7 +404,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         for layer in attempt.layers or ():
             mark = _mark(self.model, layer.weights)
             if mark != attempt.starts.get(layer, mark):
-                _TRAINED[layer] = who(self.trial), self.trial.id, mark
+                _TRAINED[layer] = carried.who(self.trial), self.trial.id, mark
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()

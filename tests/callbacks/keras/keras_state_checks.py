@@ -906,6 +906,25 @@ def test_a_generator_that_draws_global_random_numbers_continues_unless_it_is_rea
             assert trained(lambda trial: train(trial, steps=1), (1,))[1].attempt == 1
 
 
+@once
+def test_a_generator_that_several_trials_read_prevents_a_pause_and_a_resumed_trial():
+    study, data = pausing_study(at=(2,), epochs=4, trials=2, verbose=0), batches()
+
+    def train(trial, data):
+        fit(trial, trial.load_model() or net(momentum(0.01)), data=data, epochs=4, steps_per_epoch=2)
+
+    with study.ask() as first:
+        train(first, data)
+    with (resumed := study.ask()), pytest.raises(NotSupported, match=r"resumes, and the generator .* within the loop"):
+        train(resumed, data)
+    with (second := study.ask()), pytest.warns(HaltuneWarning, match=r"another training has read .* within the loop"):
+        train(second, data)
+    assert (resumed.id, resumed.attempt, second.id, second.epoch) == (0, 2, 1, 4)
+    with pausing_study(at=(2,), epochs=4, verbose=0).ask() as other:
+        train(other, batches())
+    assert other.epoch == 2
+
+
 @pytest.mark.slow  # to import TensorFlow takes longer than all checks here
 def test_a_generator_of_tensorflow_in_a_map_continues():
     tf = pytest.importorskip("tensorflow")
