@@ -273,6 +273,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         attempt = _attempt(self.trial)
         if not reporter.ended:
             self._refuse_trained_layers(attempt)
+            carried.warn_of_own(self.trial, self._others(listed).values(), self.trial.epoch == 0)
         self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed, self._proven = None, False
@@ -551,6 +552,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         self._note_trained_layers(_attempt(self.trial))
+        carried.leave(self._others(surroundings.calling_list(self)).values(), own=True)
         silent = self._last_logs is not None and reporter.silent
         silent &= not (self._another_follows() and surroundings.validates_rarely())
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
