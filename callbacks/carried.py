@@ -3,11 +3,15 @@
 A program may make an EarlyStopping once, for all trials. Most reset themselves when a fit starts; patience that trial 0
 has used up in one that does not would end trial 1 early, whose values would not be those of its configuration. So a fit
 is refused if such a callback of a library starts it with what its last fit has changed. What a change in the
-program's own functions means is not known, so haltune warns.
+program's own functions and callbacks means is not known, so haltune warns.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
+import types
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -17,6 +21,7 @@ from haltune.errors import NotSupported
 from haltune.study.port import Port
 
 from . import objects
+from .changes import is_time
 
 Marks = dict[str, str]  # attribute -> mark
 
@@ -53,6 +58,26 @@ def need_own_state(who: str, callbacks: Iterable[Any], starts: bool) -> None:
             )
 
 
+def warn_of_own(trial: Port, callbacks: Iterable[Any], starts: bool) -> None:
+    """Warn once if a callback of a class of the program's has a count from another training; see `need_own_state`.
+
+    For loops in which a program makes its callbacks as objects. Functions: `functions.OwnFunctions`.
+    """
+    for callback in filter(_counts_itself, callbacks):
+        if (left := begins(callback, who(trial), _own_marks(callback))) and starts:
+            warn(trial, type(callback).__qualname__, left[0])
+
+
+def warn(trial: Port, name: str, changed: str) -> None:
+    """Warn once a study of a callback or function that starts a training with what another one has changed."""
+    trial.warn(
+        f"{name} has been in another training, which changed its {changed}, and this one continues with that. If it "
+        "changes a training or a value, make one for each trial, within the loop.",
+        "carried",
+        once=True,
+    )
+
+
 def begins(one: Any, who: str, now: Marks, refuses: bool = False) -> list[str]:
     """Note what a callback or function holds when a fit starts; return what the last fit of another one has changed.
 
@@ -75,10 +100,12 @@ def ends(one: Any, now: Marks) -> None:
             _FITS[one] = *_FITS[one][:2], now
 
 
-def leave(callbacks: Iterable[Any]) -> None:
-    """Note what callbacks hold when a fit ends, for `need_own_state`."""
+def leave(callbacks: Iterable[Any], own: bool = False) -> None:
+    """Note what callbacks hold when a fit ends, for `need_own_state`. own: also for `warn_of_own`."""
     for callback in callbacks:
-        if counts := _marks(callback):
+        if own and _counts_itself(callback):
+            ends(callback, _own_marks(callback))
+        elif counts := _marks(callback):
             ends(callback, counts)
 
 
@@ -86,3 +113,51 @@ def _marks(callback: Any) -> Marks:
     of_library = (base for base in type(callback).__mro__ if objects.of_library(base.__module__))
     names = {name for base in of_library for name in _COUNTS.get(base.__name__, ())}
     return {name: objects.mark(value) for name, value in vars(callback).items() if name in names}
+
+
+_COUNTED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
+
+
+def _counts_itself(callback: Any) -> bool:
+    """Return whether it is a callback of the program's that may count, and no library's that `need_own_state` knows."""
+    kind = type(callback)
+    if kind not in _COUNTED:
+        library = objects.of_library(kind.__module__)
+        _COUNTED[kind] = set() if library else objects.mentioned(kind, names_of=_counted)
+    return bool(_COUNTED[kind]) and not _marks(callback)
+
+
+def _own_marks(callback: Any) -> Marks:
+    """Return the marks of what a callback of the program's counts: numbers and texts, without times and records."""
+    kind = type(callback)
+    held = {name: value for name, value in vars(callback).items() if name in _COUNTED[kind]}
+    held = {name: value for name, value in held.items() if type(value) in objects.PLAIN and value is not None}
+    return {name: objects.mark(v) for name, v in held.items() if not (isinstance(v, float) and is_time(v))}
+
+
+def _counted(code: types.CodeType) -> set[str]:
+    """Return the attributes that a method reads before it sets them: others do not last from call to call."""
+    try:
+        nodes = [*ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code))))]
+    except (OSError, SyntaxError):  # there is no source, or only a part of a statement
+        return set()
+    read: dict[str, tuple[int, int]] = {}
+    set_: dict[str, tuple[int, int]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and _is_self(node.value, code):
+            if isinstance(node.ctx, ast.Load):
+                at = node.lineno, node.col_offset
+                read[node.attr] = min(at, read.get(node.attr, at))
+        elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            at = node.end_lineno or 0, node.end_col_offset or 0  # after all that it reads
+            parts = [part for target in targets for part in ast.walk(target) if isinstance(part, ast.Attribute)]
+            for name in (part.attr for part in parts if _is_self(part.value, code)):
+                set_[name] = min(at, set_.get(name, at))
+                if isinstance(node, ast.AugAssign):
+                    read.setdefault(name, (node.lineno, node.col_offset))
+    return {name for name, at in read.items() if at < set_.get(name, at)}
+
+
+def _is_self(node: ast.AST, code: types.CodeType) -> bool:
+    return isinstance(node, ast.Name) and node.id in code.co_varnames[:1]

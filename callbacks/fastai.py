@@ -30,6 +30,7 @@ from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
+from . import carried
 from .base import Reporting
 from .boosting import advise_best
 from .changes import (
@@ -219,6 +220,7 @@ class HaltuneCallback(Reporting):
         self._course.before += self.learn.epoch + 1
         if not self._course.resumes:  # otherwise all its epochs were replayed, and the model is as new
             self.trial.sign(fingerprint(self.learn.model))  # a tracker may have loaded its best ones
+            carried.leave((callback for _, callback in self._own_callbacks()), own=True)
         self._reporter.end_of_fit()
         self._reporter.leave()
 
@@ -337,6 +339,8 @@ class HaltuneCallback(Reporting):
         if not course.tensors:
             course.tensors = {name: list(value.shape) for name, value in learn.model.state_dict().items()}
             course.extras = extras(learn.model)
+            own = [callback for _, callback in self._own_callbacks()]
+            carried.warn_of_own(self.trial, own, self._courses().checkpoint is None)
         course.attributes.see(self._own_callbacks(), self._saved())
         course.data.see(self._own_data(), self._saved())
         course.modules.see(own_modules(learn.model), self._saved())

@@ -41,12 +41,7 @@ class OwnFunctions:
         for one, now in zip(self._parts, self._counts(), strict=True):
             left = carried.begins(one, carried.who(trial), now)
             if left and starts:
-                trial.warn(
-                    f"{_name(one)} has been in another training, which changed its {left[0]}, and this one continues "
-                    "with that. If it changes a training or a value, make one for each trial, within the loop.",
-                    "carried",
-                    once=True,
-                )
+                carried.warn(trial, _name(one), left[0])
 
     def hooks_were_called(self) -> None:
         """Take objects that callbacks have set as the training began, such as a progress bar, for what they start with.

@@ -202,7 +202,7 @@ class HaltuneCallback(Reporting):
         if self._others_end:
             self._reporter.ends_by_itself()
         self._sign()
-        carried.leave(self._callbacks())
+        carried.leave(self._callbacks(), own=True)
         if (normalized := self.model.get_vec_normalize_env()) is not None:
             carried.ends(normalized, _returns(normalized))
         self._reporter.end_of_fit(self._write, _SUFFIX)
@@ -225,6 +225,7 @@ class HaltuneCallback(Reporting):
         """Raise NotSupported if callbacks or environments have what another trial's training has left in them."""
         normalized, who, starts = self.model.get_vec_normalize_env(), carried.who(self.trial), not self.trial.checkpoint
         carried.need_own_state(who, self._callbacks(), starts)
+        carried.warn_of_own(self.trial, self._callbacks(), starts)
         if normalized is not None and carried.begins(normalized, who, _returns(normalized), starts) and starts:
             raise NotSupported(
                 f"The {type(normalized).__name__} object of this training has been in another one, and its running "

@@ -102,7 +102,9 @@ class Unsaved(Portable):
     # hooks, of which each is the last of its kind
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
-        carried.need_own_state(carried.who(self._trial), self.trainer.callback_handler.callbacks, not self._resumes)
+        callbacks = self.trainer.callback_handler.callbacks
+        carried.need_own_state(carried.who(self._trial), callbacks, not self._resumes)
+        carried.warn_of_own(self._trial, callbacks, not self._resumes)
         self._functions = OwnFunctions(_losses(self.trainer), (), self._trial, not self._resumes)
         self._loader = train_dataloader
         self._generators = generators_of(train_dataloader)
@@ -170,7 +172,7 @@ class Unsaved(Portable):
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         args.eval_on_start |= self._evaluates
         self._functions.ends()
-        carried.leave(self.trainer.callback_handler.callbacks)
+        carried.leave(self.trainer.callback_handler.callbacks, own=True)
         self.trainer.remove_callback(self)
         self._loaded_before(None)
         self.trainer = self._loader = None

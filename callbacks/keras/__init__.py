@@ -41,8 +41,8 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.port import weak
 
+from .. import carried
 from ..base import Reporting, inherited, of_instance
-from ..carried import who
 from ..changes import warn_of_failed
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
@@ -73,7 +73,7 @@ class _Attempt:
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
 # call of fit that was repeated with the same state -> whether its callbacks were the same; None: with another state
 _REPEATED: dict[Any, bool | None] = {}
-# layer -> the trial that trained it last, by `who`, its number, and a mark of what it left
+# layer -> the trial that trained it last, by `carried.who`, its number, and a mark of what it left
 _TRAINED: weakref.WeakKeyDictionary[Any, tuple[str, int, str]] = weakref.WeakKeyDictionary()
 _OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MARKED = 1024  # numbers of each weight by which a model is recognized
@@ -98,8 +98,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             the names of an epoch's logs, "val_loss". Default: None, use the training metrics of the epoch so far.
 
     Raises:
-        InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, or if a resumed trial
-            trains another model than that of trial.load_model().
+        InvalidInput: If `trial` is not a trial, if the metric is a vector, was never logged or is always 0 because the
+            model's own step does not update it, or if a resumed trial trains another model than that of
+            trial.load_model().
         NotSupported: If the fit has several processes, or if that of a resumed trial does not continue its model.
 
     Example:
@@ -177,6 +178,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
         self._evaluated: tuple[str, bool] | None = None
         self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation began
+        # when that evaluation began, the metrics that the epoch's training had not updated
+        self._unset: Collection[str] | None = None
         self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
         self._updates: int | None = None  # of the model's optimizers, when the fit started
@@ -195,7 +198,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._watch = attempt.watch = companions.Watch(
             self.trial.id, companions.owners_in(model, callbacks), _OF_MODEL, attempt.watch
         )
-        self._data = attempt.data = companions.Data(self.trial.id, attempt.data, self._validation)
+        self._data = attempt.data = self._data_of_fit(attempt.data)
         end, attempt.end = attempt.end, None
         if end is not None:
             same, now = callbacks.keys() <= self._watch.same, self._end_of_fit()
@@ -224,6 +227,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 saving.load_again(self.model, self._resumed)
                 self.model._initial_epoch = None
 
+    def _data_of_fit(self, earlier: companions.Data | None) -> companions.Data:
+        trial = self.trial
+        return companions.Data(trial.id, (carried.who(trial), trial.attempt), earlier, self._validation)
+
     def _others(self, listed: list[Any]) -> dict[str, Any]:
         return companions.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
 
@@ -247,7 +254,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             # the program has made a CallbackList before the fit, perhaps for several: it knows neither data nor epochs
             self._called, (fitted, self.params) = place, surroundings.plan_of_fit()
             self._model_ref = weakref.ref(fitted)
-            self._data = _attempt(self.trial).data = companions.Data(self.trial.id, None, self._validation)
+            self._data = _attempt(self.trial).data = self._data_of_fit(None)
         reporter, params, model = self._reporter, self.params or {}, self.model
         self._in_epoch, self._last_logs = False, None
         epochs, steps = params.get("epochs"), params.get("steps")
@@ -266,6 +273,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         attempt = _attempt(self.trial)
         if not reporter.ended:
             self._refuse_trained_layers(attempt)
+            carried.warn_of_own(self.trial, self._others(listed).values(), self.trial.epoch == 0)
         self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed, self._proven = None, False
@@ -329,7 +337,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         model = self.model
         self._in_epoch, self._validated, self._epoch, self._reported_batch = True, False, epoch, 0
-        self._evaluated = self._changed = None
+        self._evaluated = self._changed = self._unset = None
         resumed, self._resumed = self._resumed, None
         starts = self.trial.unit == "step" or epoch >= self.trial.epoch
         if resumed is not None and starts and _fresh(model):
@@ -380,7 +388,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _refuse_trained_layers(self, attempt: _Attempt) -> None:
         """Raise NotSupported if a part of the model is as another trial has left it, such as a base that all share."""
-        model, own = self.model, who(self.trial)
+        model, own = self.model, carried.who(self.trial)
         for layer in _own_layers(model):
             of, trial, left = _TRAINED.get(layer, (own, 0, ""))
             mark = _mark(model, layer.weights) if of != own or layer not in attempt.starts else ""
@@ -397,11 +405,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         for layer in attempt.layers or ():
             mark = _mark(self.model, layer.weights)
             if mark != attempt.starts.get(layer, mark):
-                _TRAINED[layer] = who(self.trial), self.trial.id, mark
+                _TRAINED[layer] = carried.who(self.trial), self.trial.id, mark
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._reporter.clock.validating()
         if self._in_epoch:
+            self._unset = unset_metrics(self.model, "train_step")  # the evaluation resets all
             self._evaluated = _mark(self.model, self.model.weights), companions.carries(self.model)
             if saving.own_parts(self.model):
                 self._changed = self._watch.changes()[0]
@@ -411,6 +420,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._validated = self._in_epoch
         if self._in_epoch:
             self._step.steps_end()
+            refuse_unset(self.model, "test_step", self._names, logs or {})
         self._tested = {f"val_{name}" for name in logs or {}}
 
     def _batch_ends(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -427,18 +437,33 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             )
         if self._validation is not None:
             reporter.clock.validating()
-            logs = evaluated(self.model, self._validation, surroundings.averagers(surroundings.calling_list(self)))
+            by = surroundings.averagers(surroundings.calling_list(self))
+            logs = evaluated(self.model, self._validation, by, self._names)
+            self._tested = {*logs}
             reporter.clock.validated()
-        named = plain_names(self.model, logs or {}, (self.monitor, *reporter.measures.others))
+        named = plain_names(self.model, logs or {}, self._names)
         if self.monitor in named:
             at_last = self._epoch + 1 >= (self.params or {}).get("epochs", math.inf)
             where = self._position(self._epoch + (batch + 1) / (batches or 1), batch + 1)
             reporter.report(named[self.monitor], where, scalars(named), need=_no_end if at_last else None)
+            if reporter.keeps_epoch:
+                self._keep(reporter.keep)
+        elif self._validation is None and self.monitor.startswith("val_"):
+            reporter.advise(
+                f"HaltuneCallback(trial, every={every}) reports nothing within an epoch, because {self.monitor!r} is a "
+                "metric of validations. Give it validation=(x, y) too, or name a training metric by monitor=.",
+                "every",
+            )
         if reporter.stopping and not reporter.pausing:
             self._keep_last()
             self.model.stop_training |= _OURS
         elif reporter.pausing:
             reporter.advise("Keras cannot resume within an epoch. Trials pause at the end of the epoch.", "within")
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The names of the metrics that the study reads."""
+        return self.monitor, *self._reporter.measures.others
 
     def _position(self, epochs: float, batches: int = 0) -> float:
         """batches: of the present epoch that are not counted yet."""
@@ -464,7 +489,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._rates:
             self._rates.append(surroundings.rate_of(model))
         logs = {} if logs is None else logs
-        named = plain_names(model, logs, (monitor, *reporter.measures.others))
+        of_step = {name: value for name, value in logs.items() if not name.startswith("val_")}
+        refuse_unset(model, "train_step", self._names, of_step, self._unset)
+        named = plain_names(model, logs, self._names)
         self._last_logs = list(named)
         if self._reported_batch and trial.epoch == trained:
             pass  # with its last batch, of data whose length is not known
@@ -525,6 +552,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         self._note_trained_layers(_attempt(self.trial))
+        carried.leave(self._others(surroundings.calling_list(self)).values(), own=True)
         silent = self._last_logs is not None and reporter.silent
         silent &= not (self._another_follows() and surroundings.validates_rarely())
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
@@ -544,6 +572,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _keep(self, how: Callable[..., bool]) -> None:
         """Save the model with the weights that were evaluated."""
         model = self.model
+        optimizers.sync(model)
         with surroundings.averaged(surroundings.calling_list(self)):
             if self._changed_since_evaluated():
                 self._reporter.advise(
@@ -684,10 +713,10 @@ def _no_end() -> int:
     raise NotSupported("Keras cannot resume within an epoch, and this is the last epoch")
 
 
-def evaluated(model: Any, validation: Any, averagers: list[Any]) -> dict[str, float]:
+def evaluated(model: Any, validation: Any, averagers: list[Any], names: Collection[str]) -> dict[str, float]:
     """Evaluate a model within an epoch, without effect on the means of training metrics or on random numbers.
 
-    averagers: callbacks that put averaged weights into the model while it is evaluated.
+    averagers: callbacks that put averaged weights into the model while it is evaluated. names: see `refuse_unset`.
     """
     from keras import ops
 
@@ -696,6 +725,7 @@ def evaluated(model: Any, validation: Any, averagers: list[Any]) -> dict[str, fl
     drawn = saving.capture_randomness(model)
     given = validation if isinstance(validation, tuple) else (validation,)
     logs = model.evaluate(*given, callbacks=averagers, verbose=0, return_dict=True)
+    refuse_unset(model, "test_step", names, logs)
     for variable, value in kept:
         variable.assign(value)
     saving.set_randomness(model, drawn)
@@ -748,6 +778,43 @@ def refuse_shadowed_loss(model: Any, monitor: str) -> None:
             "(name='loss') in place of the loss of compile(), and only train_step updates it. Give it another name, "
             "or update it in a test_step of the model."
         )
+
+
+def unset_metrics(model: Any, step: str) -> set[str]:
+    """Return the names in the logs of means that no batch has updated; none if `step` of the model is Keras' own.
+
+    step: "train_step" or "test_step", which has made these batches.
+    """
+    made = getattr(type(model), step, None)
+    if made is None or made.__module__.startswith("keras."):
+        return set()
+    from keras import ops
+    from keras.metrics import Mean
+
+    optimizers.sync(model)
+    means = [(name, metric) for name, metric in _metrics(model) if isinstance(metric, Mean)]
+    return {name for name, mean in means if not ops.convert_to_numpy(mean.count).any()}
+
+
+def refuse_unset(
+    model: Any, step: str, names: Collection[str], logs: Mapping[str, Any], unset: Collection[str] | None = None
+) -> None:
+    """Raise InvalidInput if Keras has logged the 0 of a metric that `step` never updates, in place of what it returns.
+
+    If a step returns the names of the model's metrics, Keras logs these metrics. One of them is Keras' own "loss",
+    which only Keras' own steps update.
+
+    names: those that the study reads. logs: of the batches that `step` has made. unset: of `unset_metrics` after them.
+    """
+    prefix = "val_" if step == "test_step" else ""
+    own = {name for name in logs if not name.startswith("learning_rate")}  # which LearningRateScheduler adds
+    for name in unset_metrics(model, step) if unset is None else unset:
+        if prefix + name in names and logs.get(name) == 0 and own == {*model.get_metrics_result()}:
+            raise InvalidInput(
+                f"'{prefix}{name}' would be 0 in each epoch: Keras logs the model's metric {name!r} in place of what "
+                f"{step} returns, and {step} does not update it. Return another name, or update it there: "
+                f"for m in self.metrics: if m.name == {name!r}: m.update_state({name})."
+            )
 
 
 def _metrics(model: Any) -> list[tuple[str, Any]]:

@@ -752,16 +752,21 @@ class _Validation(_Source):
         return self._reads
 
 
+# generator that a program has given to fits -> the attempt of a trial that has read it; None: several
+_READERS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_ONE_EACH = "Make it for each trial, within the loop"
+
+
 class Data:
     """The place of a fit in its data.
 
-    within: what HaltuneCallback evaluates within an epoch.
+    within: what HaltuneCallback evaluates within an epoch. reader: what names the attempt of the trial.
 
     Keras has no public access to a fit's data. They are the local `epoch_iterator` of Model.fit, with a `data_adapter`.
     Without it, shuffles by the data's own generators, and the place within a pass, start again in a resumed fit.
     """
 
-    def __init__(self, trial: int, earlier: Data | None = None, within: Any = None) -> None:
+    def __init__(self, trial: int, reader: Any, earlier: Data | None = None, within: Any = None) -> None:
         import keras
 
         frame = caller("fit", "keras.")
@@ -769,6 +774,9 @@ class Data:
         self._fit: Callable[[], Any] = weak(iterator)
         read = objects.variables_of(getattr(getattr(iterator, "data_adapter", None), "generator", None))
         self._generator: Callable[[], Any] = weak(read.get("generator", (None,))[0])  # that the program gave to fit
+        self._reader = reader
+        if (generator := self._generator()) is not None:
+            _READERS[generator] = reader if _READERS.get(generator, reader) == reader else None
         # an earlier fit has read from it, too
         self.read_before: bool = (
             self._generator() is not None
@@ -807,6 +815,12 @@ class Data:
         """True if epochs may end within a pass over the data."""
         return bool(getattr(self._iterator, "steps_per_epoch", None))
 
+    @property
+    def _shared(self) -> bool:
+        """True if another training of this process has read from its generator, too."""
+        generator = self._generator()
+        return generator is not None and _READERS.get(generator) != self._reader
+
     def epoch_begins(self, capture: Callable[[], Any]) -> None:
         """Record the random state if the next batch is the first of a pass."""
         if self.within and (self._iterator._current_iterator is None or self._iterator._steps_seen == 0):
@@ -821,6 +835,8 @@ class Data:
         source = self._source
         if self.read_before:
             raise NotSupported("several fits read from the same generator of its data. Make one for each fit")
+        if self._shared:
+            raise NotSupported(f"another training has read from the generator of its data, too. {_ONE_EACH}")
         enqueuer = getattr(getattr(self._iterator, "data_adapter", None), "enqueuer", None)
         if enqueuer is not None and not enqueuer.ready_queue.empty():
             raise NotSupported("the workers of its PyDataset hold batches for its next epoch. Use workers=1")
@@ -852,7 +868,14 @@ class Data:
         """Return to a place; return the names of what cannot be set.
 
         restore: sets a random state; the caller sets the final one afterwards. apart: the large arrays.
+
+        Raises NotSupported if another training has read from its generator.
         """
+        if self._shared:
+            raise NotSupported(
+                "This trial resumes, and the generator of its data has been read by another training, so the trial "
+                f"would read other batches than without its pause. {_ONE_EACH}."
+            )
         if state["seen"] is not None:
             self._drawn = state["drawn"]
             drawn, held, made = self._drawn or (None, {}, False)

@@ -5,7 +5,10 @@ A GAN has two optimizers as attributes, and an own train_step. Its steps are the
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -66,18 +69,21 @@ def updates_of(model: Any) -> int | None:
 def steps_of(model: Any, within: int = 0) -> int:
     """Return the steps that a model has made: those of its optimizer; of several, the batches that fits have trained.
 
+    A LossScaleOptimizer does not count the batches whose gradients overflow, so its steps follow from the batches, too.
     A model that is compiled again has an optimizer that counts from 0; the steps before it count.
 
     within: batches of the present epoch that are not counted yet.
     """
     found = [*optimizers_of(model).values()]
     made = [_number(one.iterations) for one in found]
+    batches = _BATCHES.get(model, 0) + within
+    if len(made) == 1 and batches and hasattr(found[0], "inner_optimizer"):
+        return batches // _accumulated(found[0])
     if len(made) == 1:
         known, before, last = _COMPILED.get(model, (weak(found[0]), 0, 0))
         before += last if known() is not found[0] else 0
         _COMPILED[model] = weak(found[0]), before, made[0]
         return before + made[0]
-    batches = _BATCHES.get(model, 0) + within
     return batches if batches else max(made, default=0)
 
 
@@ -85,9 +91,13 @@ def planned_steps(model: Any, epochs: int | None, batches: int | None) -> int | 
     """Return the steps of an optimizer in `epochs` of so many batches, if both are known."""
     if not epochs or not batches:
         return None
-    optimizer = getattr(model, "optimizer", None)
+    return epochs * batches // _accumulated(getattr(model, "optimizer", None))
+
+
+def _accumulated(optimizer: Any) -> int:
+    """Return the number of batches of each step of an optimizer."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
-    return epochs * batches // (getattr(inner, "gradient_accumulation_steps", None) or 1)
+    return getattr(inner, "gradient_accumulation_steps", None) or 1
 
 
 def batches_of(model: Any) -> int:
@@ -118,18 +128,49 @@ class Training:
             raise NotSupported(
                 f"no optimizer of its model has made a step, so the one that trains it would be lost. {advice}"
             )
-        trained = {id(v) for one in stepped for v in getattr(one, "_trainable_variables", ())}
+        trained = {id(v): v for one in stepped for v in getattr(one, "_trainable_variables", ())}
         now = _digests(model) if self._weights else {}
         other = [
-            v.path
+            v
             for v in model.trainable_variables
             if now.get(id(v)) != self._weights.get(id(v), now.get(id(v))) and id(v) not in trained
         ]
-        if other:
+        if other and not (_copies(other, [*trained.values()]) and not _trained_outside(other, held)):
             raise NotSupported(
-                f"its weight {other[0]} is trained by an optimizer that is not part of the model, and would be lost. "
-                f"{advice}"
+                f"its weight {other[0].path} is trained by an optimizer that is not part of the model, and would be "
+                f"lost. {advice}"
             )
+
+
+def _copies(variables: list[Any], trained: list[Any]) -> bool:
+    """Return whether variables may be averages of trained ones (EMA), as of a teacher: they have their shapes."""
+    shapes, of_trained = (Counter(tuple(v.shape) for v in of) for of in (variables, trained))
+    return shapes <= of_trained
+
+
+def _trained_outside(variables: list[Any], held: dict[str, Any]) -> bool:
+    """Return whether an optimizer of Keras or torch that the model does not hold trains one of these variables.
+
+    A program may hold it anywhere, such as in a closure, and a variable does not know its optimizer. So it is searched
+    among all objects, which takes a part of a second, at a pause of a model with such copies.
+    """
+    from keras import Optimizer
+
+    torch = sys.modules.get("torch")
+    values = [v.value for v in variables]
+    ours = {id(v) for v in (*variables, *values)}
+    known = {id(part) for one in held.values() for part in (one, getattr(one, "inner_optimizer", one))}
+    known |= {id(part) for one in held.values() for part in getattr(one, "optimizers", ())}  # of a MultiOptimizer
+    for one in gc.get_objects():
+        kind = type(one)  # not isinstance: some objects would import a module to say their class
+        trains: Iterable[Any] = ()
+        if issubclass(kind, Optimizer) and id(one) not in known:
+            trains = getattr(one, "_trainable_variables", ())
+        elif torch is not None and issubclass(kind, torch.optim.Optimizer):
+            trains = [v for group in one.param_groups for v in group["params"]]
+        if any(id(v) in ours for v in trains):
+            return True
+    return False
 
 
 def _micro_steps(held: dict[str, Any]) -> dict[str, int]:

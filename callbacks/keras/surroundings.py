@@ -261,11 +261,12 @@ def still_to_fall(model: Any, params: dict[str, Any], rates: list[float]) -> str
 
 
 def rate_of(model: Any) -> float:
-    """Return the learning rate of a model's optimizer; NaN without one."""
+    """Return the learning rate of a model's optimizer, of a MultiOptimizer the sum of its rates; NaN without one."""
     from keras import ops
 
     optimizer = getattr(model, "optimizer", None)
-    return math.nan if optimizer is None else float(ops.convert_to_numpy(optimizer.learning_rate))
+    each = getattr(optimizer, "optimizers", [optimizer])  # a MultiOptimizer has no rate of its own
+    return math.nan if optimizer is None else sum(float(ops.convert_to_numpy(one.learning_rate)) for one in each)
 
 
 def _learning_rate(optimizer: Any) -> Any:

@@ -1,13 +1,15 @@
 """A callback object that several trials share: what steers a training is the trial's own, and records are kept."""
 
+import importlib
 import itertools
+import warnings
 
 import pytest
 from fits import FITS, seed
 from paused_studies import pausing_study
 
 from haltune import Minimize
-from haltune.errors import NotSupported
+from haltune.errors import HaltuneWarning, NotSupported
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore", "error::haltune.errors.HaltuneWarning", "ignore:A trial cannot:haltune.errors.HaltuneWarning"
@@ -61,6 +63,57 @@ def keras():
 
 
 MINE = {"lightning": lightning, "transformers": transformers, "fastai": fastai, "keras": keras}
+
+
+# a hook that each loop calls after each of its steps or epochs, and what it passes
+COUNTS = {
+    "lightning": ("lightning.pytorch:Callback", "on_train_epoch_end"),
+    "transformers": ("transformers:TrainerCallback", "on_step_end"),
+    "fastai": ("fastai.callback.core:Callback", "after_batch"),
+    "keras": ("keras.callbacks:Callback", "on_epoch_end"),
+}
+
+
+def counting(name, resets):
+    """A callback of the program's that counts, and one that only records or notes, of a class each."""
+    (module, _, kind), hook = COUNTS[name][0].partition(":"), COUNTS[name][1]
+    base = getattr(importlib.import_module(module), kind)
+
+    def counts(self, *_, **others):
+        self.step += 1
+
+    def notes(self, *_, **others):
+        self.seen.append(len(self.seen))
+        self.last = self.seen[-1]
+        if self.last:
+            self.twice = 2 * self.last
+
+    starts = {MINE[name]()[1]: lambda self, *_, **others: setattr(self, "step", 0)} if resets else {}
+    both = (
+        type("Counts", (base,), {"__module__": __name__, hook: counts, "step": 0} | starts)(),
+        type("Notes", (base,), {"__module__": __name__, hook: notes})(),
+    )
+    both[1].seen = []
+    return both
+
+
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_count_that_another_trial_has_left_in_a_callback_of_the_programs_is_warned_of(
+    name, resets, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    lib = FITS[name]()
+    study = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, trials=2, metric=lib.monitor, verbose=0)
+    shared = counting(name, resets)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", HaltuneWarning)
+        for trial in study:
+            with trial:
+                lib.attempt(trial, *shared, *lib.callbacks(trial))
+    found = [str(one.message) for one in said if "has been in another training" in str(one.message)]
+    assert [one.partition(",")[0] for one in found] == ["Counts has been in another training"] * (not resets)
+    assert [t.status for t in study.trials] == ["completed"] * 2
 
 
 def of_lightning(monitor):

@@ -151,3 +151,69 @@ def test_a_name_that_may_be_either_of_two_metrics_is_an_error_that_says_how_to_n
     model = net(keras.metrics.AUC(), keras.metrics.AUC(name="auc_1"))  # the first is called so by Keras
     with pytest.raises(InvalidInput, match=r"'val_auc_1' could be any of 2 metrics.*AUC\(name='my_auc_1'\)"):
         fit(FakeTrial("val_auc_1"), model)
+
+
+class ByHand(keras.Model):
+    """Returns its losses under names of its own choice, and updates the metric of that name if it is to."""
+
+    def __init__(self, train, test, updates=()):
+        super().__init__()
+        self.dense, self.names, self.updates = keras.layers.Dense(1), {"train": train, "test": test}, updates
+        self.dense.build((None, 3))
+        self.built = True
+        self.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def lost(self, step, data):
+        loss = keras.ops.mean((self(data[0]) - data[1]) ** 2)
+        for metric in self.metrics if step in self.updates else ():
+            metric.update_state(loss)
+        return loss, dict.fromkeys(self.names[step], loss)
+
+    def train_step(self, data):
+        self.zero_grad()
+        loss, logs = self.lost("train", data)
+        loss.backward()
+        self.optimizer.apply([w.value.grad for w in self.trainable_weights], self.trainable_weights)
+        return {name: value.detach() for name, value in logs.items()}
+
+    def test_step(self, data):
+        return self.lost("test", data)[1]
+
+
+@pytest.mark.parametrize(
+    ("goal", "options", "model"),
+    [
+        ("val_loss", {}, {"train": ["loss"], "test": ["loss"], "updates": ["train"]}),
+        ("loss", {}, {"train": ["loss"], "test": ["loss"], "updates": ["test"]}),
+        ("loss", {"validation_data": None}, {"train": ["loss"], "test": []}),
+        ("val_loss", {"every": 1}, {"train": ["loss"], "test": ["loss"]}),
+    ],
+    ids=["validation", "training", "without validation", "within an epoch"],
+)
+def test_a_loss_that_keras_would_log_as_0_is_refused(goal, options, model):
+    trial, every = FakeTrial(goal), {"every": options.pop("every"), "validation": (X, Y)} if "every" in options else {}
+    with pytest.raises(InvalidInput, match=rf"'{goal}' would be 0 in each epoch.* does not update it\. .*update_state"):
+        ByHand(**model).fit(
+            X, Y, 16, epochs=3, verbose=0, callbacks=[HaltuneCallback(trial, **every)],
+            **{"validation_data": (X, Y)} | options,
+        )  # fmt: skip
+    assert trial.values == []
+
+
+@pytest.mark.parametrize(
+    ("goal", "model"),
+    [
+        ("val_loss", {"train": ["loss"], "test": ["loss"], "updates": ["test"]}),
+        ("loss", {"train": ["loss"], "test": ["loss"], "updates": ["train"]}),
+        ("val_error", {"train": ["loss"], "test": ["error"]}),
+        ("val_loss", {"train": ["loss"], "test": ["loss", "error"]}),
+    ],
+)
+def test_a_loss_of_a_step_of_the_programs_that_keras_logs_is_the_value(goal, model):
+    trial = FakeTrial(goal)
+    history = fit(trial, ByHand(**model)).history
+    assert trial.values == history[goal]
+    assert min(trial.values) > 0

@@ -480,7 +480,9 @@ class Pair(keras.Model):
         return {"loss": loss.detach()}
 
     def test_step(self, data):
-        return {"loss": keras.ops.mean((self(data[0]) - data[1]) ** 2)}
+        (metric,) = self.metrics  # which Keras logs in place of what a step returns
+        metric.update_state(keras.ops.mean((self(data[0]) - data[1]) ** 2))
+        return {"loss": metric.result()}
 
 
 @once
@@ -504,6 +506,66 @@ def test_an_optimizer_that_is_not_part_of_the_model_declines_the_pause():
     with pytest.warns(HaltuneWarning, match=r"two/.* is trained by an optimizer that is not part of the model.*self\."):
         _, found = trained(train, (2, 5))
     assert (found.status, found.attempt, found.epoch) == ("completed", 1, LENGTH)
+
+
+class Follows(keras.Model):
+    """A net, and another one of its shapes that follows it as an average, or that an optimizer trains."""
+
+    def __init__(self, rate, outside=None):
+        super().__init__()
+        self.net, self.teacher, self.outside = keras.layers.Dense(1), keras.layers.Dense(1), outside
+        self.net.build((None, 3))
+        self.teacher.build((None, 3))
+        self.built = True
+        self.compile(keras.optimizers.Adam(rate))
+        self.optimizer.build(self.net.trainable_variables)  # as TensorFlow does in the first step
+
+    def call(self, x):
+        return self.teacher(x)
+
+    def train_step(self, data):
+        x, y = data
+        self.zero_grad()
+        loss = keras.ops.mean((self.net(x) - y) ** 2) + keras.ops.mean((self.teacher(x) - y) ** 2)
+        loss.backward()
+        applied(self.optimizer, self.net)
+        if self.outside is not None:
+            self.outside(self.teacher)
+        for one, w in zip(self.teacher.weights, self.net.weights, strict=True) if self.outside is None else ():
+            one.assign(0.9 * one + 0.1 * w)
+        return {"error": loss.detach()}
+
+    def test_step(self, data):
+        return {"error": keras.ops.mean((self(data[0]) - data[1]) ** 2)}
+
+
+@once
+def test_an_average_within_the_model_that_its_step_updates_continues():
+    assert_equal(lambda trial: fit(trial, trial.load_model(lambda lr: Follows(0.01))), metric="val_error")
+
+
+@once
+@pytest.mark.parametrize("library", ["keras", "torch"])
+def test_a_part_that_another_optimizer_trains_is_no_average_of_its_twin(library):
+    import torch
+
+    def by():
+        def outside(layer):
+            if library == "keras":
+                made.append(keras.optimizers.Adam(0.01)) if not made else None
+                applied(made[0], layer)
+            else:
+                made.append(torch.optim.Adam([v.value for v in layer.weights])) if not made else None
+                made[0].step()
+
+        made = []
+        return outside
+
+    with pytest.warns(HaltuneWarning, match=r"is trained by an optimizer that is not part of the model"):
+        _, found = trained(
+            lambda trial: fit(trial, trial.load_model(lambda lr: Follows(0.01, by()))), (2,), metric="val_error"
+        )
+    assert (found.attempt, found.epoch) == (1, LENGTH)
 
 
 def frozen():
@@ -585,6 +647,37 @@ def test_a_scaled_loss_continues():
         return keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(lr), dynamic_growth_steps=4)
 
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(scaled(0.01))))
+
+
+@once
+def test_batches_whose_scaled_gradients_overflow_are_steps_of_the_study():
+    made = []
+
+    def train(trial):
+        optimizer = keras.optimizers.LossScaleOptimizer(momentum(0.01), initial_scale=2.0**127)
+        done = int(trial.epoch) // 3
+        made.append(fit(trial, trial.load_model() or net(optimizer), epochs=4, initial_epoch=done))
+        return made[-1]
+
+    found = assert_equal(train, at=(3, 9), epochs=12, unit="step")
+    assert found.epochs.tolist() == [3, 6, 9, 12]
+    assert int(made[0].optimizer.iterations) < 12
+
+
+@once
+@pytest.mark.skipif(not hasattr(keras.optimizers, "MultiOptimizer"), reason="newer than this Keras")
+def test_the_rates_of_several_optimizers_in_one_continue():
+    def make(lr):
+        both = [keras.optimizers.SGD(lr), momentum(lr)]
+        model = net(keras.optimizers.MultiOptimizer(lambda v: both["bias" in v.path]))
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    def train(trial):
+        scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.01 * 0.9**epoch)
+        return fit(trial, trial.load_model(make), scheduler)
+
+    assert_equal(train, at=(2,))
 
 
 # the place in the data
@@ -811,6 +904,25 @@ def test_a_generator_that_draws_global_random_numbers_continues_unless_it_is_rea
         assert_equal(train)
         with pytest.warns(HaltuneWarning, match="two batches of its generator before the training"):
             assert trained(lambda trial: train(trial, steps=1), (1,))[1].attempt == 1
+
+
+@once
+def test_a_generator_that_several_trials_read_prevents_a_pause_and_a_resumed_trial():
+    study, data = pausing_study(at=(2,), epochs=4, trials=2, verbose=0), batches()
+
+    def train(trial, data):
+        fit(trial, trial.load_model() or net(momentum(0.01)), data=data, epochs=4, steps_per_epoch=2)
+
+    with study.ask() as first:
+        train(first, data)
+    with (resumed := study.ask()), pytest.raises(NotSupported, match=r"resumes, and the generator .* within the loop"):
+        train(resumed, data)
+    with (second := study.ask()), pytest.warns(HaltuneWarning, match=r"another training has read .* within the loop"):
+        train(second, data)
+    assert (resumed.id, resumed.attempt, second.id, second.epoch) == (0, 2, 1, 4)
+    with pausing_study(at=(2,), epochs=4, verbose=0).ask() as other:
+        train(other, batches())
+    assert other.epoch == 2
 
 
 @pytest.mark.slow  # to import TensorFlow takes longer than all checks here
@@ -1283,6 +1395,20 @@ def test_the_kept_model_has_the_value_of_its_trial(make, callbacks, of):
             warnings.filterwarnings("ignore", "EarlyStopping")  # advises of="best"
             seed_everything(3)
             fit(trial, trial.load_model() or make(), *callbacks())
+    assert value_of(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
+
+
+@once
+@pytest.mark.parametrize("swaps", [False, True])
+def test_the_best_model_within_an_epoch_is_kept(swaps):
+    study = pausing_study(at=(), epochs=2, keep=1, metric=Minimize("val_loss", of="best"), verbose=0)
+    with study.ask() as trial:
+        model = averaged() if swaps else net(momentum(1.0))  # which diverges
+        model.optimizer.learning_rate = 1.0
+        others = [keras.callbacks.SwapEMAWeights()] if swaps else []
+        callback = HaltuneCallback(trial, every=1, validation=(X, Y))
+        model.fit(X, Y, batch_size=4, epochs=2, validation_data=(X, Y), callbacks=[*others, callback], verbose=0)
+    assert study.best.epoch % 1
     assert value_of(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
 
 

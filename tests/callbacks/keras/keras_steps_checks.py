@@ -150,6 +150,15 @@ def test_without_data_the_metric_of_training_is_reported_in_steps():
     assert trial.values[1::2] == pytest.approx(history["loss"])
 
 
+def test_reports_within_an_epoch_of_a_metric_of_validations_need_its_data():
+    trial = FakeTrial(max_epochs=2)
+    with pytest.warns(
+        HaltuneWarning, match=r"every=1\) reports nothing within an epoch, .* validation=\(x, y\)"
+    ) as said:
+        fit(HaltuneCallback(trial, every=1))
+    assert (len([w for w in said if "every=1" in str(w.message)]), trial.epochs) == (1, [1, 2])
+
+
 def test_the_last_batch_of_data_of_unknown_length_is_reported_once():
     trial, model = counting("step", 2 * STEPS), net(momentum(0.01))
     callback = HaltuneCallback(trial, "loss", every=STEPS)
