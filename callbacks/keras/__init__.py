@@ -12,10 +12,11 @@ trial.load_model(make_model), which builds the model by your function.
 
 A resumed fit also restores the trainable layers, all optimizers that the model holds, the plain attributes of other
 callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of layers, and the place in the data: the generators
-of a DataLoader or a PyDataset, and with steps_per_epoch the batches already read. Trials do not pause, with one
-warning, if an optimizer is not part of the model, if the program compiles the model again between two fits, at the end
-of a fit that another one may follow, if a tf.data dataset shuffles from a seed, if workers of a PyDataset hold batches
-for its next epoch, or if a compiled step draws by tf.random. With TensorFlow, set the seed by
+of a DataLoader or a PyDataset, the orders of a tf.data dataset that shuffles from a seed, and with steps_per_epoch the
+batches already read. Trials do not pause, with one warning, if an optimizer is not part of the model, if the program
+compiles the model again between two fits, at the end of a fit that another one may follow, if a tf.data dataset
+shuffles from a seed and has no place after a pass (as with steps_per_epoch), if workers of a PyDataset hold batches for
+its next epoch, or if a compiled step draws by tf.random. With TensorFlow, set the seed by
 keras.utils.set_random_seed: otherwise it shuffles arrays differently in every process.
 
 haltune moves its callback behind all others except those that log, so it saves what they leave at the end of an epoch.

@@ -6,7 +6,7 @@ functions. Large arrays, such as copies of the weights, are written apart. Attri
 also arrays that are larger than a few copies of the model, and lists of a million values, of which a sample changes.
 
 A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
-training. In tf.data, a shuffle from a seed cannot return to a pass, so such trials do not pause.
+training. A shuffle of tf.data from a seed returns to its pass if all passes are whole.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from haltune.study import Study
 from haltune.study.port import Port, weak
 
 from .. import objects
+from . import shuffles
 from .optimizers import layers_of, optimizers_of
 
 _SKIPPED = {"_model", "_model_ref", "model"}
@@ -666,18 +667,18 @@ class _Source:
         self.generators = randomness.generators_in(*roots)
         self._watch: Watch = Watch(trial, owners, (), None if earlier is None else earlier._watch, of_data=True)
 
-    def state(self, apart: Apart | None = None) -> dict[str, Any]:
-        """Return what has changed. Raises NotSupported if it cannot be saved. apart: takes large arrays."""
-        if _shuffles_from_a_seed(self.given()):
-            raise NotSupported(
-                "its tf.data dataset shuffles from a seed, in another order in each pass, and TensorFlow cannot return "
-                "to a pass. Use shuffle(..., reshuffle_each_iteration=False), arrays or a keras.utils.PyDataset"
-            )
+    def state(self, apart: Apart | None = None, whole: bool = True) -> dict[str, Any]:
+        """Return what has changed. Raises NotSupported if it cannot be saved.
+
+        apart: takes large arrays. whole: it was read in whole passes, by one process.
+        """
+        shuffled = shuffles.states_of(self.given(), whole)
         changed, unread = self._watch.changes(apart=apart)
         if unread:
             raise NotSupported(unread[0])
         seeds = [randomness.of_generator(v) for v in self.seeds]
-        return {"generators": randomness.states_of(self.generators), "changed": changed, "seeds": seeds}
+        held = randomness.states_of(self.generators)
+        return {"generators": held, "changed": changed, "seeds": seeds, "shuffles": shuffled}
 
     def put_back(self, state: Mapping[str, Any], apart: Sequence[Any] = ()) -> list[str]:
         """Set what `state` returned; return the names of what cannot be set. apart: the large arrays."""
@@ -685,7 +686,7 @@ class _Source:
             randomness.set_generator(variable, numbers)
         failed = self._watch.put_back(state["changed"], lambda owner: True, apart)
         randomness.set_states(self.generators, state["generators"])
-        return failed
+        return failed + shuffles.put_back(self.given(), state.get("shuffles", []))
 
 
 def _datasets_in(source: Any, name: str, depth: int = 3) -> dict[str, Any]:
@@ -713,14 +714,14 @@ class _Validation(_Source):
         self._first = randomness.states_of(self.generators)
         self._reads: bool | None = None
 
-    def state(self, apart: Apart | None = None) -> dict[str, Any]:
+    def state(self, apart: Apart | None = None, whole: bool = True) -> dict[str, Any]:
         source = self.given()
         if self._is_generator:
             raise NotSupported(
                 "its validation_data is a generator, of which each validation reads further batches. Use arrays, or a "
                 "keras.utils.PyDataset"
             )
-        state = super().state(apart)
+        state = super().state(apart, whole)
         ahead = self._cut and (self._by_tf or _is_tf(source))
         if ahead and (state["changed"] or self.seeds or state["generators"] != self._first):
             raise NotSupported(
@@ -844,7 +845,9 @@ class Data:
             raise NotSupported(
                 "the workers of its DataLoader persist, with random states of their own. Use persistent_workers=False"
             )
-        state = self._of_training.state(apart)
+        alone = not _is_distributed(self._iterator)
+        state = self._of_training.state(apart, alone and within and not self.within)
+        state["length"] = self._iterator._num_batches if state["shuffles"] else None
         held, changed = state["generators"], state["changed"]
         seen = drawn = None
         if self.within and within:
@@ -860,7 +863,8 @@ class Data:
                 )
             if self._generator() is not None and seen < _PEEKED:
                 raise NotSupported("Keras reads two batches of its generator before the training, and one is left")
-        return state | {"seen": seen, "drawn": drawn, "validation": [one.state(apart) for one in self._of_validation]}
+        validation = [one.state(apart, alone and within) for one in self._of_validation]
+        return state | {"seen": seen, "drawn": drawn, "validation": validation}
 
     def put_back(
         self, state: Mapping[str, Any], restore: Callable[[Any], object], apart: Sequence[Any] = ()
@@ -890,6 +894,8 @@ class Data:
             for _ in range(state["seen"]):
                 next(iterator._current_iterator, None)
             iterator._steps_seen = state["seen"]
+        if state.get("length") is not None:  # which Keras has found in the first pass
+            self._iterator._num_batches = state["length"]
         failed = self._of_training.put_back(state, apart)
         validation = state.get("validation", ())  # another one if the program has changed
         for one, held in zip(self._of_validation, validation, strict=False):
@@ -912,19 +918,27 @@ def batches_of_epoch(planned: int | None) -> int:
     return min(trained, planned) if planned else trained  # with steps_per_execution, end_step may be beyond the end
 
 
+def _is_distributed(iterator: Any) -> bool:
+    """Return whether a fit's data go to several devices, by a strategy of TensorFlow or a distribution of Keras."""
+    from keras import distribution
+
+    given = getattr(iterator, "_distributed_dataset", None)
+    return type(given).__module__.startswith("tensorflow.python.distribute.") or distribution.distribution() is not None
+
+
 def _is_tf(source: Any) -> bool:
     return type(source).__module__.startswith("tensorflow.")
 
 
-def _upstream(source: Any, cached: bool) -> Iterator[Any]:
-    """Yield a tf.data dataset and those from which it reads; cached: also those before a cache.
+def _upstream(source: Any) -> Iterator[Any]:
+    """Yield a tf.data dataset and those from which it reads, without those before a cache.
 
     These are read in the first pass only. A resumed fit repeats it from its start, if its seeds are the same.
     """
     left = [source] if hasattr(source, "_inputs") else []
     while left:
         one = left.pop()
-        if cached or type(one).__name__ != "CacheDataset":
+        if type(one).__name__ != "CacheDataset":
             yield one
             left += one._inputs()
 
@@ -938,7 +952,7 @@ def _functions_of(source: Any) -> list[Any]:
             continue
         seen.add(id(one))
         if hasattr(one, "_inputs"):
-            parts = (part for dataset in _upstream(one, cached=False) for part in vars(dataset).values())
+            parts = (part for dataset in _upstream(one) for part in vars(dataset).values())
             left += [f for part in parts if (f := getattr(part, "_func", None)) is not None]
         elif isinstance(one, types.FunctionType) and objects.of_library(one.__module__):
             left += [value for value, _ in objects.variables_of(one).values()]
@@ -964,11 +978,3 @@ def _seeds_of(functions: list[Any]) -> list[Any]:
             if isinstance(one, keras.random.SeedGenerator):
                 found[id(one)] = one.state
     return [*found.values()]
-
-
-def _shuffles_from_a_seed(source: Any) -> bool:
-    return any(
-        getattr(one, "_reshuffle_each_iteration", False) is not False
-        and any(int(getattr(one, seed, 0)) for seed in ("_seed", "_seed2"))
-        for one in _upstream(source, cached=True)
-    )

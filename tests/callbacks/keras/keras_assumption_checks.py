@@ -12,7 +12,8 @@ import pytest
 
 from haltune._utils import randomness
 from haltune._utils.interruption import caller
-from haltune.callbacks.keras import _metrics, companions, optimizers, saving, surroundings
+from haltune.callbacks.keras import _metrics, companions, optimizers, saving, shuffles, surroundings
+from haltune.errors import NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 BACKEND = keras.backend.backend()
@@ -241,8 +242,52 @@ def test_a_dataset_of_tensorflow_has_its_seeds_and_inputs():
     tf = pytest.importorskip("tensorflow")
     made = tf.data.Dataset.range(9)
     shuffled = [made.shuffle(9, seed=1).batch(2), made.shuffle(9, seed=1, reshuffle_each_iteration=False)]
-    found = [companions._shuffles_from_a_seed(one) for one in shuffled]
-    assert found == [True, False], "Without it: pauses that cannot resume exactly."
+    found = [len(shuffles.in_dataset(one)) for one in shuffled]
+    assert found == [1, 0], "Without it: pauses that cannot resume exactly."
+    with pytest.raises(NotSupported):  # by the name of its class
+        shuffles.states_of(shuffled[0].repeat(2))
+    with pytest.raises(NotSupported):
+        shuffles.states_of(shuffled[0].cache())
+
+
+@pytest.mark.slow
+def test_the_state_of_an_iterator_of_tensorflow_has_how_much_its_shuffle_has_drawn():
+    tf = pytest.importorskip("tensorflow")
+    shuffled = tf.data.Dataset.range(9).shuffle(9, seed=1)
+    data = shuffled.map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE).batch(2).prefetch(1)
+
+    def order():
+        return [int(x) for batch in data for x in batch]
+
+    states, orders = [], []
+    for _ in range(3):
+        states.append(shuffles.states_of(data))
+        orders.append(order())
+    again = []
+    for state in states[::-1]:
+        assert shuffles.put_back(data, state) == []
+        assert shuffles.states_of(data) == state
+        again.append(order())
+    breaks = "Without it: pauses of trials with data of tf.data that shuffle from a seed."
+    assert orders[0] != orders[1]
+    assert again == orders[::-1], breaks
+
+
+@pytest.mark.slow
+def test_a_full_cache_of_tensorflow_reads_no_more():
+    tf = pytest.importorskip("tensorflow")
+    first, other = (tf.data.Dataset.range(9).shuffle(9, seed=1).batch(2).cache() for _ in range(2))
+    list(first.take(1))  # which does not fill it
+    order = [list(map(int, batch)) for batch in first]
+    state = shuffles.states_of(first)
+    assert shuffles.put_back(other, state) == []
+    assert [list(map(int, batch)) for batch in other] == order, (
+        "Without it: exact resumption of shuffles that a cache reads."
+    )
+    assert shuffles.states_of(other) == state
+    third = tf.data.Dataset.range(9).shuffle(9, seed=1).batch(2).cache()
+    list(third)
+    assert shuffles.put_back(third, state) != []  # it has another order
 
 
 def scaled(x):

@@ -846,23 +846,139 @@ def test_images_that_a_generator_of_keras_turns_continue():
     assert_equal(train, at=(2,))
 
 
-@pytest.mark.slow  # to import TensorFlow takes longer than all checks here
-@pytest.mark.parametrize("seed", [3, None])
-def test_a_dataset_of_tensorflow_that_shuffles_from_a_seed_declines_the_pause(seed):
+def rows():
     tf = pytest.importorskip("tensorflow")
-    tf.random.set_seed(None) if seed is None else None
+    tf.random.set_seed(5)  # as keras.utils.set_random_seed does
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+def by_functions():
+    import tensorflow as tf
+
+    data = rows().shuffle(10, seed=3).map(lambda x, y: (x + 1, y), num_parallel_calls=tf.data.AUTOTUNE)
+    data = data.map(lambda x, y: (tf.ensure_shape(tf.numpy_function(lambda a: a - 1, [x], tf.float32), (3,)), y))
+    return data.batch(4).prefetch(tf.data.AUTOTUNE)
+
+
+SHUFFLES = {
+    "from a seed": lambda: rows().shuffle(10, seed=3).batch(4).prefetch(1),
+    "from that of the program": lambda: rows().shuffle(10).batch(4),
+    "before functions": by_functions,
+    "before a cache": lambda: rows().shuffle(10, seed=3).batch(4).cache(),
+    "behind a cache": lambda: rows().cache().shuffle(10, seed=3).batch(4),
+    "before and behind a cache": lambda: rows().shuffle(9, seed=3).batch(2).cache().shuffle(3, seed=4),
+    "twice": lambda: rows().shuffle(10, seed=3).shuffle(5, seed=4).batch(4),
+    "of unknown length": lambda: rows().filter(lambda x, y: True).shuffle(10, seed=3).batch(4),
+}
+
+
+@pytest.mark.slow  # to import TensorFlow takes longer than all checks here
+@pytest.mark.parametrize("kind", SHUFFLES)
+def test_a_dataset_of_tensorflow_that_shuffles_from_a_seed_continues(kind):
+    """Also if a resumed attempt has read some of it before, as an example or for another trial."""
 
     def train(trial):
-        data = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(10, seed=seed).batch(4).prefetch(1)
-        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data)
+        data, validation = SHUFFLES[kind](), SHUFFLES[kind]()
+        for _ in range(3 if trial.checkpoint else 0):
+            list(data.take(1))
+        plan = {"validation_data": validation, "epochs": 5}
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data, **plan)
 
-    if seed is None and BACKEND != "torch":
-        pytest.skip("its seeds are set")
-    if seed is None:
-        assert trained(train, (2,))[1].attempt == 2
-        return
-    with pytest.warns(HaltuneWarning, match=r"tf\.data dataset shuffles from a seed"):
-        assert trained(train, (2,))[1].attempt == 1
+    assert_equal(train, at=(1, 3), epochs=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["from a seed", "before and behind a cache"])
+def test_a_dataset_of_tensorflow_that_trials_share_continues(kind):
+    def train(trial):
+        data = made[-1]
+        for _ in range(3 if trial.checkpoint else 0):
+            assert list(data)
+        plan = {"validation_data": data, "epochs": 4}
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data, **plan)
+
+    made = [SHUFFLES[kind]()]
+    straight, _ = trained(train, (), epochs=4)
+    made.append(SHUFFLES[kind]())
+    paused, found = trained(train, (2,), epochs=4)
+    assert found.attempt == 2
+    for one, other in zip(straight, paused, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_images_of_a_directory_that_keras_shuffles_continue(tmp_path):
+    pytest.importorskip("tensorflow")
+    for i in range(12):
+        path = tmp_path / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        keras.utils.save_img(path, np.full((2, 2, 3), 20 * i, "uint8"), scale=False)
+
+    def make(lr):
+        layers = [keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(1)]
+        model = keras.Sequential([keras.Input((2, 2, 3)), *layers])
+        model.compile(momentum(0.01), "mse", run_eagerly=BACKEND != "jax")
+        return model
+
+    def train(trial):
+        options = {"image_size": (2, 2), "batch_size": 5, "verbose": False}
+        data, validation = (keras.utils.image_dataset_from_directory(tmp_path, **options) for _ in range(2))
+        return fit(trial, trial.load_model(make), data=data.cache(), validation_data=validation, epochs=4)
+
+    left = []
+    for at in ((), (2,)):
+        seed_everything(3)
+        for trial in pausing_study(at=at, epochs=4, verbose=0):  # the data have the same seeds in each attempt
+            with trial:
+                model = train(trial)
+        left.append(state(model))
+    for one, other in zip(*left, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def parts_apart():
+    import tensorflow as tf
+
+    shuffled = rows().shuffle(10, seed=3)
+    return tf.data.Dataset.zip((shuffled.map(lambda x, y: x), shuffled.map(lambda x, y: y))).batch(4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda: rows().shuffle(10, seed=3).repeat(2).batch(4), {}),
+        (lambda: rows().shuffle(10, seed=3).batch(4).repeat(), {"steps_per_epoch": 2}),
+        (lambda: rows().shuffle(100_001, seed=3).batch(4), {}),
+        (parts_apart, {}),
+        (lambda: rows().shuffle(10, seed=3).batch(2).cache().take(2), {}),
+    ],
+    ids=["repeated", "within a pass", "many elements", "read twice", "a cache that stays empty"],
+)
+def test_a_dataset_of_tensorflow_that_shuffles_from_a_seed_irregularly_declines_the_pause(make, options):
+    def train(trial):
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=make(), epochs=2, **options)
+
+    with pytest.warns(HaltuneWarning, match=r"tf\.data dataset shuffles from a seed.*reshuffle_each_iteration=False"):
+        assert trained(train, (1,), epochs=2)[1].attempt == 1
+
+
+@pytest.mark.slow
+def test_a_shuffle_without_a_seed_pauses_and_with_another_seed_warns_when_it_resumes():
+    tf = pytest.importorskip("tensorflow")
+
+    def train(trial, seed=None):
+        before = rows().shuffle(10, seed=3).repeat(2)
+        tf.random.set_seed(None)
+        data = (before.shuffle(10) if seed is None else rows().shuffle(10, seed=seed + trial.attempt)).batch(4)
+        tf.random.set_seed(1)
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data, epochs=3)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HaltuneWarning)
+        assert trained(train, (1,), epochs=3)[1].attempt == 2
+    with pytest.warns(HaltuneWarning, match="has resumed, but the order of a tf.data dataset, which now shuffles"):
+        assert trained(lambda trial: train(trial, seed=1), (1,), epochs=3)[1].attempt == 2
 
 
 @pytest.mark.slow  # to import TensorFlow takes longer than all checks here
