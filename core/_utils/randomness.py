@@ -245,13 +245,13 @@ def _arrays(state: Any) -> Any:
     return np.asarray(state, np.uint64) if isinstance(state, list) else state
 
 
-_ORDER = "order"  # in place of the kind of a generator
+_SHUFFLED = "shuffled"  # in place of the kind of a generator
 
 
 class OwnGenerators:
     """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0).
 
-    And the orders of lists there that the program shuffles.
+    And the names of lists there that the program shuffles.
     """
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ class OwnGenerators:
     def begins(self, path: Path | None) -> list[str]:
         """State that a loop begins, and restore what `capture` has put into the random state in a file.
 
-        Return the names of lists whose order cannot be restored.
+        Return the names of lists that were shuffled.
         """
         found = _in_variables()
         restored = {}
@@ -279,7 +279,7 @@ class OwnGenerators:
                     self._before.append((one, before))
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
-        return self._orders.begins({name: state for name, (kind, state) in restored.items() if kind == _ORDER})
+        return self._orders.begins([name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
 
     def ends(self) -> None:
         """State that the trial ends: one that all trials share continues where it was before."""
@@ -288,8 +288,8 @@ class OwnGenerators:
         self._before = []
 
     def capture(self) -> dict[str, Any]:
-        """Return the random state of the process, with those generators that the loop draws from, and orders."""
-        own: dict[str, Any] = {name: (_ORDER, order) for name, order in self._orders.states().items()}
+        """Return the random state of the process, with those generators that the loop draws from, and lists."""
+        own: dict[str, Any] = dict.fromkeys(self._orders.shuffled(), (_SHUFFLED, None))
         for name, one in (self._named | _in_variables()).items() if self._there else ():
             before = self._there.get(id(one))
             drawn = before is not None and (name in self._saved or of_generator(one) != before[1])

@@ -284,17 +284,17 @@ class Port(Attempt):
         self._states.restores(put_back)
 
     def doubts_orders(self, lists: list[str]) -> None:
-        """Hint at lists and arrays of the program that are not in the order in which they were at the pause.
+        """Hint at lists and arrays of the program that it had shuffled in place before the pause.
 
         Args:
-            lists: Their names; none if all are.
+            lists: Their names.
         """
         if lists:
             self.hint(
-                f"Trial {self.id} has resumed after {self._at(self.epoch)}, but haltune cannot restore the order of "
-                f"{', '.join(lists)}. Unless your program restores it, this trial reads its data in another order than "
-                "without the pause: draw a new order in each epoch, such as order = random.sample(range(n), n), or "
-                "save the order with the weights, and load it.",
+                f"Trial {self.id} has resumed after {self._at(self.epoch)}, and its program shuffles "
+                f"{', '.join(lists)} in place. haltune does not restore that order. Unless your program does, this "
+                "trial reads its data in another order than without the pause: draw a new order in each epoch, such as "
+                "order = random.sample(range(n), n), or save the order with the weights, and load it.",
                 "orders",
             )
 

@@ -303,7 +303,7 @@ class States:
     def draws_on(self, attempt: int, checkpoint: str | None) -> list[str]:
         """State that a plain loop begins. The first one of an attempt restores the random state of its checkpoint.
 
-        Return the names of lists whose order cannot be restored.
+        Return the names of lists that the program had shuffled.
         """
         first, self._placed, self._had = self._placed != attempt, attempt, checkpoint
         self._draws, self._drawn = True, None  # a state from before the loop has its place
