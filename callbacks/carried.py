@@ -8,9 +8,7 @@ program's own functions and callbacks means is not known, so haltune warns.
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
+import dis
 import types
 from collections.abc import Iterable
 from contextlib import suppress
@@ -122,8 +120,9 @@ def _counts_itself(callback: Any) -> bool:
     """Return whether it is a callback of the program's that may count, and no library's that `need_own_state` knows."""
     kind = type(callback)
     if kind not in _COUNTED:
-        library = objects.of_library(kind.__module__)
-        _COUNTED[kind] = set() if library else objects.mentioned(kind, names_of=_counted)
+        found = set() if objects.of_library(kind.__module__) else objects.mentioned(kind, names_of=_counted)
+        hooks = tuple(name for name in dir(kind) if name != "__init__")
+        _COUNTED[kind] = found - objects.mentioned(kind, hooks, _set_anew)
     return bool(_COUNTED[kind]) and not _marks(callback)
 
 
@@ -136,28 +135,18 @@ def _own_marks(callback: Any) -> Marks:
 
 
 def _counted(code: types.CodeType) -> set[str]:
-    """Return the attributes that a method reads before it sets them: others do not last from call to call."""
-    try:
-        nodes = [*ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code))))]
-    except (OSError, SyntaxError):  # there is no source, or only a part of a statement
-        return set()
-    read: dict[str, tuple[int, int]] = {}
-    set_: dict[str, tuple[int, int]] = {}
-    for node in nodes:
-        if isinstance(node, ast.Attribute) and _is_self(node.value, code):
-            if isinstance(node.ctx, ast.Load):
-                at = node.lineno, node.col_offset
-                read[node.attr] = min(at, read.get(node.attr, at))
-        elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            at = node.end_lineno or 0, node.end_col_offset or 0  # after all that it reads
-            parts = [part for target in targets for part in ast.walk(target) if isinstance(part, ast.Attribute)]
-            for name in (part.attr for part in parts if _is_self(part.value, code)):
-                set_[name] = min(at, set_.get(name, at))
-                if isinstance(node, ast.AugAssign):
-                    read.setdefault(name, (node.lineno, node.col_offset))
-    return {name for name, at in read.items() if at < set_.get(name, at)}
+    """Return the attributes that a method reads before it sets them."""
+    return {name for name, first in _first_uses(code).items() if first == "LOAD_ATTR"}
 
 
-def _is_self(node: ast.AST, code: types.CodeType) -> bool:
-    return isinstance(node, ast.Name) and node.id in code.co_varnames[:1]
+def _set_anew(code: types.CodeType) -> set[str]:
+    """Return the attributes that a method sets before it reads them: they do not last from call to call."""
+    return {name for name, first in _first_uses(code).items() if first == "STORE_ATTR"}
+
+
+def _first_uses(code: types.CodeType) -> dict[str, str]:
+    first: dict[str, str] = {}
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_ATTR", "STORE_ATTR"):
+            first.setdefault(step.argval, step.opname)
+    return first

@@ -106,11 +106,11 @@ class Attributes:
         and iterators count alone: it may hold a data set, which fills a cache.
         """
         values = self._values(owners := [*owners])
-        own = {place for place, owner in owners if not objects.of_library(type(owner).__module__)}
+        samplers = {place for place, owner in owners if is_library_sampler(owner, place)}
         for name, one in self._now(values, [*saved]).items():
             new = name not in self._before
             if isinstance(one, Print):
-                trained = (one.trains if new else one != self._before[name]) and name.rpartition(".")[0] in own
+                trained = (one.trains if new else one != self._before[name]) and name.rpartition(".")[0] not in samplers
                 lost = not only_large and (objects.under_way(values[name]) or trained)
             else:
                 before = self._before.get(name)
@@ -485,9 +485,14 @@ def is_own(part: Any, place: str) -> bool:
 
     place: its name in the loader.
     """
+    return not objects.of_library(type(part).__module__) or is_library_sampler(part, place)
+
+
+def is_library_sampler(part: Any, place: str) -> bool:
+    """Return whether an object of a torch loader is a library's sampler that may keep an order. place: see `is_own`."""
     home = type(part).__module__
-    samples = place.endswith(("sampler", "batches"))
-    return not objects.of_library(home) or (samples and home.partition(".")[0] not in _OF_SAMPLERS)
+    other = objects.of_library(home) and home.partition(".")[0] not in _OF_SAMPLERS
+    return other and place.endswith(("sampler", "batches"))
 
 
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:

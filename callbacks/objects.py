@@ -73,7 +73,7 @@ _SHOWING = ("tqdm", "rich", "matplotlib", "wandb", "mlflow", "tensorboard", "ten
 _OF_FILES = ("h5py", "zarr", "lmdb")  # parts of their files have no `close`
 _FILES_OF_PYTHON = ("sqlite3", "zipfile", "tarfile")
 # methods of what has a state of its own, such as an environment, a meter, a replay buffer or a scaler
-_WITH_STATE = ("step", "reset", "sample", "fit", "partial_fit", "learn_one", "state_dict", "named_parameters")
+_WITH_STATE = ("step", "reset", "update", "sample", "fit", "partial_fit", "learn_one", "state_dict", "named_parameters")
 
 
 Skips = Callable[[Any, str, Any], bool]  # object, name and value of an attribute -> whether it is no part of a state
@@ -351,6 +351,13 @@ def assigned(code: types.CodeType) -> set[str]:
     return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
 
 
+def _filled(code: types.CodeType) -> set[str]:
+    """Return the names of the attributes that a code assigns something other than None."""
+    steps = [*dis.get_instructions(code)]
+    behind_none = {i + 2 for i, one in enumerate(steps) if (one.opname, one.argval) == ("LOAD_CONST", None)}
+    return {one.argval for i, one in enumerate(steps) if one.opname == "STORE_ATTR" and i not in behind_none}
+
+
 def _tested(code: types.CodeType) -> set[str]:
     """Return the names of the attributes of which a code asks whether they are None, or empty."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("TO_BOOL", "COPY")]
@@ -368,7 +375,7 @@ def _opened_by(kind: type) -> set[str]:
     if kind not in _OPENED:
         _OPENED[kind] = found = set[str]()
         for method in {name for base in kind.__mro__ if not of_library(base.__module__) for name in vars(base)}:
-            found |= mentioned(kind, (method,), _tested) & mentioned(kind, (method,), assigned)
+            found |= mentioned(kind, (method,), _tested) & mentioned(kind, (method,), _filled)
     return _OPENED[kind]
 
 
@@ -624,7 +631,8 @@ class _Reader:
         if not self._is_read(value, part):
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
-            key: self.read(None if is_opened(value, key, one) else one, f"{type(value).__name__}.{key}")
+            # a file stays what the resumed program has there: open, or None until it is read
+            key: {"is": "constant"} if is_opened(value, key, one) else self.read(one, f"{type(value).__name__}.{key}")
             for key, one in attributes_of(value).items()
             if not self._skip(value, key, one)
         }

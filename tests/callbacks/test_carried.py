@@ -65,18 +65,18 @@ def keras():
 MINE = {"lightning": lightning, "transformers": transformers, "fastai": fastai, "keras": keras}
 
 
-# a hook that each loop calls after each of its steps or epochs, and what it passes
+# the base of callbacks, and hooks that each loop calls after each of its steps or epochs, and before each epoch
 COUNTS = {
-    "lightning": ("lightning.pytorch:Callback", "on_train_epoch_end"),
-    "transformers": ("transformers:TrainerCallback", "on_step_end"),
-    "fastai": ("fastai.callback.core:Callback", "after_batch"),
-    "keras": ("keras.callbacks:Callback", "on_epoch_end"),
+    "lightning": ("lightning.pytorch:Callback", "on_train_epoch_end", "on_train_epoch_start"),
+    "transformers": ("transformers:TrainerCallback", "on_step_end", "on_epoch_begin"),
+    "fastai": ("fastai.callback.core:Callback", "after_batch", "before_epoch"),
+    "keras": ("keras.callbacks:Callback", "on_epoch_end", "on_epoch_begin"),
 }
 
 
 def counting(name, resets):
     """A callback of the program's that counts, and one that only records or notes, of a class each."""
-    (module, _, kind), hook = COUNTS[name][0].partition(":"), COUNTS[name][1]
+    (module, _, kind), hook, each_epoch = COUNTS[name][0].partition(":"), *COUNTS[name][1:]
     base = getattr(importlib.import_module(module), kind)
 
     def counts(self, *_, **others):
@@ -88,7 +88,10 @@ def counting(name, resets):
         if self.last:
             self.twice = 2 * self.last
 
-    starts = {MINE[name]()[1]: lambda self, *_, **others: setattr(self, "step", 0)} if resets else {}
+    def anew(self, *_, **others):
+        self.step = 0
+
+    starts = {MINE[name]()[1] if resets == "fit" else each_epoch: anew} if resets else {}
     both = (
         type("Counts", (base,), {"__module__": __name__, hook: counts, "step": 0} | starts)(),
         type("Notes", (base,), {"__module__": __name__, hook: notes})(),
@@ -97,7 +100,7 @@ def counting(name, resets):
     return both
 
 
-@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("resets", ["", "fit", "epoch"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_count_that_another_trial_has_left_in_a_callback_of_the_programs_is_warned_of(
     name, resets, tmp_path, monkeypatch

@@ -389,6 +389,11 @@ class Reader:
     def _open(self):
         self.h5 = h5py.File(self.path)
 
+    def close(self):
+        if self.h5 is not None:
+            self.h5.close()
+            self.h5 = None
+
     def total(self, i):
         if not self.h5:
             self._open()
