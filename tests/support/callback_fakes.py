@@ -57,6 +57,9 @@ class FakeTrial(Port):
     def restores_randomness(self, put_back=None):
         pass
 
+    def doubts_orders(self, lists):
+        pass
+
     def begins_epoch(self, epoch, own=False):
         pass
 
