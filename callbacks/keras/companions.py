@@ -845,6 +845,7 @@ class Data:
             raise NotSupported(
                 "the workers of its DataLoader persist, with random states of their own. Use persistent_workers=False"
             )
+        shuffles.need_apart([source, *(one.given() for one in self._of_validation)])
         alone = not _is_distributed(self._iterator)
         state = self._of_training.state(apart, alone and within and not self.within)
         state["length"] = self._iterator._num_batches if state["shuffles"] else None

@@ -925,6 +925,11 @@ def parts_apart():
     return tf.data.Dataset.zip((shuffled.map(lambda x, y: x), shuffled.map(lambda x, y: y))).batch(4)
 
 
+def sampled_anew():
+    tf = pytest.importorskip("tensorflow")
+    return tf.data.Dataset.sample_from_datasets([rows(), rows()], seed=3, rerandomize_each_iteration=True).batch(4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "options"),
@@ -933,9 +938,10 @@ def parts_apart():
         (lambda: rows().shuffle(10, seed=3).batch(4).repeat(), {"steps_per_epoch": 2}),
         (lambda: rows().shuffle(100_001, seed=3).batch(4), {}),
         (parts_apart, {}),
+        (sampled_anew, {}),
         (lambda: rows().shuffle(10, seed=3).batch(2).cache().take(2), {}),
     ],
-    ids=["repeated", "within a pass", "many elements", "read twice", "a cache that stays empty"],
+    ids=["repeated", "within a pass", "many elements", "read twice", "sampled anew", "a cache that stays empty"],
 )
 def test_a_dataset_of_tensorflow_that_shuffles_from_a_seed_irregularly_declines_the_pause(make, options):
     def train(trial):
@@ -943,6 +949,28 @@ def test_a_dataset_of_tensorflow_that_shuffles_from_a_seed_irregularly_declines_
 
     with pytest.warns(HaltuneWarning, match=r"tf\.data dataset shuffles from a seed.*reshuffle_each_iteration=False"):
         assert trained(train, (1,), epochs=2)[1].attempt == 1
+
+
+SPLITS = {
+    "without a cache": lambda data: (data.take(8).batch(4), data.skip(8).batch(4)),
+    "two caches": lambda data: (data.take(8).batch(4).cache(), data.skip(8).batch(4).cache()),
+    "one cache": lambda data: (data.take(8).batch(4).cache(), data.skip(8).batch(4)),
+    "of a cache": lambda data: ((kept := data.cache()).take(8).batch(4), kept.skip(8).batch(4)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SPLITS)
+def test_a_shuffle_of_tensorflow_that_is_split_declines_the_pause_if_a_cache_keeps_a_part(kind):
+    def train(trial):
+        data, validation = SPLITS[kind](rows().shuffle(12, seed=3))
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=data, validation_data=validation, epochs=4)
+
+    if kind == "without a cache":
+        assert_equal(train, at=(1,), epochs=4)
+        return
+    with pytest.warns(HaltuneWarning, match=r"a shuffle that two datasets read, of which one has a cache"):
+        assert trained(train, (1,), epochs=4)[1].attempt == 1
 
 
 @pytest.mark.slow
