@@ -874,12 +874,12 @@ class Data:
 
         restore: sets a random state; the caller sets the final one afterwards. apart: the large arrays.
 
-        Raises NotSupported if another training has read from its generator.
+        Raises NotSupported if another training, or an earlier attempt, has read from its generator.
         """
         if self._shared:
             raise NotSupported(
-                "This trial resumes, and the generator of its data has been read by another training, so the trial "
-                f"would read other batches than without its pause. {_ONE_EACH}."
+                "This trial resumes, and the generator of its data has been read before, by another training or an "
+                f"earlier attempt, so the trial would read other batches than without its pause. {_ONE_EACH}."
             )
         if state["seen"] is not None:
             self._drawn = state["drawn"]
