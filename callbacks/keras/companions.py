@@ -686,7 +686,7 @@ class _Source:
             randomness.set_generator(variable, numbers)
         failed = self._watch.put_back(state["changed"], lambda owner: True, apart)
         randomness.set_states(self.generators, state["generators"])
-        return failed + shuffles.put_back(self.given(), state.get("shuffles", []))
+        return failed
 
 
 def _datasets_in(source: Any, name: str, depth: int = 3) -> dict[str, Any]:
@@ -902,6 +902,12 @@ class Data:
         for one, held in zip(self._of_validation, validation, strict=False):
             failed += one.put_back(held, apart)
         return failed
+
+    def put_orders_back(self, state: Mapping[str, Any]) -> list[str]:
+        """Return to the orders of tf.data shuffles; return the names of those that cannot be set."""
+        sources = [self._of_training, *self._of_validation]
+        both = zip(sources, [state, *state.get("validation", ())], strict=False)
+        return [name for one, held in both for name in shuffles.put_back(one.given(), held.get("shuffles", []))]
 
 
 def _of_python(state: Mapping[str, Any]) -> list[Any]:
