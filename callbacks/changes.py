@@ -33,6 +33,7 @@ _OF_DATA = (
     "transforms", "target_transform",
 )  # fmt: skip
 _MINUTE = 60.0  # seconds in which a fit starts
+_MAKE = "Define the classes of such objects at the top of a module, or make the objects before each attempt trains."
 
 Found = Mapping[str, Mapping[str, Any]]
 Owners = Iterable[tuple[str, Any]]
@@ -179,14 +180,13 @@ def _called(name: str) -> str:
     return name.partition("/")[2].replace("/", ".").lstrip(".") or name.partition(".")[2]
 
 
-def warn_of_failed(trial: Trial, *failed: str) -> None:
-    """Warn of attributes that a resumed trial has not as they were at the pause. failed: their names."""
+def warn_of_failed(trial: Trial, *failed: str, advice: str = _MAKE) -> None:
+    """Warn of what a resumed trial has not as it was at the pause. failed: names of attributes, or of others."""
     if failed:
         trial.warn(
             f"Trial {trial.id} has resumed, but {', '.join(failed)} could not be put back as at the pause, so it does "
-            "not train as it would have without the pause. Define the classes of such objects at the top of a module, "
-            "or make the objects before each attempt trains.",
-            "put back",
+            f"not train as it would have without the pause. {advice}",
+            advice,
             once=True,
         )
 

@@ -311,6 +311,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 failed = self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state), apart)
                 failed += self._watch.put_back(more["attributes"], companions.of_keras, apart)
                 warn_of_failed(self.trial, *failed)
+                orders = self._data.put_orders_back(more["data"])
+                warn_of_failed(self.trial, *orders, advice="Build the dataset within the loop over trials, with seed=.")
                 for name, variables in companions.of_metrics(model).items():
                     companions.set_values(variables, more["metrics"].get(name, []))
                 companions.set_values(companions.carried(model), more["carried"])

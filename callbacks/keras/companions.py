@@ -686,7 +686,7 @@ class _Source:
             randomness.set_generator(variable, numbers)
         failed = self._watch.put_back(state["changed"], lambda owner: True, apart)
         randomness.set_states(self.generators, state["generators"])
-        return failed + shuffles.put_back(self.given(), state.get("shuffles", []))
+        return failed
 
 
 def _datasets_in(source: Any, name: str, depth: int = 3) -> dict[str, Any]:
@@ -845,6 +845,7 @@ class Data:
             raise NotSupported(
                 "the workers of its DataLoader persist, with random states of their own. Use persistent_workers=False"
             )
+        shuffles.need_apart([source, *(one.given() for one in self._of_validation)])
         alone = not _is_distributed(self._iterator)
         state = self._of_training.state(apart, alone and within and not self.within)
         state["length"] = self._iterator._num_batches if state["shuffles"] else None
@@ -873,12 +874,12 @@ class Data:
 
         restore: sets a random state; the caller sets the final one afterwards. apart: the large arrays.
 
-        Raises NotSupported if another training has read from its generator.
+        Raises NotSupported if another training, or an earlier attempt, has read from its generator.
         """
         if self._shared:
             raise NotSupported(
-                "This trial resumes, and the generator of its data has been read by another training, so the trial "
-                f"would read other batches than without its pause. {_ONE_EACH}."
+                "This trial resumes, and the generator of its data has been read before, by another training or an "
+                f"earlier attempt, so the trial would read other batches than without its pause. {_ONE_EACH}."
             )
         if state["seen"] is not None:
             self._drawn = state["drawn"]
@@ -901,6 +902,12 @@ class Data:
         for one, held in zip(self._of_validation, validation, strict=False):
             failed += one.put_back(held, apart)
         return failed
+
+    def put_orders_back(self, state: Mapping[str, Any]) -> list[str]:
+        """Return to the orders of tf.data shuffles; return the names of those that cannot be set."""
+        sources = [self._of_training, *self._of_validation]
+        both = zip(sources, [state, *state.get("validation", ())], strict=False)
+        return [name for one, held in both for name in shuffles.put_back(one.given(), held.get("shuffles", []))]
 
 
 def _of_python(state: Mapping[str, Any]) -> list[Any]:

@@ -5,10 +5,7 @@ A GAN has two optimizers as attributes, and an own train_step. Its steps are the
 
 from __future__ import annotations
 
-import gc
 import hashlib
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -128,49 +125,19 @@ class Training:
             raise NotSupported(
                 f"no optimizer of its model has made a step, so the one that trains it would be lost. {advice}"
             )
-        trained = {id(v): v for one in stepped for v in getattr(one, "_trainable_variables", ())}
+        trained = {id(v) for one in stepped for v in getattr(one, "_trainable_variables", ())}
         now = _digests(model) if self._weights else {}
         other = [
-            v
+            v.path
             for v in model.trainable_variables
             if now.get(id(v)) != self._weights.get(id(v), now.get(id(v))) and id(v) not in trained
         ]
-        if other and not (_copies(other, [*trained.values()]) and not _trained_outside(other, held)):
+        if other:
             raise NotSupported(
-                f"its weight {other[0].path} is trained by an optimizer that is not part of the model, and would be "
-                f"lost. {advice}"
+                f"its weight {other[0]} is trained by an optimizer that is not part of the model, and would be lost. "
+                f"{advice}. Or if your train_step assigns it, as an average of other weights, set its layer's "
+                "trainable = False before compile"
             )
-
-
-def _copies(variables: list[Any], trained: list[Any]) -> bool:
-    """Return whether variables may be averages of trained ones (EMA), as of a teacher: they have their shapes."""
-    shapes, of_trained = (Counter(tuple(v.shape) for v in of) for of in (variables, trained))
-    return shapes <= of_trained
-
-
-def _trained_outside(variables: list[Any], held: dict[str, Any]) -> bool:
-    """Return whether an optimizer of Keras or torch that the model does not hold trains one of these variables.
-
-    A program may hold it anywhere, such as in a closure, and a variable does not know its optimizer. So it is searched
-    among all objects, which takes a part of a second, at a pause of a model with such copies.
-    """
-    from keras import Optimizer
-
-    torch = sys.modules.get("torch")
-    values = [v.value for v in variables]
-    ours = {id(v) for v in (*variables, *values)}
-    known = {id(part) for one in held.values() for part in (one, getattr(one, "inner_optimizer", one))}
-    known |= {id(part) for one in held.values() for part in getattr(one, "optimizers", ())}  # of a MultiOptimizer
-    for one in gc.get_objects():
-        kind = type(one)  # not isinstance: some objects would import a module to say their class
-        trains: Iterable[Any] = ()
-        if issubclass(kind, Optimizer) and id(one) not in known:
-            trains = getattr(one, "_trainable_variables", ())
-        elif torch is not None and issubclass(kind, torch.optim.Optimizer):
-            trains = [v for group in one.param_groups for v in group["params"]]
-        if any(id(v) in ours for v in trains):
-            return True
-    return False
 
 
 def _micro_steps(held: dict[str, Any]) -> dict[str, int]:

@@ -10,6 +10,8 @@ module reads, trials with such data do not pause.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from haltune.errors import NotSupported
@@ -21,8 +23,9 @@ _IRREGULAR = {"_RepeatDataset", "_ConcatenateDataset", "_SnapshotDataset"}  # ma
 
 _WHY = (
     "its tf.data dataset shuffles from a seed, in another order in each pass, and haltune cannot return to a pass of "
-    "it: with steps_per_epoch, a repeat() or two caches behind the shuffle, more than 100,000 elements in its buffer, "
-    "on several devices, or between two fits. Leave these out. Or set shuffle=False in the *_from_directory functions, "
+    "it: with steps_per_epoch, a repeat() or two caches behind the shuffle, a shuffle that two datasets read, of which "
+    "one has a cache, rerandomize_each_iteration, more than 100,000 elements in its buffer, on several devices, or "
+    "between two fits. Leave these out. Or set shuffle=False in the *_from_directory functions, "
     "and use an own .shuffle(n, reshuffle_each_iteration=False)"
 )
 
@@ -53,9 +56,23 @@ def in_dataset(source: Any) -> list[_Shuffle]:
                 continue
             found += [shuffle] if one._reshuffle_each_iteration is not False else []
             regular &= not caches  # it makes the iterators of its inputs later, so `_is_full` would not see them
+        elif getattr(one, "_rerandomize", None) or getattr(one, "_reshuffle_each_iteration", False) is not False:
+            other = _Shuffle(one, caches, False)  # of sample_from_datasets, or a shuffle of another kind
+            found += [other] if any(other.seeds) else []
         caches = (*caches, one) if kind == "CacheDataset" else caches
         left += [(inner, caches, regular and kind not in _IRREGULAR) for inner in one._inputs()]
     return found
+
+
+def need_apart(sources: Iterable[Any]) -> None:
+    """Raise NotSupported if one of a fit's caches reads from a shuffle that is read elsewhere, too.
+
+    The count of such a shuffle is not that of the pass that filled the cache.
+    """
+    found = [one for source in {id(source): source for source in sources}.values() for one in in_dataset(source)]
+    times = Counter(id(one.dataset) for one in found)
+    if any(one.caches and times[id(one.dataset)] > 1 for one in found):
+        raise NotSupported(_WHY)
 
 
 def states_of(source: Any, whole: bool = True) -> list[dict[str, Any]]:
@@ -68,7 +85,7 @@ def states_of(source: Any, whole: bool = True) -> list[dict[str, Any]]:
         return []
     exact = whole and not source.options().experimental_warm_start
     exact &= all(one.regular and len(one.caches) < 2 for one in found)
-    exact &= all(int(one.dataset._buffer_size) <= _LONGEST for one in found)
+    exact &= all(int(getattr(one.dataset, "_buffer_size", 0)) <= _LONGEST for one in found)
     for several in ([id(one.dataset) for one in found], [id(cache) for one in found for cache in one.caches]):
         exact &= len({*several}) == len(several)
     states: list[dict[str, Any]] = []
