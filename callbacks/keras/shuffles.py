@@ -37,7 +37,7 @@ class _Shuffle(NamedTuple):
 
     @property
     def seeds(self) -> list[int]:
-        return [int(self.dataset._seed), int(self.dataset._seed2)]
+        return [int(getattr(self.dataset, name)) for name in ("_seed", "_seed2")]
 
 
 def in_dataset(source: Any) -> list[_Shuffle]:
