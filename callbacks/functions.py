@@ -163,17 +163,37 @@ def refers(function: Any, to: Any, depth: int = 4) -> bool:
         return function is to
     held: list[Any] = []
     if isinstance(function, types.MethodType):
-        held = [function.__self__, function.__func__]
+        of, inner = function.__self__, function.__func__
+        names = _names(inner.__code__) if isinstance(inner, types.FunctionType) else set()
+        held = [of] if of is to else [inner, *_named(of, names)]
     elif isinstance(function, partial):
         held = [function.func, *function.args, *function.keywords.values()]
     elif isinstance(function, types.FunctionType):
-        held = [value for value, _ in objects.variables_of(function).values()] + [*(function.__defaults__ or ())]
-        held += [function.__globals__.get(name) for name in _names(function.__code__)]
+        names, variables = _names(function.__code__), objects.variables_of(function)
+        of, _ = variables.pop("self", (None, None))  # of a method around it
+        held = [value for value, _ in variables.values()] + [*(function.__defaults__ or ())]
+        held += [function.__globals__.get(name) for name in names] + [of] * (of is to) + _named(of, names)
     elif isinstance(function, (dict, list, tuple)) and len(function) <= _FEW:
         held = [*(function.values() if isinstance(function, dict) else function)]
     elif objects.of_program(type(function)):
         held = [*objects.attributes_of(function).values()]
     return any(refers(one, to, depth - 1) for one in held)
+
+
+def _named(one: Any, names: set[str]) -> list[Any]:
+    """Return the attributes and methods of an object of the program with these names; all attributes if none has one.
+
+    The object itself may then be passed on.
+    """
+    kind = type(one)
+    if not objects.of_program(kind):
+        return []
+    held = objects.attributes_of(one)
+    held = {**held, **getattr(one, "_modules", {})} if hasattr(one, "named_parameters") else held  # of torch
+    methods = (getattr(of, "fget", of) for of in (getattr(kind, name, None) for name in names - held.keys()))
+    found = [held[name] for name in names & held.keys()]
+    found += [types.MethodType(of, one) for of in methods if isinstance(of, types.FunctionType)]
+    return found or [*held.values()]
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -117,6 +117,8 @@ class PagedLog:
 
     def _found(self, name: str, events: Sequence[ev.Event], seen: int) -> int | None:
         """Return the position of the same events in the log since `seen`; events differ by their time."""
+        if not events:  # a lease alone
+            return None
         wanted = [to_json(event) for event in events]
         since = [to_json(event) for event in self._store.read(name, seen)]
         for n in range(len(since) - len(wanted) + 1):

@@ -48,7 +48,7 @@ _LATE = 20.0  # seconds without a row after which many at once are a log that th
 _SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written, at least
 _SETTLED_FOLDER = 1.0, 3.0  # the same of a folder, between whose files a program may compute: 20% of an epoch
 _STILL = 0.1  # the same, once the program has logged the next row
-_OPEN = 10.0  # seconds without a change after which a file that is open to write is not waited for
+_OPEN = 10.0  # seconds without a change after which a checkpoint is complete although a file of it is open to write
 _SCAN = 0.2  # seconds between looks for checkpoints
 _WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
 _LINKS = "linked"  # folder in a trial's folder: hard links to the checkpoints that the log names
@@ -790,6 +790,7 @@ class _Checkpoints:
         self._number = re.compile(f"{_regex(head)}0*([0-9]+){_regex(tail)}") if places else None
         self._seen: dict[Path, tuple[Any, float, float]] = {}  # its state, since when, and the seconds of writing it
         self._next_look = -math.inf
+        self._next_ask: dict[Path, float] = {}  # when to look again whether it is open
         self._changes = self._rows = 0
         self._pace = 0.0
         self._writes, self._now = writes, now  # whether the program has a path open to write; a monotonic clock
@@ -817,20 +818,36 @@ class _Checkpoints:
             if before != signature:
                 fresh = now - since > _SETTLED or not _has_content(before)
                 self._changes += fresh and _has_content(signature)  # what is being written changes for a while
-                took = 0.0 if now - since > self._quiet(path) else took + now - since
-                self._seen[path] = signature, now, took
+                anew = now - since > self._settled(path) or since < self._row_times[-1]
+                self._seen[path] = signature, now, 0.0 if anew else took + now - since
+                self._next_ask.pop(path, None)
+
+    def _settled(self, path: Path) -> float:
+        """Return the seconds without a change that are no pause between the parts of one save."""
+        least, most = _SETTLED_FOLDER if path.is_dir() else (_SETTLED, _SETTLED)
+        return min(most, max(least, 0.2 * self._pace))
 
     def _quiet(self, path: Path, settled: float | None = None) -> float:
         """Return the seconds without a change after which a checkpoint is complete. settled: see `at`."""
-        if settled is None:
-            least, most = _SETTLED_FOLDER if path.is_dir() else (_SETTLED, _SETTLED)
-            settled = min(most, max(least, 0.2 * self._pace))
-        return max(settled, self._seen[path][2] if path in self._seen else 0.0)
+        return max(self._settled(path) if settled is None else settled, self._seen[path][2])
 
     def _is_complete(self, path: Path, settled: float | None = None) -> bool:
-        signature, since, _ = self._seen[path]
-        quiet = settled == 0.0 or self._now() - since >= self._quiet(path, settled)
-        return quiet and _has_content(signature) and (settled == 0.0 or not self._writes(path))
+        if not _has_content(self._seen[path][0]):
+            return False
+        quiet = self._now() - self._seen[path][1]
+        return settled == 0.0 or (quiet >= self._quiet(path, settled) and not self._is_open(path, quiet))
+
+    def _is_open(self, path: Path, quiet: float) -> bool:
+        """Return whether the program writes a path that had no change for `quiet` seconds, by its open files.
+
+        A log in a checkpoint's folder may stay open. To read which files are open takes long, so rarely.
+        """
+        now = self._now()
+        if quiet < _OPEN and now >= self._next_ask.get(path, -math.inf):
+            if not self._writes(path):
+                return False
+            self._next_ask[path] = now + max(_SCAN, 0.1 * quiet)
+        return quiet < _OPEN
 
     def at(self, position: float, settled: float | None = None) -> Path | None:
         """Return the complete checkpoint of a position.
@@ -855,7 +872,7 @@ class _Checkpoints:
 
     def _is_young(self, path: Path) -> bool:
         quiet = self._now() - self._seen[path][1]
-        return quiet < self._quiet(path) or (quiet < _OPEN and self._writes(path))
+        return quiet < self._quiet(path) or self._is_open(path, quiet)
 
     def _of(self, position: float) -> list[Path]:
         """Return the checkpoints of a position that this attempt has written."""

@@ -233,16 +233,7 @@ class Checkpoints:
 
     def located(self, path: str) -> str:
         """Return the full path of a logged checkpoint, which may be missing (see `missing`)."""
-        return str(self.folder / path) if self._is_ours(path) else self._moved(path)
-
-    def _moved(self, path: str) -> str:
-        """Return where a full path in the study's folder is now: older logs have those of programs' checkpoints."""
-        parts = Path(path).parts if os.path.isabs(path) else ()
-        for n in range(len(parts) - 2):
-            if parts[n] == self.folder.name and _FOLDER.fullmatch(parts[n + 1]):
-                moved = self.folder.joinpath(*parts[n + 1 :])
-                return str(moved) if os.path.exists(moved) or disk.is_gone(Path(path)) else path
-        return path
+        return str(self.folder / path) if self._is_ours(path) else path
 
     def missing(self, path: str | None) -> bool:
         """Return whether a checkpoint in this folder was deleted. Paths of the user are never missing."""

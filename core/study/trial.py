@@ -219,7 +219,7 @@ class Trial(Port, KnowsAttributes):
             self.decline_pause()
             self.warn(f"A {self._name} cannot be paused, because {why}; it keeps training", once=True)
             return self.verdict or verdict
-        if not self.stated and self._placed is not True:
+        if self._block is not None and not self.stated and self._placed is not True:  # otherwise it trains elsewhere
             self._doubts_draws()
         return verdict
 

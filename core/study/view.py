@@ -555,7 +555,7 @@ class RecordedStudy(StudyView):
         return settled(once)
 
     def _locate(self, path: str) -> str | None:
-        found = Path(os.path.abspath(self.checkpoints.folder / self.checkpoints.located(path)))
+        found = Path(os.path.abspath(self.checkpoints.folder / path))
         return None if is_gone(found) else str(found)
 
 

@@ -184,6 +184,28 @@ class Counted:
         return {"total": self.total}
 
 
+class Hooks:
+    """A trainer with two averages, whose hooks save and load the first."""
+
+    def __init__(self, saved, average):
+        self.saved, self.average = saved, average
+
+    def save(self, models, weights, folder):
+        self._write([weights.pop(), self.saved.state_dict()], folder)
+
+    def load(self, models, folder):
+        of_net, of_average = torch.load(f"{folder}/hooks.pt")
+        models.pop().load_state_dict(of_net)
+        self.saved.load_state_dict(of_average)
+
+    def registers(self, accelerator):
+        accelerator.register_save_state_pre_hook(lambda *given: self.save(*given))
+        accelerator.register_load_state_pre_hook(lambda *given: self.load(*given))
+
+    def _write(self, states, folder):
+        torch.save(states, f"{folder}/hooks.pt")
+
+
 def averaged(trial, hooks="average", others=()):
     """Train, and report the value of the average. hooks: what Accelerate's save and load; None: it has none."""
 
@@ -200,7 +222,12 @@ def averaged(trial, hooks="average", others=()):
     average, metric = Average(net), Counted()
     saved = average if hooks == "average" else Average(net)
     net, sgd = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1, momentum=0.9))
-    if hooks is not None:
+    if "functions" in others:
+        Hooks(saved, average).registers(accelerator)
+    elif "methods" in others:
+        accelerator.register_save_state_pre_hook(Hooks(saved, average).save)
+        accelerator.register_load_state_pre_hook(Hooks(saved, average).load)
+    elif hooks is not None:
         accelerator.register_save_state_pre_hook(save)
         accelerator.register_load_state_pre_hook(load)
     for _ in (loop := AcceleratedLoop(trial, accelerator)):
@@ -215,19 +242,22 @@ def averaged(trial, hooks="average", others=()):
     return {"net": net, "averages": average.averages}
 
 
-def test_an_average_that_is_no_module_resumes_exactly_by_hooks_of_the_accelerator():
-    assert check_resume(averaged)
+@pytest.mark.parametrize("others", [(), ("methods",), ("functions",)])
+def test_an_average_that_is_no_module_resumes_exactly_by_hooks_of_the_accelerator(others):
+    assert check_resume(lambda trial: averaged(trial, others=others))
 
 
-@pytest.mark.parametrize("hooks", [None, "another"])
-def test_an_average_that_no_hook_saves_is_neither_paused_nor_left_out_of_the_kept_model(hooks):
+@pytest.mark.parametrize(
+    ("hooks", "others"), [(None, ()), ("another", ()), ("another", ("methods",)), ("another", ("functions",))]
+)
+def test_an_average_that_no_hook_saves_is_neither_paused_nor_left_out_of_the_kept_model(hooks, others):
     how = "average changes in training.*save and load it in accelerator.register_save_state_pre_hook and "
     with pytest.warns(HaltuneWarning, match=how):
-        averaged(trial := FakeTrial(max_epochs=3, verdicts={2.0: PAUSE}), hooks)
+        averaged(trial := FakeTrial(max_epochs=3, verdicts={2.0: PAUSE}), hooks, others)
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
     study = pausing_study(at=(), keep=1, verbose=0)
     with pytest.warns(HaltuneWarning, match=how), study.ask() as trial:
-        averaged(trial, hooks)
+        averaged(trial, hooks, others)
     assert study.best.checkpoint is None
 
 

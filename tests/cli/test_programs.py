@@ -353,19 +353,26 @@ SLOW_SAVES = {
     "open(path + '/b', 'w')",
     "an open file": "f = open(path, 'w'); f.write('{'); f.flush(); time.sleep(GAP); json.dump(state, f); f.close()",
     "an empty file": "open(path, 'w').close(); time.sleep(GAP); json.dump(state, open(path, 'w'))",
+    "an open log": "os.makedirs(path, exist_ok=True); json.dump(state, open(path + '/a', 'w')); "
+    "open(path + '/b', 'w'); kept = [*globals().get('kept', ()), open(path + '/log', 'w', 1)]; kept[-1].write('1\\n')",
 }
 
 
-@pytest.mark.parametrize("how", ["a folder", "an open file", pytest.param("an empty file", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "how", ["a folder", "an open file", "an open log", pytest.param("an empty file", marks=pytest.mark.slow)]
+)
 def test_a_program_is_not_ended_in_the_middle_of_a_save(search, tmp_path, monkeypatch, how):
     monkeypatch.setattr(programs, "_SETTLED_FOLDER", (3.0, 3.0), raising=False)
+    if how == "an open log":
+        monkeypatch.setattr(programs, "_OPEN", 0.5)
+        monkeypatch.setattr(programs, "_SETTLED_FOLDER", (1.0, 1.0))
     save = "path = f\"{a.out}/at-{state['epoch']}.json\"; import time; " + SLOW_SAVES[how].replace(
         "GAP", "0.8 * (state['epoch'] == 1)"
     )
     program = TRAIN.replace(SAVE, save + "; time.sleep(state['epoch'] < 3)")
     if how == "an open file":
         program = program.replace("json.load(open(a.resume))", "json.loads(open(a.resume).read()[1:])")
-    if how == "a folder":
+    if how in ("a folder", "an open log"):
         program = program.replace(
             "json.load(open(a.resume))", "json.load(open(a.resume + '/a'))\n    open(a.resume + '/b')"
         )
@@ -406,6 +413,24 @@ def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_ep
     assert any(t.attempt > 1 and t.status is Status.COMPLETED for t in trials(tmp_path))
     best = load_study(tmp_path / "search.db").best
     assert json.loads(Path(best.checkpoint).read_text()) == {"epoch": 4, "lr": best.config["lr"]}
+
+
+def test_short_epochs_do_not_make_a_pause_wait_longer_for_a_folder_without_a_number(search, tmp_path):
+    save = "path = a.out + '/last'; os.makedirs(path, exist_ok=True); json.dump(state, open(path + '/a', 'w'))"
+    program = TRAIN.replace(SAVE, save).replace("json.load(open(a.resume))", "json.load(open(a.resume + '/a'))")
+    two = TWO.replace("min_resource = 1", "min_resource = 4")
+    study = (
+        RESUMES.replace("max_epochs = 4", "max_epochs = 5")
+        .replace("at-{epoch}.json", "last")
+        .replace('name = "Hyperband"\neta = 2', two)
+    )
+    study = study.replace("[policy]", "[[start]]\nlr = 0.1\ndepth = 4\n[[start]]\nlr = 0.1\ndepth = 1\n[policy]")
+    hook = "import time; time.sleep(2 if state['epoch'] == 4 else 0.8)"
+    code, said = search(study, program, (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}"), hook=hook)
+    assert code == 0, said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [
+        (Status.COMPLETED, 2, True), (Status.STOPPED, 1, True),
+    ]  # fmt: skip
 
 
 def test_a_checkpoint_for_which_the_quota_has_no_room_does_not_end_the_search(search, tmp_path):

@@ -13,7 +13,7 @@ from whims import PROBLEM, Whims
 
 from haltune import Budget, HaltuneWarning, Study, Trial
 from haltune.log import events as ev
-from haltune.store.checkpoints import Checkpoints, own_folder
+from haltune.store.checkpoints import own_folder
 from haltune.store.memory import MemoryStore
 from haltune.study.view import read_study
 
@@ -96,20 +96,14 @@ def test_a_study_that_moves_finds_its_checkpoints_from_anywhere(
     assert Path(again.checkpoint).read_text() == "moved"
 
 
-@pytest.mark.parametrize("older", [False, True])  # logs from before had full paths
-def test_a_study_that_moves_finds_what_its_programs_wrote_into_their_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
-) -> None:
-    with monkeypatch.context() as patch:
-        if older:
-            patch.setattr(Checkpoints, "recorded", lambda self, path: str(path))
-        trial = asked(opened(tmp_path / "old.db"))
-        trial.report(0.5)
-        own = trial.folder / "state.txt"
-        own.write_text("of the program")
-        trial.checkpointed(own)
-        assert trial.checkpoint == str(own)
-        trial.interrupt()
+def test_a_study_that_moves_finds_what_its_programs_wrote_into_their_folders(tmp_path: Path) -> None:
+    trial = asked(opened(tmp_path / "old.db"))
+    trial.report(0.5)
+    own = trial.folder / "state.txt"
+    own.write_text("of the program")
+    trial.checkpointed(own)
+    assert trial.checkpoint == str(own)
+    trial.interrupt()
     for path in tmp_path.glob("old.*"):
         shutil.move(path, tmp_path / path.name.replace("old", "new"))
     for found in (read_study(tmp_path / "new.db"), again := opened(tmp_path / "new.db")):

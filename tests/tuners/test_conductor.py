@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 import subprocess
 import sys
@@ -61,6 +62,21 @@ def test_it_decides_as_a_loop_over_the_same_study_that_pauses_nothing_at_first_a
     assert curves(c) == curves(Conductor(plain))
     assert any(status == "stopped" or status == "paused" for _, _, status in curves(c))
     assert c.reasons.keys() <= c.numbers.keys()
+
+
+def test_random_numbers_of_the_process_that_only_judges_are_not_taken_for_those_of_a_training(caplog):
+    caplog.set_level("INFO", "haltune")
+    problem = Problem(SPACE, Maximize("acc"), max_epochs=9)
+    c = Conductor(Study(problem, Hyperband(), seed=0, budget=UNLIMITED), pauses=True)
+    for k in range(30):
+        if not isinstance(trial := c.begin(f"t{k}"), Finish):
+            for epoch in range(int(trial.epoch) + 1, 10):
+                random.random()  # as a scheduler may
+                if c.report(f"t{k}", value(trial.config, epoch), epoch).stops:
+                    break
+            c.end(f"t{k}")
+    assert any(r.attempt > 1 for r in c.study.trials)
+    assert "random state" not in caplog.text
 
 
 def test_a_run_that_is_paused_and_resumed_is_a_further_trial_there():

@@ -26,6 +26,7 @@ from haltune.launch import keeper as checkpoints
 from haltune.launch.keeper import Carried, Keeper, KeeperStore, PagedLog
 from haltune.log.decisions import continue_
 from haltune.log.events import Created, Expired, Reported, Status
+from haltune.store.base import Conflict, Lease
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
 from haltune.study import Trial
@@ -74,6 +75,17 @@ def test_an_event_that_is_sent_again_is_in_the_log_once(value: float, about: int
     log.append("s", [reported(0.1, trial=3)], 2, 3, None)
     assert log.append("s", [reported(value)], 1, about, None) == first == 1
     assert len(list(store.read("s"))) == 3
+
+
+def test_a_lease_alone_that_conflicts_is_refused() -> None:
+    log, store = new_log()
+    log.append("s", [reported(0.5)], 1, 0, None)
+    lease = Lease(0, 1, "a worker", 9.0, 1)
+    with pytest.raises(Conflict):
+        log.append("s", [], 1, 0, lease)
+    assert store.leases("s") == []
+    log.append("s", [], 2, -1, lease)
+    assert store.leases("s") == [lease]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(), st.booleans()), max_size=20))
