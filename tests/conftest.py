@@ -75,6 +75,20 @@ LONGEST = [
 ]  # fmt: skip
 
 
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Take back the handlers that a test or its library leaves: haltune handles no signal that has one."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    found = yield
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+    return found
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {Path(__file__).parent / file: n for n, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
