@@ -114,6 +114,7 @@ def _marks(callback: Any) -> Marks:
 
 
 _COUNTED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
+_NO_HOOKS = {"__init__", "__setstate__", "load_state_dict", "on_load_checkpoint"}  # of each step or epoch
 
 
 def _counts_itself(callback: Any) -> bool:
@@ -121,8 +122,10 @@ def _counts_itself(callback: Any) -> bool:
     kind = type(callback)
     if kind not in _COUNTED:
         found = set() if objects.of_library(kind.__module__) else objects.mentioned(kind, names_of=_counted)
-        hooks = tuple(name for name in dir(kind) if name != "__init__")
-        _COUNTED[kind] = found - objects.mentioned(kind, hooks, _set_anew)
+        hooks = {
+            name for base in kind.__mro__ if objects.of_library(base.__module__) for name in vars(base)
+        } - _NO_HOOKS
+        _COUNTED[kind] = found - objects.mentioned(kind, tuple(hooks), _set_anew)
     return bool(_COUNTED[kind]) and not _marks(callback)
 
 
@@ -136,17 +139,23 @@ def _own_marks(callback: Any) -> Marks:
 
 def _counted(code: types.CodeType) -> set[str]:
     """Return the attributes that a method reads before it sets them."""
-    return {name for name, first in _first_uses(code).items() if first == "LOAD_ATTR"}
-
-
-def _set_anew(code: types.CodeType) -> set[str]:
-    """Return the attributes that a method sets before it reads them: they do not last from call to call."""
-    return {name for name, first in _first_uses(code).items() if first == "STORE_ATTR"}
-
-
-def _first_uses(code: types.CodeType) -> dict[str, str]:
     first: dict[str, str] = {}
     for step in dis.get_instructions(code):
         if step.opname in ("LOAD_ATTR", "STORE_ATTR"):
             first.setdefault(step.argval, step.opname)
-    return first
+    return {name for name, use in first.items() if use == "LOAD_ATTR"}
+
+
+def _set_anew(code: types.CodeType) -> set[str]:
+    """Return the own attributes that a method sets at each call, before it reads them: they do not last."""
+    found, read, before = set[str](), set[str](), None
+    for step in dis.get_instructions(code):
+        if "JUMP" in step.opname:
+            break
+        if step.opname == "LOAD_ATTR":
+            read.add(step.argval)
+        of = () if before is None else before.argval if isinstance(before.argval, tuple) else (before.argval,)
+        if step.opname == "STORE_ATTR" and step.argval not in read and code.co_varnames[:1] == of[-1:]:
+            found.add(step.argval)
+        before = step
+    return found

@@ -166,13 +166,16 @@ def refers(function: Any, to: Any, depth: int = 4) -> bool:
         of, inner = function.__self__, function.__func__
         names = _names(inner.__code__) if isinstance(inner, types.FunctionType) else set()
         held = [of] if of is to else [inner, *_named(of, names)]
+        above = [vars(base).get(inner.__name__) for base in type(of).__mro__[1:]] if "super" in names else []
+        held += [types.MethodType(one, of) for one in above if isinstance(one, types.FunctionType)]
     elif isinstance(function, partial):
         held = [function.func, *function.args, *function.keywords.values()]
     elif isinstance(function, types.FunctionType):
-        names, variables = _names(function.__code__), objects.variables_of(function)
-        of, _ = variables.pop("self", (None, None))  # of a method around it
-        held = [value for value, _ in variables.values()] + [*(function.__defaults__ or ())]
-        held += [function.__globals__.get(name) for name in names] + [of] * (of is to) + _named(of, names)
+        names = _names(function.__code__)
+        used = [value for value, _ in objects.variables_of(function).values()] + [*(function.__defaults__ or ())]
+        for one in (*used, *(function.__globals__.get(name) for name in names)):
+            whole = one is to or not objects.of_program(type(one))
+            held += [one] if whole else _named(one, names)
     elif isinstance(function, (dict, list, tuple)) and len(function) <= _FEW:
         held = [*(function.values() if isinstance(function, dict) else function)]
     elif objects.of_program(type(function)):

@@ -73,7 +73,19 @@ _SHOWING = ("tqdm", "rich", "matplotlib", "wandb", "mlflow", "tensorboard", "ten
 _OF_FILES = ("h5py", "zarr", "lmdb")  # parts of their files have no `close`
 _FILES_OF_PYTHON = ("sqlite3", "zipfile", "tarfile")
 # methods of what has a state of its own, such as an environment, a meter, a replay buffer or a scaler
-_WITH_STATE = ("step", "reset", "update", "sample", "fit", "partial_fit", "learn_one", "state_dict", "named_parameters")
+_WITH_STATE = (
+    "step",
+    "reset",
+    "sample",
+    "fit",
+    "partial_fit",
+    "learn_one",
+    "state_dict",
+    "named_parameters",
+    "untyped_storage",
+)
+_OF_STATISTICS = {"update", "get", "compute"}  # of a running mean: update, and one of the others
+_METHODS = {*_WITH_STATE, *_OF_STATISTICS}
 
 
 Skips = Callable[[Any, str, Any], bool]  # object, name and value of an attribute -> whether it is no part of a state
@@ -353,7 +365,7 @@ def assigned(code: types.CodeType) -> set[str]:
 
 def _filled(code: types.CodeType) -> set[str]:
     """Return the names of the attributes that a code assigns something other than None."""
-    steps = [*dis.get_instructions(code)]
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("COPY", "SWAP")]
     behind_none = {i + 2 for i, one in enumerate(steps) if (one.opname, one.argval) == ("LOAD_CONST", None)}
     return {one.argval for i, one in enumerate(steps) if one.opname == "STORE_ATTR" and i not in behind_none}
 
@@ -391,6 +403,11 @@ def is_opened(owner: Any, name: str, value: Any) -> bool:
     return file and not hasattr(kind, "__next__") and not has_state(value) and name in _opened_by(type(owner))
 
 
+def _opens(owner: Any, name: str, value: Any) -> bool:
+    """Return whether an attribute is such a file, or None until it is opened: both are the same state."""
+    return is_opened(owner, name, value) or (value is None and name in _opened_by(type(owner)))
+
+
 def is_showing(value: Any) -> bool:
     """Return whether an object only shows a training, such as a progress bar, a figure or a tracker."""
     kind = type(value)
@@ -403,7 +420,8 @@ def has_state(value: Any) -> bool:
         return False
     if isinstance(value, Mapping):
         return not isinstance(value, dict)
-    return any(callable(getattr(type(value), name, None)) for name in (*_WITH_STATE, "untyped_storage"))
+    methods = {name for name in _METHODS if callable(getattr(type(value), name, None))}
+    return bool(methods - _OF_STATISTICS) or ("update" in methods and len(methods) > 1)
 
 
 def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
@@ -631,8 +649,7 @@ class _Reader:
         if not self._is_read(value, part):
             raise NotSupported(f"the state of {name} ({type(value).__name__}) cannot be read")
         attributes = {
-            # a file stays what the resumed program has there: open, or None until it is read
-            key: {"is": "constant"} if is_opened(value, key, one) else self.read(one, f"{type(value).__name__}.{key}")
+            key: {"is": "opened"} if _opens(value, key, one) else self.read(one, f"{type(value).__name__}.{key}")
             for key, one in attributes_of(value).items()
             if not self._skip(value, key, one)
         }
@@ -808,8 +825,11 @@ class _Writer:
                 self._seen[number] = value
                 held, slots = attributes_of(value), _slots(type(value))
                 for key, one in state["attributes"].items():
-                    if not (isinstance(one, dict) and one["is"] == "constant"):
-                        written = self.write(one, held.get(key), f"{type(value).__name__}.{key}")
+                    there, kind_of_state = held.get(key), one["is"] if isinstance(one, dict) else None
+                    if kind_of_state != "constant":
+                        opened = kind_of_state == "opened"  # stays open, or is None until it is read
+                        file = there if opened and is_opened(value, key, there) else None
+                        written = file if opened else self.write(one, there, f"{type(value).__name__}.{key}")
                         if key in slots:
                             slots[key].__set__(value, written)
                         else:

@@ -20,22 +20,22 @@ class Orders:
     """Those of a trial."""
 
     def __init__(self) -> None:
-        self._starts: dict[str, tuple[int, Any]] = {}  # name -> id and marks of the elements where the loop began
+        self._starts: dict[str, tuple[Any, Any]] = {}  # name -> list or array where the loop began, and its marks
         self._shuffled: set[str] = set()  # names of what has been shuffled since the trial first started
 
     def begins(self, shuffled: Iterable[str]) -> list[str]:
         """State that a loop begins. shuffled: names at the pause; return those that are there again."""
         self._shuffled |= {*shuffled}
         held = _held()
-        known = {name: start for name, start in self._starts.items() if name in held and start[0] == id(held[name])}
-        self._starts = {name: (id(value), _marks(value)) for name, value in held.items()} | known
+        known = {name: start for name, start in self._starts.items() if start[0] is held.get(name)}
+        self._starts = {name: (value, _marks(value)) for name, value in held.items()} | known
         return sorted(name.partition(".")[2] for name in shuffled if name in held)
 
     def shuffled(self) -> set[str]:
         """Return the names of what the program has shuffled."""
         for name, value in _held().items() if self._starts else ():
-            of, start = self._starts.get(name, (0, None))
-            if of == id(value) and name not in self._shuffled:
+            of, start = self._starts.get(name, (None, None))
+            if of is value and name not in self._shuffled:
                 now = _marks(value)
                 moved = len(now) == len(start) and (now != start).any()
                 if moved and (np.sort(now) == np.sort(start)).all():

@@ -291,7 +291,7 @@ class Port(Attempt):
         """
         if lists:
             self.hint(
-                f"Trial {self.id} has resumed after {self._at(self.epoch)}, and its program shuffles "
+                f"Trial {self.id} has resumed after {self._at(self.epoch)}, and its program reorders "
                 f"{', '.join(lists)} in place. haltune does not restore that order. Unless your program does, this "
                 "trial reads its data in another order than without the pause: draw a new order in each epoch, such as "
                 "order = random.sample(range(n), n), or save the order with the weights, and load it.",

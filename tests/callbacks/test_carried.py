@@ -80,7 +80,16 @@ def counting(name, resets):
     base = getattr(importlib.import_module(module), kind)
 
     def counts(self, *_, **others):
-        self.step += 1
+        if self.better():
+            self.step += 1
+        else:
+            self.step = 0
+
+    def better(self):
+        return self.step < 99
+
+    def loads(self, state):  # no hook of an epoch
+        self.step = state["step"]
 
     def notes(self, *_, **others):
         self.seen.append(len(self.seen))
@@ -91,9 +100,10 @@ def counting(name, resets):
     def anew(self, *_, **others):
         self.step = 0
 
+    others = {"better": better, "on_load_checkpoint": loads}
     starts = {MINE[name]()[1] if resets == "fit" else each_epoch: anew} if resets else {}
     both = (
-        type("Counts", (base,), {"__module__": __name__, hook: counts, "step": 0} | starts)(),
+        type("Counts", (base,), {"__module__": __name__, hook: counts, "step": 0, **others} | starts)(),
         type("Notes", (base,), {"__module__": __name__, hook: notes})(),
     )
     both[1].seen = []
