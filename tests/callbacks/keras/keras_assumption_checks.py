@@ -119,7 +119,7 @@ def data_of_a_fit():
 
     class Reads(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
-            seen.data = companions.Data(0)
+            seen.data = companions.Data(0, reader="the trial")
             iterator = seen.data._iterator
             seen.data.put_back({**seen.data.state(within=False), "seen": 1}, None)
             seen.there = hasattr(iterator, "_get_iterator") and iterator._steps_seen == 1
