@@ -229,7 +229,8 @@ def _compare(
     wrong = {part: names for part, pair in parts.items() if (names := _wrong(*pair))}
     chance = {part: {*_wrong(*pair)} for part, pair in _both(straight, again()).items()} if wrong else {}
     needed = {"epoch", straight.study.problem.goal.metric}
-    left = {_column(name) for name in chance.get(_METRICS, ())} - needed
+    times = {column for column in map(_column, parts[_METRICS][0]) if column.endswith(_TIMES)}  # may be equal by chance
+    left = ({_column(name) for name in chance.get(_METRICS, ())} | times) - needed
     found: list[str] = []
     for part, names in wrong.items():
         names = [name for name in names if part != _METRICS or _column(name) not in left]
@@ -251,6 +252,7 @@ def _compare(
 
 _ATTEMPTS = 2  # of a trial that paused once
 _METRICS = "metrics"  # the part with the reported metrics
+_TIMES = ("_runtime", "_per_second")  # ends of the names of the Trainer's times
 
 
 def _column(leaf: str) -> str:
