@@ -125,7 +125,7 @@ def _counts_itself(callback: Any) -> bool:
         hooks = {
             name for base in kind.__mro__ if objects.of_library(base.__module__) for name in vars(base)
         } - _NO_HOOKS
-        _COUNTED[kind] = found - objects.mentioned(kind, tuple(hooks), _set_anew)
+        _COUNTED[kind] = found - objects.mentioned(kind, tuple(hooks), _set_first)
     return bool(_COUNTED[kind]) and not _marks(callback)
 
 
@@ -146,7 +146,7 @@ def _counted(code: types.CodeType) -> set[str]:
     return {name for name, use in first.items() if use == "LOAD_ATTR"}
 
 
-def _set_anew(code: types.CodeType) -> set[str]:
+def _set_first(code: types.CodeType) -> set[str]:
     """Return the own attributes that a method sets at each call, before it reads them: they do not last."""
     found, read, before = set[str](), set[str](), None
     for step in dis.get_instructions(code):

@@ -24,7 +24,7 @@ from .objects import fingerprint_of
 from .reporter import digest
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "datasets", "haltune", "torch", "fastai", "fastcore")
-# whose samplers draw each order anew, or continue by an epoch's number or a generator, which loops save
+# whose samplers draw a new order in each pass, or continue by an epoch's number or a generator, which loops save
 _OF_SAMPLERS = (*_LIBRARIES, "lightning", "pytorch_lightning", "lightning_fabric", "sentence_transformers", "torchdata")
 _OF_TORCH = ("training", "call_super_init", "_is_full_backward_hook")
 # "_sampler": in the data set of a sampler that Lightning distributes; without it, its order would be lost
@@ -34,6 +34,11 @@ _OF_DATA = (
 )  # fmt: skip
 _MINUTE = 60.0  # seconds in which a fit starts
 _MAKE = "Define the classes of such objects at the top of a module, or make the objects before each attempt trains."
+
+RESHAPED = (
+    "the model has other parameters or buffers than at the start, and a new model lacks them (build them before the "
+    "training)"
+)
 
 Found = Mapping[str, Mapping[str, Any]]
 Owners = Iterable[tuple[str, Any]]
@@ -207,8 +212,10 @@ def is_time(value: Any) -> bool:
 def _set_by_epoch(kind: type) -> set[str]:
     """Return the names of the attributes that set_epoch of a class sets, and no other method after its __init__."""
     others = tuple(name for name in dir(kind) if name not in ("__init__", "set_epoch"))
-    found = (objects.mentioned(kind, names, objects.assigned, libraries=True) for names in (("set_epoch",), others))
-    return next(found) - next(found)
+    by_epoch, by_others = (
+        objects.mentioned(kind, names, objects.assigned, libraries=True) for names in (("set_epoch",), others)
+    )
+    return by_epoch - by_others
 
 
 def has_copy(value: Any, saved: Iterable[Any]) -> bool:
@@ -535,15 +542,17 @@ def makers(loader: Any) -> list[Any]:
     return [one for one in both if hasattr(one, "create_rng") and getattr(one, "seed", None) is not None]
 
 
-def set_generators(states: Mapping[str, Any], loader: Any, *others: Any) -> None:
-    """Restore `generators_of` a loader. A collator has one of its own only if it had made it."""
+def set_generators(states: Mapping[str, Any], loader: Any, *others: Any) -> dict[str, Any]:
+    """Restore `generators_of` a loader, and return them. A collator has one of its own only if it had made it."""
     for maker in makers(loader):
         if maker.generator is None:
             maker.create_rng()
         named = [place for place, one in generators_of(loader, *others).items() if one is maker.generator]
         if not states.keys() & {*named}:
             maker.generator = None
-    set_states(generators_of(loader, *others), dict(states))
+    found = generators_of(loader, *others)
+    set_states(found, dict(states))
+    return found
 
 
 def fingerprint(*models: Any) -> str:

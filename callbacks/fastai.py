@@ -34,6 +34,7 @@ from . import carried
 from .base import Reporting
 from .boosting import advise_best
 from .changes import (
+    RESHAPED,
     Attributes,
     differences,
     extras,
@@ -355,10 +356,7 @@ class HaltuneCallback(Reporting):
         """Return why a training that paused now would not continue as if it had not; None if it would."""
         course = self._course
         if course.tensors != {name: list(value.shape) for name, value in self.learn.model.state_dict().items()}:
-            return (
-                "the model has other parameters or buffers than at the start, and a new model lacks them (build them "
-                "before the training)"
-            )
+            return RESHAPED
         lost = course.attributes.lost(self._own_callbacks(), self._saved())
         lost = lost or course.data.lost(self._own_data(), self._saved())
         return lost or left_out(self.learn.model, course.extras, course.modules, self._saved())

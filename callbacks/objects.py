@@ -27,6 +27,7 @@ import itertools
 import json
 import logging
 import re
+import struct
 import sys
 import threading
 import time
@@ -44,7 +45,6 @@ from typing import Any
 
 import numpy as np
 
-from haltune._utils.around import is_made_by_python
 from haltune._utils.around import of_library as of_library  # callbacks ask it here
 from haltune._utils.around import of_program as of_program
 from haltune._utils.randomness import damaged, is_generator, kind_of, new_generator, of_generator, set_generator
@@ -69,23 +69,14 @@ _MADE_AGAIN: dict[str, type] = {
 }  # fmt: skip
 _NUMBERS = frozenset({type(None), bool, int, float})
 PLAIN = _NUMBERS | {str}  # classes of values that are their own state
+_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
 _SHOWING = ("tqdm", "rich", "matplotlib", "wandb", "mlflow", "tensorboard", "tensorboardX")  # they only show a training
 _OF_FILES = ("h5py", "zarr", "lmdb")  # parts of their files have no `close`
 _FILES_OF_PYTHON = ("sqlite3", "zipfile", "tarfile")
 # methods of what has a state of its own, such as an environment, a meter, a replay buffer or a scaler
 _WITH_STATE = (
-    "step",
-    "reset",
-    "sample",
-    "fit",
-    "partial_fit",
-    "learn_one",
-    "state_dict",
-    "named_parameters",
-    "untyped_storage",
-)
-_OF_STATISTICS = {"update", "get", "compute"}  # of a running mean: update, and one of the others
-_METHODS = {*_WITH_STATE, *_OF_STATISTICS}
+    "step", "reset", "sample", "fit", "partial_fit", "learn_one", "state_dict", "named_parameters", "untyped_storage",
+)  # fmt: skip
 
 
 Skips = Callable[[Any, str, Any], bool]  # object, name and value of an attribute -> whether it is no part of a state
@@ -420,8 +411,11 @@ def has_state(value: Any) -> bool:
         return False
     if isinstance(value, Mapping):
         return not isinstance(value, dict)
-    methods = {name for name in _METHODS if callable(getattr(type(value), name, None))}
-    return bool(methods - _OF_STATISTICS) or ("update" in methods and len(methods) > 1)
+
+    def has(*methods: str) -> bool:
+        return any(callable(getattr(type(value), name, None)) for name in methods)
+
+    return has(*_WITH_STATE) or (has("update") and has("get", "compute"))  # the latter is a running mean
 
 
 def variables_of(function: Any) -> dict[str, tuple[Any, Callable[[Any], object]]]:
@@ -825,11 +819,10 @@ class _Writer:
                 self._seen[number] = value
                 held, slots = attributes_of(value), _slots(type(value))
                 for key, one in state["attributes"].items():
-                    there, kind_of_state = held.get(key), one["is"] if isinstance(one, dict) else None
-                    if kind_of_state != "constant":
-                        opened = kind_of_state == "opened"  # stays open, or is None until it is read
-                        file = there if opened and is_opened(value, key, there) else None
-                        written = file if opened else self.write(one, there, f"{type(value).__name__}.{key}")
+                    there, how = held.get(key), one["is"] if isinstance(one, dict) else None
+                    stays = how == "constant" or (how == "opened" and is_opened(value, key, there))
+                    if not stays:
+                        written = None if how == "opened" else self.write(one, there, f"{type(value).__name__}.{key}")
                         if key in slots:
                             slots[key].__set__(value, written)
                         else:
@@ -906,11 +899,19 @@ def _dict_for(state: dict[str, Any], value: Any, name: str) -> Any:
 
 # whose objects are the same in each process, although a part of them is not in attributes
 _FIXED = (types.SimpleNamespace, partial, re.Pattern, type(threading.Lock()), type(threading.RLock()))
+_PLAIN_SIZE, _SLOT_SIZE = type("", (), {}).__basicsize__, struct.calcsize("P")
 
 
 def _in_attributes(value: Any) -> bool:
-    """Return whether all that an object remembers is in its attributes."""
-    return isinstance(value, _FIXED) or is_made_by_python(type(value))
+    """Return whether all that an object remembers is in its attributes: Python made its classes.
+
+    Classes of extensions may look so, such as those of MuJoCo's simulators; but their objects are larger.
+    """
+    classes = [c for c in type(value).__mro__ if c is not object]
+    if not classes or not all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes):
+        return False
+    slots = sum(isinstance(one, types.MemberDescriptorType) for c in classes for one in vars(c).values())
+    return isinstance(value, _FIXED) or type(value).__basicsize__ <= _PLAIN_SIZE + _SLOT_SIZE * slots
 
 
 def attributes_of(value: Any) -> dict[str, Any]:

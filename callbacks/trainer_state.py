@@ -38,6 +38,7 @@ from haltune.study import Trial
 from . import carried, objects
 from .base import Portable
 from .changes import (
+    RESHAPED,
     Attributes,
     Print,
     differences,
@@ -218,10 +219,7 @@ class Unsaved(Portable):
                 return moving
         present = self._present()
         if present["tensors"] != self._before["tensors"]:
-            return (
-                "the model has other parameters or buffers than at the start, and a new model lacks them (build them "
-                "before the training)"
-            )
+            return RESHAPED
         if present["groups"] != self._before["groups"]:
             return (
                 "the optimizer has other parameter groups than at the start, and a new optimizer lacks them (give it "
@@ -359,8 +357,7 @@ class Unsaved(Portable):
         return states_of(self._generators)
 
     def _set_generators(self, states: Mapping[str, Any]) -> None:
-        set_generators(states, self._loader)
-        self._generators = generators_of(self._loader)
+        self._generators = set_generators(states, self._loader)
 
     def _drawing(self) -> Any:
         """Return the states of the generators from which data can draw."""

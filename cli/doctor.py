@@ -22,7 +22,7 @@ from typing import Annotated
 
 import typer
 
-from haltune._utils.process import named, surely_gone
+from haltune._utils.process import named
 from haltune.display import plural, several_of
 from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
 from haltune.launch.crew import Options
@@ -35,7 +35,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.policies import RandomSearch
 from haltune.policies.from_spec import policy_from
-from haltune.store.base import Lease, Store, on_one_machine
+from haltune.store.base import Lease, Store, holder_is_gone
 from haltune.store.checkpoints import Checkpoints, own_folder, readable
 from haltune.store.open import open_store
 from haltune.store.sqlite import path_at
@@ -139,7 +139,7 @@ def _leases(found: Store, name: str, history: History | None) -> Iterator[Findin
     for lease in found.leases(name):
         what = f"trial {lease.trial}, attempt {lease.attempt}"
         ends = lease.expires if history is None else end_of(lease, history)
-        if surely_gone(lease.holder, on_one_machine(found)) or ends < found.now():
+        if holder_is_gone(found, lease.holder) or ends < found.now():
             yield Finding("leases", False, f"the worker of {what}, {named(lease.holder)}, is lost",
                           "start the search again: the trial continues from its last checkpoint")  # fmt: skip
         else:

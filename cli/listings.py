@@ -18,7 +18,7 @@ from rich.table import Table
 
 from haltune import report as reports
 from haltune._utils.disk import keep
-from haltune._utils.process import named, surely_gone
+from haltune._utils.process import named
 from haltune.display import cell, clipped, duration, settings, short
 from haltune.errors import InvalidInput
 from haltune.log.events import Status, plain, to_json, trial_of
@@ -27,7 +27,7 @@ from haltune.log.history import History
 from haltune.log.outcomes import OUTCOMES, Comparisons, Savings, outcome_of, trained_again
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.report.digest import digest
-from haltune.store.base import on_one_machine
+from haltune.store.base import holder_is_gone
 from haltune.study.messages import BEYOND, lead_of
 from haltune.study.view import RecordedStudy, read_study
 from haltune.trackers.tensorboard import write_runs
@@ -54,7 +54,7 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
         "complete": sum(t.complete for t in history.trials), "best": None if top is None else best_data(top),
         "workers": [
             {"trial": w.trial, "attempt": w.attempt, "worker": w.holder, "silent": store.now() - w.renewed,
-             "lost": surely_gone(w.holder, on_one_machine(store))}
+             "lost": holder_is_gone(store, w.holder)}
             for w in store.leases(name)
         ],
         "queue": [plain(dict(config)) for config in history.queue],

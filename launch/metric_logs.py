@@ -637,6 +637,11 @@ def _is_sqlite(path: Path) -> bool:
         return False
 
 
+def files_in(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder and its folders, without an error if the program deletes one meanwhile."""
+    return (Path(above) / name for above, _, names in os.walk(folder) for name in names)
+
+
 def matching(folder: Path, pattern: str) -> list[Path]:
     """Return the paths of a pattern, the oldest first."""
     found = [folder / name for name in glob.glob(pattern, root_dir=folder, recursive=True, include_hidden=True)]
@@ -646,8 +651,7 @@ def matching(folder: Path, pattern: str) -> list[Path]:
 def _below(paths: Iterable[Path], name: str) -> list[Path]:
     """Return the files among the paths and those in their folders."""
     found = list(paths)
-    # os.walk skips a folder that the program deletes meanwhile
-    below = (Path(above) / file for path in found for above, _, files in os.walk(path) for file in files)
+    below = (file for path in found for file in files_in(path))
     return _by_age(file for file in (*found, *below) if file.match(name) and file.is_file())
 
 

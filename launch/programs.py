@@ -39,7 +39,7 @@ from haltune.study.loading import VARIABLE, leave_when
 
 from . import limits
 from .crew import Child, Ending, Slot, got_signal
-from .metric_logs import Curve, MetricLog, Metrics, Row, in_folder, matching
+from .metric_logs import Curve, MetricLog, Metrics, Row, files_in, in_folder, matching
 from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, TRIAL, ConfigFile, Texts, plain
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
@@ -734,11 +734,7 @@ class Unedited(Child):
             return f"{where} has {listed}. Name one of them as {what}."
         if self._metrics.path is None:
             return f"No line that it printed matches the pattern; see {self._output}."
-        there = sorted(
-            os.path.relpath(os.path.join(above, name), self._folder)
-            for above, _, names in os.walk(self._folder)
-            for name in names
-        )
+        there = sorted(str(path.relative_to(self._folder)) for path in files_in(self._folder))
         what = ", ".join(there[:8]) or "nothing"
         if self._log.found:
             how = " A row is an object in one line." if self._metrics.kind == "jsonl" else ""
@@ -818,8 +814,8 @@ class _Checkpoints:
             if before != signature:
                 fresh = now - since > _SETTLED or not _has_content(before)
                 self._changes += fresh and _has_content(signature)  # what is being written changes for a while
-                anew = now - since > self._settled(path) or since < self._row_times[-1]
-                self._seen[path] = signature, now, 0.0 if anew else took + now - since
+                begins = now - since > self._settled(path) or since < self._row_times[-1]  # another save
+                self._seen[path] = signature, now, 0.0 if begins else took + now - since
                 self._next_ask.pop(path, None)
 
     def _settled(self, path: Path) -> float:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from inspect import CO_OPTIMIZED
-from types import BuiltinFunctionType, FrameType, MemberDescriptorType, ModuleType
+from types import BuiltinFunctionType, FrameType, ModuleType
 from typing import Any
 
 import numpy as np
 
 _MOST = 10  # functions that are looked into
-_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that a class statement made
 # classes of values that hold nothing to look for
 OPAQUE = (type(None), int, float, str, bytes, type, ModuleType, BuiltinFunctionType, np.ndarray)
 _OF_PYTHON = sys.stdlib_module_names - {"__main__"}
@@ -63,9 +61,14 @@ def variables(frame: FrameType) -> list[tuple[str, Any]]:
             kind = type(value)
             inner = value.values() if issubclass(kind, dict) else value if issubclass(kind, (list, tuple)) else ()
             kinds = {id(one): one for one in (kind, *map(type, inner))}  # few, also of a long list
-            if of_program(kind) or any(map(_is_large, kinds.values())):
+            if of_program(kind) or any(hasattr(one, "untyped_storage") or _has_state(one) for one in kinds.values()):
                 held.pop(name, None)
     return found
+
+
+def on_stack() -> list[tuple[str, Any]]:
+    """Return the variables of the program's functions on the stack, each with the name of its function."""
+    return [(f"{frame.f_code.co_name}.{name}", value) for frame in frames() for name, value in variables(frame)]
 
 
 def attributes(value: Any) -> dict[str, Any]:
@@ -76,32 +79,16 @@ def attributes(value: Any) -> dict[str, Any]:
     return {}
 
 
-_PLAIN_SIZE, _SLOT_SIZE = type("", (), {}).__basicsize__, struct.calcsize("P")
-
-
-def is_made_by_python(kind: type) -> bool:
-    """Return whether a class statement made a class: all that its objects remember is in their attributes.
-
-    Classes of extensions may look so, such as those of MuJoCo's simulators; but their objects are larger.
-    """
-    slots = sum(isinstance(one, MemberDescriptorType) for c in kind.__mro__ for one in vars(c).values())
-    small = kind.__basicsize__ <= _PLAIN_SIZE + _SLOT_SIZE * slots
-    return kind is not object and small and all(c.__flags__ & _MADE_BY_PYTHON for c in kind.__mro__[:-1])
-
-
 def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     """Yield what the program's functions on the stack hold that has a state_dict, by name, also in their objects."""
     for one in frames(frame):
         for name, value in variables(one):
-            if _has_state(value):
+            if _has_state(type(value)):
                 yield name, value
             else:
-                yield from ((f"{name}.{inner}", held) for inner, held in attributes(value).items() if _has_state(held))
+                inner = attributes(value).items()
+                yield from ((f"{name}.{part}", held) for part, held in inner if _has_state(type(held)))
 
 
-def _is_large(kind: type) -> bool:
-    return hasattr(kind, "untyped_storage") or callable(getattr(kind, "state_dict", None))
-
-
-def _has_state(value: Any) -> bool:
-    return callable(getattr(type(value), "state_dict", None))  # a value may raise if it is asked itself
+def _has_state(kind: type) -> bool:
+    return callable(getattr(kind, "state_dict", None))  # a value may raise if it is asked itself

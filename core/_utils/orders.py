@@ -6,14 +6,16 @@ pause, unless the program restores it. haltune leaves the program's data alone, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .around import attributes, frames, variables
+from .around import attributes
 
 _LONGEST, _SHORT = 10**6, 20  # elements
+
+Variables = Sequence[tuple[str, Any]]  # those of the program's functions, by `around.on_stack`
 
 
 class Orders:
@@ -23,17 +25,17 @@ class Orders:
         self._starts: dict[str, tuple[Any, Any]] = {}  # name -> list or array where the loop began, and its marks
         self._shuffled: set[str] = set()  # names of what has been shuffled since the trial first started
 
-    def begins(self, shuffled: Iterable[str]) -> list[str]:
+    def begins(self, variables: Variables, shuffled: Iterable[str]) -> list[str]:
         """State that a loop begins. shuffled: names at the pause; return those that are there again."""
         self._shuffled |= {*shuffled}
-        held = _held()
+        held = _held(variables)
         known = {name: start for name, start in self._starts.items() if start[0] is held.get(name)}
         self._starts = {name: (value, _marks(value)) for name, value in held.items()} | known
         return sorted(name.partition(".")[2] for name in shuffled if name in held)
 
-    def shuffled(self) -> set[str]:
+    def shuffled(self, variables: Variables) -> set[str]:
         """Return the names of what the program has shuffled."""
-        for name, value in _held().items() if self._starts else ():
+        for name, value in _held(variables).items() if self._starts else ():
             of, start = self._starts.get(name, (None, None))
             if of is value and name not in self._shuffled:
                 now = _marks(value)
@@ -43,20 +45,18 @@ class Orders:
         return self._shuffled
 
 
-def _held() -> dict[str, Any]:
-    """Return the lists and arrays of indices in the program's functions on the stack, also in objects and dicts there.
+def _held(variables: Variables) -> dict[str, Any]:
+    """Return the lists and arrays of indices in variables, also in objects and dicts there.
 
     What has several names is returned once.
     """
     found: dict[int, tuple[str, Any]] = {}
-    for frame in frames():
-        for name, value in variables(frame):
-            inner = value if type(value) is dict and len(value) <= _SHORT else attributes(value)
-            for key, one in ((None, value), *inner.items()):
-                indices = type(one) is np.ndarray and one.ndim == 1 and one.dtype.kind in "iu"
-                if (indices or type(one) is list) and 1 < len(one) <= _LONGEST and not name.startswith("__"):
-                    path = f"{frame.f_code.co_name}.{name}{'' if key is None else f'.{key}'}"
-                    found.setdefault(id(one), (path, one))
+    for name, value in variables:
+        inner = value if type(value) is dict and len(value) <= _SHORT else attributes(value)
+        for path, one in ((name, value), *((f"{name}.{key}", held) for key, held in inner.items())):
+            indices = type(one) is np.ndarray and one.ndim == 1 and one.dtype.kind in "iu"
+            if (indices or type(one) is list) and 1 < len(one) <= _LONGEST and ".__" not in name:
+                found.setdefault(id(one), (path, one))
     return dict(found.values())
 
 

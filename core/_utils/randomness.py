@@ -24,8 +24,8 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import OPAQUE, attributes, frames, of_library, variables
-from .orders import Orders
+from .around import OPAQUE, attributes, of_library, on_stack
+from .orders import Orders, Variables
 
 
 def capture() -> dict[str, Any]:
@@ -259,15 +259,15 @@ class OwnGenerators:
         self._named: dict[str, Any] = {}  # the same by their names: a function that has ended shows no variables
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
         self._before: list[tuple[Any, Any]] = []  # those that were restored, and their states before
-        self._orders = Orders()
+        self._orders, self._begun = Orders(), False
 
     def begins(self, path: Path | None) -> list[str]:
         """State that a loop begins, and restore what `capture` has put into the random state in a file.
 
         Return the names of lists that were shuffled.
         """
-        found = _in_variables()
-        restored = {}
+        self._begun, variables = True, on_stack()
+        found, restored = _in_variables(variables), {}
         if path is not None and path.is_file():
             self._saved = restored = json.loads(path.read_bytes()).get("own", {})
         for name in restored.keys() & found.keys():
@@ -279,7 +279,7 @@ class OwnGenerators:
                     self._before.append((one, before))
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
-        return self._orders.begins([name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
+        return self._orders.begins(variables, [name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
 
     def ends(self) -> None:
         """State that the trial ends: one that all trials share continues where it was before."""
@@ -289,8 +289,9 @@ class OwnGenerators:
 
     def capture(self) -> dict[str, Any]:
         """Return the random state of the process, with those generators that the loop draws from, and lists."""
-        own: dict[str, Any] = dict.fromkeys(self._orders.shuffled(), (_SHUFFLED, None))
-        for name, one in (self._named | _in_variables()).items() if self._there else ():
+        variables = on_stack() if self._begun else []
+        own: dict[str, Any] = dict.fromkeys(self._orders.shuffled(variables), (_SHUFFLED, None))
+        for name, one in (self._named | _in_variables(variables)).items() if self._there else ():
             before = self._there.get(id(one))
             drawn = before is not None and (name in self._saved or of_generator(one) != before[1])
             if drawn or _is_of_keras(one):  # Keras gives it another seed in each process
@@ -298,18 +299,17 @@ class OwnGenerators:
         return capture() | ({"own": own} if own else {})
 
 
-def _in_variables() -> dict[str, Any]:
+def _in_variables(variables: Variables) -> dict[str, Any]:
     """Return the generators by the functions and variables that hold them."""
     found: dict[str, Any] = {}
-    for frame in frames():
-        for name, value in variables(frame):
-            if not issubclass(kind := type(value), OPAQUE) and not kind.__module__.startswith("haltune."):
-                held: dict[str, Any] = {}
-                with suppress(Exception):  # an object of the program that raises where it is looked at
-                    held = generators_in(value, depth=3)
-                    for path, model in _models(value):
-                        held |= {f"{path}.{inner}": one for inner, one in of_model(model).items()}
-                found |= {f"{frame.f_code.co_name}.{name}{path[1:]}": one for path, one in held.items()} | found
+    for name, value in variables:
+        if not issubclass(kind := type(value), OPAQUE) and not kind.__module__.startswith("haltune."):
+            held: dict[str, Any] = {}
+            with suppress(Exception):  # an object of the program that raises where it is looked at
+                held = generators_in(value, depth=3)
+                for path, model in _models(value):
+                    held |= {f"{path}.{inner}": one for inner, one in of_model(model).items()}
+            found |= {f"{name}{path[1:]}": one for path, one in held.items()} | found
     return found
 
 

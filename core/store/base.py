@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
+from haltune._utils.process import surely_gone
 from haltune._utils.signals import undisturbed
 from haltune.errors import InvalidInput, StoreAway
 from haltune.log.events import Event, check_new_event
@@ -123,9 +124,12 @@ class Release:
     trial: int
 
 
-def on_one_machine(store: Store) -> bool:
-    """Return whether all processes that open a store are on one machine, as with a SQLite file."""
-    return bool(getattr(store, "one_machine", False))
+def holder_is_gone(store: Store, holder: str) -> bool:
+    """Return whether the holder of a lease of a store was a process that surely no longer exists.
+
+    All processes that open a SQLite file are on one machine, so those of an earlier boot of it are gone, too.
+    """
+    return surely_gone(holder, bool(getattr(store, "one_machine", False)))
 
 
 def check_new(events: Sequence[Event], lease: Lease | Release | None = None) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from haltune._utils.process import checkable, surely_gone
+from haltune._utils.process import checkable
 from haltune.display import clipped, one_line
 from haltune.errors import InvalidInput, StoreError, StudyMismatch
 from haltune.log.events import (
@@ -40,7 +40,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem, length_argument
 from haltune.space import Space
 
-from .base import Store, on_one_machine
+from .base import Store, holder_is_gone
 
 _log = logging.getLogger("haltune")
 _ANY = 2**31 - 1  # a position beyond every log: the event conflicts with none
@@ -103,7 +103,7 @@ def _length_of_nothing(store: Store, name: str) -> int:
             return 0
         if isinstance(event, Started | Resumed):
             mine = checkable(event.worker) and event.worker.split("/")[3] == str(os.getpid())
-            if not (mine or surely_gone(event.worker, on_one_machine(store))):  # the same process starts again
+            if not (mine or holder_is_gone(store, event.worker)):  # the same process starts again
                 return 0
         length += 1
     return length

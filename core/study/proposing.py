@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from haltune._utils.process import surely_gone
 from haltune._utils.signals import undisturbed
 from haltune._utils.threads import one_thread
 from haltune.display import clipped, plural, settings
@@ -22,7 +21,7 @@ from haltune.log.points import move_in_unit
 from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Outcome
-from haltune.store.base import CLAIM, Conflict, Lease, on_one_machine
+from haltune.store.base import CLAIM, Conflict, Lease, holder_is_gone
 from haltune.store.studies import enqueued
 
 from .attempt import Attempt, Decides, Log, MonotonicClock
@@ -57,8 +56,7 @@ def claimed(replica: Replica) -> Iterator[None]:
         return
     store, name, me = replica.store, replica.name, replica.holder()
     found, now = store.claimed(name), replica.now()
-    gone = found is None or surely_gone(found.holder, on_one_machine(store))
-    if found is not None and found.holder != me and found.expires >= now and not gone:
+    if found is not None and found.holder != me and found.expires >= now and not holder_is_gone(store, found.holder):
         raise Elsewhere
     mine = Lease(CLAIM, 0, me, now + max(TERM, 5.0 * deciding), now)
     if not store.claim(name, mine, found):

@@ -20,7 +20,7 @@ from weakref import WeakSet, WeakValueDictionary
 from haltune._utils.checks import number
 from haltune._utils.disk import StrPath
 from haltune._utils.forks import fork_handlers
-from haltune._utils.process import is_other_alive, new_holder, surely_gone
+from haltune._utils.process import is_other_alive, new_holder
 from haltune._utils.signals import Steps, undisturbed
 from haltune.errors import InvalidInput, StudyMismatch, warn
 from haltune.log import events as ev
@@ -30,7 +30,7 @@ from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.ranks import Part
-from haltune.store.base import Conflict, Lease, Release, Store, on_one_machine, settled
+from haltune.store.base import Conflict, Lease, Release, Store, holder_is_gone, settled
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
 from haltune.store.studies import continued_in, make
@@ -454,7 +454,7 @@ class Replica(Copy):
                 return True
             if key in self._training:  # at any time of the clock
                 return False
-        if surely_gone(lease.holder, on_one_machine(self.store)):
+        if holder_is_gone(self.store, lease.holder):
             return True
         if self._lasts(lease, now) or any(other._spares(lease, now) for other in list(_of_this_process)):
             return False

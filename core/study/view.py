@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 from haltune._utils.checks import python_number
 from haltune._utils.disk import StrPath, is_gone
-from haltune._utils.process import surely_gone
 from haltune.above import above
 from haltune.display import numeral, settings, short, table
 from haltune.errors import HaltuneError, InvalidInput, StoreError
@@ -25,7 +24,7 @@ from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome, Spent
-from haltune.store.base import Lease, Store, on_one_machine, settled
+from haltune.store.base import Lease, Store, holder_is_gone, settled
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
@@ -579,7 +578,7 @@ class _ReadLog:
         return self.store.read(self.name, start, self.history.position)
 
     def is_lost(self, lease: Lease, now: float) -> bool:
-        return end_of(lease, self.history) < now or surely_gone(lease.holder, on_one_machine(self.store))
+        return end_of(lease, self.history) < now or holder_is_gone(self.store, lease.holder)
 
     @property
     def _fold(self) -> Fold:

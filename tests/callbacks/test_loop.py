@@ -174,18 +174,22 @@ def test_ranks_without_a_process_group_cannot_save_together(in_a_process):
     assert "Call torch.distributed.init_process_group() before the loop" in said
 
 
-@pytest.mark.slow
-def test_two_ranks_of_fsdp_save_their_parts_and_continue_digit_for_digit(tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
+def by_torchrun(script, folder):
+    """Run a script of the tests' support on two ranks; return what each of them has written into its file."""
     torchrun = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(
-        [*torchrun, str(SUPPORT / "sharded.py"), str(tmp_path)], capture_output=True, text=True, timeout=500,
+        [*torchrun, str(SUPPORT / script), str(folder)], capture_output=True, text=True, timeout=500,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.slow
+def test_two_ranks_of_fsdp_save_their_parts_and_continue_digit_for_digit(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
     weights = set()
-    for rank in range(2):
-        told = json.loads((tmp_path / f"{rank}.json").read_text())
+    for told in by_torchrun("sharded.py", tmp_path):
         for way, files in WAYS.items():
             (once, *straight), (attempts, *paused) = told[f"{way} straight"], told[f"{way} paused"]
             assert (once, attempts, straight) == (1, 3, paused)
@@ -217,14 +221,7 @@ def test_ranks_save_behind_the_training_and_fail_together_and_none_waits_for_one
 @pytest.mark.slow
 def test_two_ranks_of_fabric_save_together_and_continue_digit_for_digit(tmp_path):
     pytest.importorskip("lightning.fabric", reason="Lightning is not installed")
-    torchrun = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*torchrun, str(SUPPORT / "fabric_loop.py"), str(tmp_path)], capture_output=True, text=True, timeout=500,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    for rank in range(2):
-        told = json.loads((tmp_path / f"{rank}.json").read_text())
+    for told in by_torchrun("fabric_loop.py", tmp_path):
         assert (told["straight"], told["straight attempts"], told["paused attempts"]) == (told["paused"], 1, 2)
         assert told["kept"] == ["0.random", "1.random", "state.ckpt"]
 

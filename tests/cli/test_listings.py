@@ -360,8 +360,8 @@ def test_status_names_workers_as_people_do_and_says_at_once_who_is_gone(tmp_path
     study.ask()
     host = study.session.holder.split("/")[0]
     assert f"ago: process {os.getpid()} on {host}" in haltune("status", path)
-    monkeypatch.setattr(listings, "surely_gone", lambda holder, _: holder == study.session.holder)
-    monkeypatch.setattr(view, "surely_gone", lambda holder, _: holder == study.session.holder)
+    monkeypatch.setattr(listings, "holder_is_gone", lambda _, holder: holder == study.session.holder)
+    monkeypatch.setattr(view, "holder_is_gone", lambda _, holder: holder == study.session.holder)
     told = haltune("status", path)
     assert f"trial 0: lost, process {os.getpid()} on {host} is gone" in told
     assert ": no worker trains now\n" in told
