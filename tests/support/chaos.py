@@ -131,9 +131,10 @@ def launched_storm(url: str, kills: int, folder: Path, trials: int, workers: int
     while launcher.poll() is None and done < kills:
         time.sleep(chance.uniform(0.0, 0.2))
         training = [pid for pid in children(launcher.pid) if any(folder.glob(f"{pid}-*.txt"))]
-        if training:
-            os.kill(chance.choice(training), signal.SIGKILL)
-            done += 1
+        with suppress(ProcessLookupError):  # it has just ended
+            if training:
+                os.kill(chance.choice(training), signal.SIGKILL)
+                done += 1
     printed, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, printed
     return done, printed
