@@ -338,12 +338,9 @@ class AcceleratedLoop(TrainingLoop):
         fsdp.check(folder)
 
     def _restore(self) -> None:
-        if self.trial.checkpoint is None:
-            self._generators.begins(None)
-            return
         import torch
 
-        ranks, folder = torch_ranks(), Path(self.trial.checkpoint)
+        ranks, folder = torch_ranks(), Path(self.trial.checkpoint or "")
         try:
             state = json.loads((folder / self._own_file.format(0)).read_text(encoding="utf-8"))
             if state["processes"] == ranks.size:
@@ -376,7 +373,6 @@ class AcceleratedLoop(TrainingLoop):
         for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
         restore(state["random"])
-        self.trial.doubts_orders(self._generators.begins(folder / ranks.own(self._own_file)))
 
 
 class _Placed:

@@ -140,9 +140,12 @@ class TrainingLoop:
         starts = self.trial.begins_loop(model)
         self._reporter.begin(model=model, of=self._of(model) if starts else None)
         if starts:
-            if self.trial.resumes_from is not None:
+            path = None
+            if (checkpoint := self.trial.resumes_from) is not None:
                 self.trial.restores_randomness(self._generators.ends)
-            self._restore()
+                self._restore()
+                path = self._random(checkpoint)
+            self.trial.doubts_orders(self._generators.begins(path))
         self.trial.before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and this().alone) as interruption:
             try:
@@ -420,13 +423,11 @@ class TrainingLoop:
         put(self._random(path), self._generators.capture())
 
     def _restore(self) -> None:
-        if (checkpoint := self.trial.resumes_from) is None:
-            self._generators.begins(None)
-            return
+        """Restore what the program does not load from the checkpoint itself."""
+        checkpoint = self.trial.resumes_from or ""
         if self._together and (wrote := len([*Path(checkpoint).glob(f"*{RANDOM}")])) != torch_ranks().size:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
-        put_back(path := self._random(checkpoint))
-        self.trial.doubts_orders(self._generators.begins(path))
+        put_back(self._random(checkpoint))
 
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""

@@ -214,10 +214,7 @@ class ShardedLoop(TrainingLoop):
     def _restore(self) -> None:
         import torch
 
-        if (checkpoint := self.trial.checkpoint) is None:
-            self._generators.begins(None)
-            return
-        folder, ranks = Path(checkpoint), torch_ranks()
+        folder, ranks = Path(self.trial.checkpoint or ""), torch_ranks()
         mark = ranks.once(lambda: read_mark(folder))
         self.trial.starts(of=mark["trial"], resume=self._reporter.resume_hint)
         ranks.once(lambda: self._check(folder, mark))
@@ -233,7 +230,6 @@ class ShardedLoop(TrainingLoop):
                 parameter.grad = torch.zeros_like(parameter, requires_grad=False)
                 local(parameter.grad).copy_(own["grads"][name])
         put_back(self._random(folder))
-        self.trial.doubts_orders(self._generators.begins(self._random(folder)))
 
     def _check(self, folder: Path, mark: dict[str, Any]) -> None:
         """Raise InvalidInput if the folder is not complete, or has the states of other parts."""
