@@ -198,10 +198,7 @@ class HaltuneCallback(Reporting):
             return
         if self._reporter.keeps_epoch:
             self._reporter.keep(self._write_best, _SUFFIX)
-        if self._reporter.saves and (why := self._lost()) is not None:
-            self._reporter.decline(why, always=True)
-        elif self._reporter.saves:
-            self._reporter.save(self._write, _SUFFIX)
+        self._reporter.save_to_resume(self._write, _SUFFIX, self._lost)
         if self._reporter.over or self.learn.epoch + 1 == self.learn.n_epoch:
             self._keep()
         self._trained = False

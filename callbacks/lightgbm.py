@@ -204,10 +204,8 @@ class HaltuneCallback(Reporting):
             any(stopper.stops(env) for stopper in self._stoppers) or any(other.stops(env) for other in self._others)
         ):
             self._reporter.ends_by_itself()
-        if self._reporter.saves and (why := _SHARED if self._shares else _inexact(env)):
-            self._reporter.decline(why, always=True)
-        elif self._reporter.saves:
-            self._reporter.save(partial(self._write_pause, env.model), ".txt")
+        write = partial(self._write_pause, env.model)
+        self._reporter.save_to_resume(write, ".txt", lambda: _SHARED if self._shares else _inexact(env))
         over = self._reporter.over
         if over or last:
             self._end(env)

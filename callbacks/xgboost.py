@@ -21,6 +21,7 @@ import json
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,10 +197,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 ended = self._call_others(model, epoch, evals_log)
         if ended:
             self._reporter.ends_by_itself()
-        if self._reporter.saves and (why := self._cannot_pause(model)):
-            self._reporter.decline(why, always=True)
-        elif self._reporter.saves:
-            self._reporter.save(lambda path: self._write_pause(model, path, evals_log, pending), ".ubj")
+        write = partial(self._write_pause, model, evals_log, pending)
+        self._reporter.save_to_resume(write, ".ubj", lambda: self._cannot_pause(model))
         model.set_param(pending)
         if not self._reporter.over or _is_last(model, epoch - self._ahead):
             return ended
@@ -259,7 +258,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             callbacks += others
             self._hidden = None
 
-    def _write_pause(self, model: Any, path: Path, evals_log: Any, pending: list[tuple[str, Any]]) -> None:
+    def _write_pause(self, model: Any, evals_log: Any, pending: list[tuple[str, Any]], path: Path) -> None:
         _write(model, path, owned=True)
         if self._own is not None:
             numbering = [{name: getattr(one, name) for name in names} for one, _, names in self._numbering]
