@@ -311,7 +311,7 @@ class _Other:
         if self._called != env.iteration:
             self._called = env.iteration
             try:
-                self.inner(_begun(env, env.begin_iteration - self._callback.ahead))
+                self.inner(_as_if(env, begin_iteration=env.begin_iteration - self._callback.ahead))
             except EarlyStopException as stop:
                 self._stop = stop
         return self._stop is not None
@@ -344,9 +344,8 @@ class _Stopper:
         other = copy(self)
         other.inner = deepcopy(self.inner)
         other.inner.verbose = False
-        rows, later = env.evaluation_result_list, env.end_iteration + 1
         try:
-            other._judge(type(env)(env.model, env.params, env.iteration, env.begin_iteration, later, rows))
+            other._judge(_as_if(env, end_iteration=env.end_iteration + 1))
         except EarlyStopException:
             return True
         return False
@@ -354,11 +353,11 @@ class _Stopper:
     def _judge(self, env: Any) -> None:
         if env.iteration == env.begin_iteration and self._callback.ahead:
             self._remind(env)
-        self._see(env, env.iteration, env.evaluation_result_list)
+        self._see(env)
 
-    def _see(self, env: Any, iteration: int, rows: Any) -> None:
+    def _see(self, env: Any, **changed: Any) -> None:
         first = env.begin_iteration if self._first is None else self._first
-        self.inner(type(env)(env.model, env.params, iteration, first, env.end_iteration, rows))
+        self.inner(_as_if(env, begin_iteration=first, **changed))
 
     def _remind(self, env: Any) -> None:
         """Show it the rounds before this training."""
@@ -368,12 +367,13 @@ class _Stopper:
         self._first = env.begin_iteration - rounds
         for i in range(rounds):
             of_then = [_valued(row, column[i]) for row, column in zip(rows, before, strict=True)]
-            self._see(env, self._first + i, of_then)
+            self._see(env, iteration=self._first + i, evaluation_result_list=of_then)
 
 
-def _begun(env: Any, iteration: int) -> Any:
-    """Return what LightGBM shows to callbacks, of a training that began in another round."""
-    return type(env)(env.model, env.params, env.iteration, iteration, env.end_iteration, env.evaluation_result_list)
+def _as_if(env: Any, **changed: Any) -> Any:
+    """Return what LightGBM shows to callbacks, with some of its parts changed."""
+    names = ("model", "params", "iteration", "begin_iteration", "end_iteration", "evaluation_result_list")
+    return type(env)(**{name: getattr(env, name) for name in names} | changed)
 
 
 def _valued(row: Any, value: float) -> Any:
