@@ -314,21 +314,22 @@ class AcceleratedLoop(TrainingLoop):
     def _write(self, path: Path) -> None:
         import torch
 
-        held = self._accelerator
-        engines, optimizers = (held._models if self._sharding == "DEEPSPEED" else []), self._of_fsdp
-        with fsdp.ends_together(engines), fsdp.saves(optimizers):
-            together(lambda: self._accelerator.save_state(path))  # before the ranks compare their buffers
-        ranks = torch_ranks()
+        held, ranks = self._accelerator, torch_ranks()
+        with fsdp.ends_together(held._models if self._sharding == "DEEPSPEED" else []), fsdp.saves(self._of_fsdp):
+            together(lambda: held.save_state(path))  # before the ranks compare their buffers
         fsdp.write_buffers(path, self._models, self.trial)
-        loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         models = zip(self._models, self._extras, self._restored, strict=True)
-        changed = [differences(model, before, earlier) for model, before, earlier in models]
-        data = self._data.changed(self._own_data(), self._prepared())
         drawn = self._generators.capture()
         own = drawn.pop("own", {})
-        state = {"processes": ranks.size, "random": drawn, "own": own, "loaders": loaders, "models": changed}
-        state["data"] = data
-        state["modules"] = self._of_modules.changed(own_modules(*self._models), self._prepared())
+        state = {
+            "processes": ranks.size,
+            "random": drawn,
+            "own": own,
+            "loaders": [_of_loader(loader) for loader in held._dataloaders],
+            "models": [differences(model, before, earlier) for model, before, earlier in models],
+            "data": self._data.changed(self._own_data(), self._prepared()),
+            "modules": self._of_modules.changed(own_modules(*self._models), self._prepared()),
+        }
         if gradients := self._gradients():
             torch.save(gradients, path / ranks.own(self._gradients_file))
         (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
@@ -362,15 +363,14 @@ class AcceleratedLoop(TrainingLoop):
             set_extras(model, found)
         self._of_modules.put_back(own_modules(*self._models), state["modules"], held.device)
         if (gradients := folder / ranks.own(self._gradients_file)).exists():
-            for model, found in zip(
-                self._models, torch.load(gradients, map_location="cpu", weights_only=True), strict=True
-            ):
+            waiting = torch.load(gradients, map_location="cpu", weights_only=True)
+            for model, found in zip(self._models, waiting, strict=True):
                 for name, parameter in model.named_parameters():
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
         self._data.put_back(self._own_data(), state["data"], always=True)
         warn_of_failed(self.trial, *self._data.failed, *self._of_modules.failed)
-        for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
+        for loader, found in zip(held._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
         restore(state["random"])
 

@@ -203,7 +203,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self.trial.restores_randomness()  # the Trainer does, when its first epoch starts
         if trainer is not None:
             if loaded:
-                fsdp.load_rest(trainer, Path(str(path)))
+                fsdp.load_optimizers(held, [trainer.optimizer], [trainer.model], Path(str(path)))
+                fsdp.load_buffers(Path(str(path)), [trainer.model])
             self._watch(trainer, loaded)
         over = torch_ranks().once(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
