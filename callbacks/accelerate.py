@@ -217,7 +217,7 @@ class AcceleratedLoop(TrainingLoop):
     def _trained_model(self) -> Any:
         return next(iter(self._accelerator._models), None)
 
-    def _of(self, model: Any) -> int | str | None:
+    def _of(self) -> int | str | None:
         return self.trial.signer(self._fingerprint())
 
     def _fingerprint(self) -> str:

@@ -138,7 +138,7 @@ class TrainingLoop:
             _need_group()
         model = self._trained_model()
         starts = self.trial.begins_loop(model)
-        self._reporter.begin(model=model, of=self._of(model) if starts else None)
+        self._reporter.begin(model=model, of=self._of() if starts else None)
         if starts:
             path = None
             if (checkpoint := self.trial.resumes_from) is not None:
@@ -172,8 +172,8 @@ class TrainingLoop:
         """Return the model that it trains, or None: not known."""
         return None
 
-    def _of(self, model: Any) -> int | str | None:
-        """Return the other trial whose state the model has, if known."""
+    def _of(self) -> int | str | None:
+        """Return the other trial whose state its model has, if known."""
         return None
 
     def _fingerprint(self) -> str | None:

@@ -133,8 +133,8 @@ class ShardedLoop(TrainingLoop):
     def _trained_model(self) -> Any:
         return self._model
 
-    def _of(self, model: Any) -> int | str | None:
-        return torch_ranks().once(lambda: self.trial.signer(fingerprint(model)))
+    def _of(self) -> int | str | None:
+        return torch_ranks().once(lambda: self.trial.signer(self._fingerprint()))
 
     # saving
 
