@@ -193,11 +193,8 @@ class AcceleratedLoop(TrainingLoop):
             self._lone = any(torch_ranks().gather(followed))
 
     def _check_pause(self) -> None:
-        if self._reporter.pausing:
-            try:
-                self._need_all(resumes=True)
-            except NotSupported as error:
-                self._reporter.decline(str(error), always=True)
+        if self._reporter.pausing and (why := self._lost_anywhere(resumes=True)) is not None:
+            self._reporter.decline(why, always=True)
 
     @property
     def _sharding(self) -> str:
@@ -227,16 +224,13 @@ class AcceleratedLoop(TrainingLoop):
 
     def _save_together(self, keep: bool = False) -> None:
         waits = self._interruption is not None and self._interruption.waits
-        self._need_all(not keep and (self._reporter.pausing or waits))
+        if (why := self._lost_anywhere(not keep and (self._reporter.pausing or waits))) is not None:
+            raise NotSupported(why)
         super()._save_together(keep)
 
-    def _need_all(self, resumes: bool) -> None:
-        """Raise NotSupported on every rank if accelerator.save_state does not save all that counts on one of them.
-
-        A program may average weights or keep other state on rank 0 alone.
-        """
-        if (why := torch_ranks().first_reason(lambda: self._lost(resumes))) is not None:
-            raise NotSupported(why)
+    def _lost_anywhere(self, resumes: bool) -> str | None:
+        """Return `_lost` of the first rank that has a reason: a program may average weights on rank 0 alone."""
+        return torch_ranks().first_reason(lambda: self._lost(resumes))
 
     def _prepared(self) -> list[Any]:
         """Return what was prepared, and the data, which are saved by themselves."""

@@ -883,7 +883,8 @@ def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback
         fields |= {"metric_for_best_model": "loss", "greater_is_better": False}  # as TrainingArguments does
     before = {name: getattr(arguments, name) for name in fields}
     derived = {name: getattr(trainer, name, None) for name in _DERIVED}
-    stateful = [(c, copy.deepcopy(c.state()["attributes"])) for c in trainer.callback_handler.callbacks if _exports(c)]
+    callbacks = filter(trainer_state.exports, trainer.callback_handler.callbacks)
+    stateful = [(one, copy.deepcopy(one.state()["attributes"])) for one in callbacks]
     trainer.add_callback(callback)
     try:
         _set(trainer, fields)
@@ -926,10 +927,6 @@ _DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "label_smoother": ("label_smoothing_factor", _smoother),
     "neftune_noise_alpha": ("neftune_noise_alpha", lambda trainer: trainer.args.neftune_noise_alpha),
 }
-
-
-def _exports(callback: Any) -> bool:
-    return any(kind.__name__ == "ExportableState" for kind in type(callback).__mro__)
 
 
 def _takes_a_trial(init: Callable[..., Any]) -> bool:
