@@ -244,8 +244,9 @@ class HaltuneCallback(Reporting):
                 "supports one process only. Give it num_threads instead of machines."
             )
         begin(env.model)
-        _need_fresh_data(env)
         data, own = None if is_cv(env.model) else env.model.train_set, carried.who(self.trial)
+        if data is not None:
+            _need_fresh_data(data, env.begin_iteration > 0)
         while data is not None and data.used_indices is not None and data.reference is not None:
             data = data.reference  # a subset reads the data of the whole
         self._shares = data is not None and _TRAINED.setdefault(data, own) != own
@@ -424,12 +425,9 @@ def _mark(model: Any, rounds: int = -1) -> str:
     return digest([text[text.find("\nTree=0") :].partition("end of trees")[0].encode()])
 
 
-def _need_fresh_data(env: Any) -> None:
+def _need_fresh_data(data: Any, continues: bool) -> None:
     """Raise InvalidInput if a training starts on a data set with the scores of another booster."""
-    data = getattr(env.model, "train_set", None)
-    if data is None:
-        return
-    if env.begin_iteration:
+    if continues:
         _CONTINUED.add(data)
     elif data in _CONTINUED:
         raise InvalidInput(
