@@ -441,9 +441,8 @@ class HaltuneCallback(Reporting):
     def _load(self) -> None:
         import torch
 
-        progress = self._progress(self.trial.checkpoint)
-        learn, smooth = self.learn, self.learn.recorder.smooth_loss
-        folder = Path(self.trial.checkpoint or "")
+        progress, folder = self._progress(self.trial.checkpoint), Path(self.trial.checkpoint or "")
+        learn, smooth, course = self.learn, self.learn.recorder.smooth_loss, self._course
         device = next(learn.model.parameters()).device
         state = torch.load(folder / _STATE, map_location=device, weights_only=True)
         learn.model.load_state_dict(state["model"])
@@ -456,12 +455,11 @@ class HaltuneCallback(Reporting):
             parameter.grad = waiting.get(name, zero)
         if progress["frozen"] is not None:
             learn.opt.frozen_idx = progress["frozen"]
-        self._course.found = progress["model"]
-        set_extras(learn.model, self._course.found)
-        self._course.modules.put_back(own_modules(learn.model), progress["modules"], device)
-        self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
-        self._course.data.put_back(self._own_data(), progress["data"], device, always=True)
-        course = self._course
+        course.found = progress["model"]
+        set_extras(learn.model, course.found)
+        course.modules.put_back(own_modules(learn.model), progress["modules"], device)
+        course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
+        course.data.put_back(self._own_data(), progress["data"], device, always=True)
         warn_of_failed(self.trial, *course.modules.failed, *course.attributes.failed, *course.data.failed)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
             learn.scaler.load_state_dict(progress["scaler"])

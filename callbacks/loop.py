@@ -264,7 +264,7 @@ class TrainingLoop:
             raise InvalidInput(
                 "loop.report was called outside the loop. Report within it: for epoch in loop: ...; loop.report(value)"
             )
-        if (tokens is None) == (self._reporter.trial.unit == "token"):
+        if (tokens is None) == (self.trial.unit == "token"):
             raise InvalidInput(
                 f"The study counts {several_of(self.trial.unit)}, and loop.report(value, tokens=n) is for studies made "
                 "with max_tokens=. Give tokens= there, and leave it out elsewhere."

@@ -497,13 +497,13 @@ def _group_of_threads() -> Any:
 @contextmanager
 def _trainable(model: Any, names: set[str]) -> Iterator[None]:
     """Let just these parameters be trainable within the block."""
-    found = []
+    changed = []
     for name, parameter in model.named_parameters():  # the first version of FSDP may join several in a flat one
         within = plain_name(name).removesuffix("_flat_param")
-        found.append((parameter, not names.isdisjoint([within + own for own in getattr(parameter, "_fqns", [""])])))
-    changed = [(parameter, wanted) for parameter, wanted in found if parameter.requires_grad != wanted]
-    for parameter, wanted in changed:
-        parameter.requires_grad_(wanted)
+        wanted = not names.isdisjoint([within + own for own in getattr(parameter, "_fqns", [""])])
+        if parameter.requires_grad != wanted:
+            changed.append((parameter, wanted))
+            parameter.requires_grad_(wanted)
     try:
         yield
     finally:
