@@ -30,7 +30,7 @@ from haltune.study import Trial
 
 from . import carried
 from .base import Reporting
-from .boosting import CANNOT_FOLD, advise_best, begin, begins, full_name, given_by, is_cv, keep_best, named
+from .boosting import CANNOT_FOLD, advise_best, begins, full_name, given_by, is_cv, keep_best, named
 from .functions import OwnFunctions, from_library
 from .reporter import digest
 
@@ -243,7 +243,6 @@ class HaltuneCallback(Reporting):
                 f"This training runs on {machines} machines, and each would report separately. With LightGBM, haltune "
                 "supports one process only. Give it num_threads instead of machines."
             )
-        begin(env.model)
         data, own = None if is_cv(env.model) else env.model.train_set, carried.who(self.trial)
         if data is not None:
             _need_fresh_data(data, env.begin_iteration > 0)

@@ -32,7 +32,7 @@ from haltune.study.trial import Fold
 
 from . import carried
 from .base import Reporting
-from .boosting import CANNOT_FOLD, STARTED, advise_best, begin, begins, full_name, given_by, is_cv, keep_best, named
+from .boosting import CANNOT_FOLD, STARTED, advise_best, begins, full_name, given_by, is_cv, keep_best, named
 from .functions import OwnFunctions
 from .reporter import digest
 
@@ -117,7 +117,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 f"This training runs on {workers} workers, and each would report separately. With XGBoost, haltune "
                 "supports one process only. Give it nthread instead of workers."
             )
-        begin(model)
         rounds = model.num_boosted_rounds()
         owner: int | str | None
         owner, at = (None, None) if is_cv(model) else given_by(self.trial, "xgboost.", "xgb_model")
