@@ -264,8 +264,7 @@ class HaltuneCallback(Reporting):
             reporter.postpone()  # after an error, which the program has handled
             return
         if reporter.saves:
-            saving = partial(self.trial.save, self._write, _SNAPSHOT, resumes_only=True)  # it has no model to load
-            reporter.attempt(saving, over=True)
+            reporter.save(self._write, _SNAPSHOT, over=True, resumes_only=True)  # it has no model to load
         if model is not None and model.is_fitted():
             self.trial.sign(_mark(model))
         keep_best(reporter, partial(self._write_model, model), _MODEL)
