@@ -171,8 +171,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # callbacks get neither the Trainer nor the checkpoint that it loads. Without them, EarlyStoppingCallback would
         # forget its count, and a trial could continue another trial's state
         train = caller("train", "transformers.")
-        trainer = None if train is None else train.f_locals["self"]
-        path = None if train is None else train.f_locals.get("resume_from_checkpoint")
+        given = {} if train is None else train.f_locals
+        trainer, path = given.get("self"), given.get("resume_from_checkpoint")
         loaded = self._loaded(state, path)
         _continue_callbacks(state, trainer)
         if self.trial.unit == "token" and args.include_num_input_tokens_seen in ("no", False):
@@ -206,11 +206,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 fsdp.load_optimizers(held, [trainer.optimizer], [trainer.model], Path(str(path)))
                 fsdp.load_buffers(Path(str(path)), [trainer.model])
             self._watch(trainer, loaded)
-        over = torch_ranks().once(lambda: self._reporter.verdict is not None)
+        control.should_training_stop |= torch_ranks().once(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
-        one = args.world_size == 1
-        self._reporter.defer(Interruption.within("train", "transformers.", bears=one))
-        control.should_training_stop |= over
+        self._reporter.defer(Interruption.within("train", "transformers.", bears=args.world_size == 1))
         if (scheduler := others.get("lr_scheduler")) is not None:
             self._reporter.schedule = partial(_still_to_fall, args, state.max_steps, weakref.ref(scheduler))
 
