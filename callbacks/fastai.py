@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -240,20 +240,14 @@ class HaltuneCallback(Reporting):
         """Return the course of the model's fits in this trial, also by other callbacks; a new one for a new model."""
         known = self._courses()
         if model not in known.of:
-            known.of[model] = self._new_course()
+            course = known.of[model] = self._new_course()
             if known.checkpoint is not None and self.trial.ended is None:
-                known.of[model] = self._new_course(self._progress(known.checkpoint)["records"], resumes=True)
+                course.records, course.resumes = self._progress(known.checkpoint)["records"], True
         return known.of[model]
 
-    def _new_course(self, records: Iterable[list[float]] = (), resumes: bool = False) -> _Course:
+    def _new_course(self) -> _Course:
         trial = self.trial.id
-        return _Course(
-            Attributes(trial, "learn", hook="before_fit"),
-            Attributes(trial),
-            of_modules(trial),
-            records=[*records],
-            resumes=resumes,
-        )
+        return _Course(Attributes(trial, "learn", hook="before_fit"), Attributes(trial), of_modules(trial))
 
     def _need_metric(self) -> None:
         """Raise InvalidInput before the training if no epoch will log the metric."""
