@@ -193,11 +193,8 @@ class AcceleratedLoop(TrainingLoop):
             self._lone = any(torch_ranks().gather(followed))
 
     def _check_pause(self) -> None:
-        if self._reporter.pausing:
-            try:
-                self._need_all(resumes=True)
-            except NotSupported as error:
-                self._reporter.decline(str(error), always=True)
+        if self._reporter.pausing and (why := self._lost_anywhere(resumes=True)) is not None:
+            self._reporter.decline(why, always=True)
 
     @property
     def _sharding(self) -> str:
@@ -217,7 +214,7 @@ class AcceleratedLoop(TrainingLoop):
     def _trained_model(self) -> Any:
         return next(iter(self._accelerator._models), None)
 
-    def _of(self, model: Any) -> int | str | None:
+    def _of(self) -> int | str | None:
         return self.trial.signer(self._fingerprint())
 
     def _fingerprint(self) -> str:
@@ -227,16 +224,13 @@ class AcceleratedLoop(TrainingLoop):
 
     def _save_together(self, keep: bool = False) -> None:
         waits = self._interruption is not None and self._interruption.waits
-        self._need_all(not keep and (self._reporter.pausing or waits))
+        if (why := self._lost_anywhere(not keep and (self._reporter.pausing or waits))) is not None:
+            raise NotSupported(why)
         super()._save_together(keep)
 
-    def _need_all(self, resumes: bool) -> None:
-        """Raise NotSupported on every rank if accelerator.save_state does not save all that counts on one of them.
-
-        A program may average weights or keep other state on rank 0 alone.
-        """
-        if (why := torch_ranks().first_reason(lambda: self._lost(resumes))) is not None:
-            raise NotSupported(why)
+    def _lost_anywhere(self, resumes: bool) -> str | None:
+        """Return `_lost` of the first rank that has a reason: a program may average weights on rank 0 alone."""
+        return torch_ranks().first_reason(lambda: self._lost(resumes))
 
     def _prepared(self) -> list[Any]:
         """Return what was prepared, and the data, which are saved by themselves."""
@@ -314,21 +308,22 @@ class AcceleratedLoop(TrainingLoop):
     def _write(self, path: Path) -> None:
         import torch
 
-        held = self._accelerator
-        engines, optimizers = (held._models if self._sharding == "DEEPSPEED" else []), self._of_fsdp
-        with fsdp.ends_together(engines), fsdp.saves(optimizers):
-            together(lambda: self._accelerator.save_state(path))  # before the ranks compare their buffers
-        ranks = torch_ranks()
+        held, ranks = self._accelerator, torch_ranks()
+        with fsdp.ends_together(held._models if self._sharding == "DEEPSPEED" else []), fsdp.saves(self._of_fsdp):
+            together(lambda: held.save_state(path))  # before the ranks compare their buffers
         fsdp.write_buffers(path, self._models, self.trial)
-        loaders = [_of_loader(loader) for loader in self._accelerator._dataloaders]
         models = zip(self._models, self._extras, self._restored, strict=True)
-        changed = [differences(model, before, earlier) for model, before, earlier in models]
-        data = self._data.changed(self._own_data(), self._prepared())
         drawn = self._generators.capture()
         own = drawn.pop("own", {})
-        state = {"processes": ranks.size, "random": drawn, "own": own, "loaders": loaders, "models": changed}
-        state["data"] = data
-        state["modules"] = self._of_modules.changed(own_modules(*self._models), self._prepared())
+        state = {
+            "processes": ranks.size,
+            "random": drawn,
+            "own": own,
+            "loaders": [_of_loader(loader) for loader in held._dataloaders],
+            "models": [differences(model, before, earlier) for model, before, earlier in models],
+            "data": self._data.changed(self._own_data(), self._prepared()),
+            "modules": self._of_modules.changed(own_modules(*self._models), self._prepared()),
+        }
         if gradients := self._gradients():
             torch.save(gradients, path / ranks.own(self._gradients_file))
         (path / ranks.own(self._own_file)).write_text(json.dumps(state), encoding="utf-8")
@@ -338,12 +333,9 @@ class AcceleratedLoop(TrainingLoop):
         fsdp.check(folder)
 
     def _restore(self) -> None:
-        if self.trial.checkpoint is None:
-            self._generators.begins(None)
-            return
         import torch
 
-        ranks, folder = torch_ranks(), Path(self.trial.checkpoint)
+        ranks, folder = torch_ranks(), Path(self.trial.checkpoint or "")
         try:
             state = json.loads((folder / self._own_file.format(0)).read_text(encoding="utf-8"))
             if state["processes"] == ranks.size:
@@ -365,18 +357,16 @@ class AcceleratedLoop(TrainingLoop):
             set_extras(model, found)
         self._of_modules.put_back(own_modules(*self._models), state["modules"], held.device)
         if (gradients := folder / ranks.own(self._gradients_file)).exists():
-            for model, found in zip(
-                self._models, torch.load(gradients, map_location="cpu", weights_only=True), strict=True
-            ):
+            waiting = torch.load(gradients, map_location="cpu", weights_only=True)
+            for model, found in zip(self._models, waiting, strict=True):
                 for name, parameter in model.named_parameters():
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
         self._data.put_back(self._own_data(), state["data"], always=True)
         warn_of_failed(self.trial, *self._data.failed, *self._of_modules.failed)
-        for loader, found in zip(self._accelerator._dataloaders, state["loaders"], strict=True):
+        for loader, found in zip(held._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
         restore(state["random"])
-        self.trial.doubts_orders(self._generators.begins(folder / ranks.own(self._own_file)))
 
 
 class _Placed:

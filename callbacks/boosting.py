@@ -20,13 +20,6 @@ CANNOT_FOLD = "takes no boosters to continue from"
 STARTED: WeakSet[Any] = WeakSet()  # boosters in a training with a HaltuneCallback
 
 
-def begin(booster: Any) -> None:
-    """Raise InvalidInput if a training has a second HaltuneCallback."""
-    if booster in STARTED:
-        raise two_callbacks("callbacks=[...]")
-    STARTED.add(booster)
-
-
 def given_by(trial: Trial, package: str, argument: str) -> tuple[int | None, int | None]:
     """Return what the training under way was given to continue: the trial of a file of the study, and its last round.
 
@@ -49,7 +42,12 @@ def begins(reporter: Reporter, rounds: float | None, model: Any, position: int, 
     """Start a fit, see `Reporter.begin`. rounds: that it was given to train, from `position` on; None: not known.
 
     More rounds than those of a full training are no mistake: in boosting, early stopping ends a training.
+
+    Raises InvalidInput if the training has a second HaltuneCallback.
     """
+    if model in STARTED:
+        raise two_callbacks("callbacks=[...]")
+    STARTED.add(model)
     horizon = math.inf if reporter.trial.horizon is None else reporter.trial.horizon
     planned = None if rounds is None or position + rounds >= horizon else position + rounds
     reporter.begin(planned, model, position, of)

@@ -37,7 +37,7 @@ from haltune.study import Trial
 from haltune.study.trial import Fold
 
 from .base import Reporting, of_instance
-from .boosting import advise_best, begins, full_name, keep_best
+from .boosting import advise_best, begins, full_name, keep_best, named
 from .functions import OwnFunctions
 from .reporter import digest, two_callbacks
 
@@ -264,8 +264,7 @@ class HaltuneCallback(Reporting):
             reporter.postpone()  # after an error, which the program has handled
             return
         if reporter.saves:
-            saving = partial(self.trial.save, self._write, _SNAPSHOT, resumes_only=True)  # it has no model to load
-            reporter.attempt(saving, over=True)
+            reporter.save(self._write, _SNAPSHOT, over=True, resumes_only=True)  # it has no model to load
         if model is not None and model.is_fitted():
             self.trial.sign(_mark(model))
         keep_best(reporter, partial(self._write_model, model), _MODEL)
@@ -332,8 +331,6 @@ class _Training:
 
 def _last(columns: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, float], int]:
     """Return the metrics of the last evaluation by "<data>-<metric>", and the number of evaluations."""
-    metrics = {
-        f"{data}-{metric}": values[-1] for data, named in columns.items() for metric, values in named.items() if values
-    }
-    counts = [len(values) for named in columns.values() for values in named.values()]
-    return metrics, max(counts, default=0)
+    rows = [(data, metric, values) for data, of in columns.items() for metric, values in of.items() if values]
+    metrics = named((data, metric, values[-1], None) for data, metric, values in rows)
+    return metrics, max((len(values) for *_, values in rows), default=0)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,10 +198,7 @@ class HaltuneCallback(Reporting):
             return
         if self._reporter.keeps_epoch:
             self._reporter.keep(self._write_best, _SUFFIX)
-        if self._reporter.saves and (why := self._lost()) is not None:
-            self._reporter.decline(why, always=True)
-        elif self._reporter.saves:
-            self._reporter.save(self._write, _SUFFIX)
+        self._reporter.save_to_resume(self._write, _SUFFIX, self._lost)
         if self._reporter.over or self.learn.epoch + 1 == self.learn.n_epoch:
             self._keep()
         self._trained = False
@@ -243,20 +240,14 @@ class HaltuneCallback(Reporting):
         """Return the course of the model's fits in this trial, also by other callbacks; a new one for a new model."""
         known = self._courses()
         if model not in known.of:
-            known.of[model] = self._new_course()
+            course = known.of[model] = self._new_course()
             if known.checkpoint is not None and self.trial.ended is None:
-                known.of[model] = self._new_course(self._progress(known.checkpoint)["records"], resumes=True)
+                course.records, course.resumes = self._progress(known.checkpoint)["records"], True
         return known.of[model]
 
-    def _new_course(self, records: Iterable[list[float]] = (), resumes: bool = False) -> _Course:
+    def _new_course(self) -> _Course:
         trial = self.trial.id
-        return _Course(
-            Attributes(trial, "learn", hook="before_fit"),
-            Attributes(trial),
-            of_modules(trial),
-            records=[*records],
-            resumes=resumes,
-        )
+        return _Course(Attributes(trial, "learn", hook="before_fit"), Attributes(trial), of_modules(trial))
 
     def _need_metric(self) -> None:
         """Raise InvalidInput before the training if no epoch will log the metric."""
@@ -444,9 +435,8 @@ class HaltuneCallback(Reporting):
     def _load(self) -> None:
         import torch
 
-        progress = self._progress(self.trial.checkpoint)
-        learn, smooth = self.learn, self.learn.recorder.smooth_loss
-        folder = Path(self.trial.checkpoint or "")
+        progress, folder = self._progress(self.trial.checkpoint), Path(self.trial.checkpoint or "")
+        learn, smooth, course = self.learn, self.learn.recorder.smooth_loss, self._course
         device = next(learn.model.parameters()).device
         state = torch.load(folder / _STATE, map_location=device, weights_only=True)
         learn.model.load_state_dict(state["model"])
@@ -459,12 +449,11 @@ class HaltuneCallback(Reporting):
             parameter.grad = waiting.get(name, zero)
         if progress["frozen"] is not None:
             learn.opt.frozen_idx = progress["frozen"]
-        self._course.found = progress["model"]
-        set_extras(learn.model, self._course.found)
-        self._course.modules.put_back(own_modules(learn.model), progress["modules"], device)
-        self._course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
-        self._course.data.put_back(self._own_data(), progress["data"], device, always=True)
-        course = self._course
+        course.found = progress["model"]
+        set_extras(learn.model, course.found)
+        course.modules.put_back(own_modules(learn.model), progress["modules"], device)
+        course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
+        course.data.put_back(self._own_data(), progress["data"], device, always=True)
         warn_of_failed(self.trial, *course.modules.failed, *course.attributes.failed, *course.data.failed)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
             learn.scaler.load_state_dict(progress["scaler"])

@@ -87,12 +87,6 @@ def _buffers(models: Iterable[Any]) -> dict[str, Any]:
     return {plain_name(name): value for model in models for name, value in model.named_buffers()}
 
 
-def load_rest(trainer: Any, folder: Path) -> None:
-    """Load what a Trainer has left out of its checkpoint."""
-    load_optimizers(trainer.accelerator, [trainer.optimizer], [trainer.model], folder)
-    load_buffers(folder, [trainer.model])
-
-
 def load_optimizers(accelerator: Any, optimizers: Iterable[Any], models: Iterable[Any], folder: Path) -> None:
     """Load the states of optimizers that Accelerate has left out of a sharded checkpoint.
 

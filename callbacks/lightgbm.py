@@ -30,7 +30,7 @@ from haltune.study import Trial
 
 from . import carried
 from .base import Reporting
-from .boosting import CANNOT_FOLD, advise_best, begin, begins, full_name, given_by, is_cv, keep_best, named
+from .boosting import CANNOT_FOLD, advise_best, begins, full_name, given_by, is_cv, keep_best, named
 from .functions import OwnFunctions, from_library
 from .reporter import digest
 
@@ -204,10 +204,8 @@ class HaltuneCallback(Reporting):
             any(stopper.stops(env) for stopper in self._stoppers) or any(other.stops(env) for other in self._others)
         ):
             self._reporter.ends_by_itself()
-        if self._reporter.saves and (why := _SHARED if self._shares else _inexact(env)):
-            self._reporter.decline(why, always=True)
-        elif self._reporter.saves:
-            self._reporter.save(partial(self._write_pause, env.model), ".txt")
+        write = partial(self._write_pause, env.model)
+        self._reporter.save_to_resume(write, ".txt", lambda: _SHARED if self._shares else _inexact(env))
         over = self._reporter.over
         if over or last:
             self._end(env)
@@ -245,9 +243,9 @@ class HaltuneCallback(Reporting):
                 f"This training runs on {machines} machines, and each would report separately. With LightGBM, haltune "
                 "supports one process only. Give it num_threads instead of machines."
             )
-        begin(env.model)
-        _need_fresh_data(env)
         data, own = None if is_cv(env.model) else env.model.train_set, carried.who(self.trial)
+        if data is not None:
+            _need_fresh_data(data, env.begin_iteration > 0)
         while data is not None and data.used_indices is not None and data.reference is not None:
             data = data.reference  # a subset reads the data of the whole
         self._shares = data is not None and _TRAINED.setdefault(data, own) != own
@@ -313,7 +311,7 @@ class _Other:
         if self._called != env.iteration:
             self._called = env.iteration
             try:
-                self.inner(_begun(env, env.begin_iteration - self._callback.ahead))
+                self.inner(_as_if(env, begin_iteration=env.begin_iteration - self._callback.ahead))
             except EarlyStopException as stop:
                 self._stop = stop
         return self._stop is not None
@@ -346,9 +344,8 @@ class _Stopper:
         other = copy(self)
         other.inner = deepcopy(self.inner)
         other.inner.verbose = False
-        rows, later = env.evaluation_result_list, env.end_iteration + 1
         try:
-            other._judge(type(env)(env.model, env.params, env.iteration, env.begin_iteration, later, rows))
+            other._judge(_as_if(env, end_iteration=env.end_iteration + 1))
         except EarlyStopException:
             return True
         return False
@@ -356,11 +353,11 @@ class _Stopper:
     def _judge(self, env: Any) -> None:
         if env.iteration == env.begin_iteration and self._callback.ahead:
             self._remind(env)
-        self._see(env, env.iteration, env.evaluation_result_list)
+        self._see(env)
 
-    def _see(self, env: Any, iteration: int, rows: Any) -> None:
+    def _see(self, env: Any, **changed: Any) -> None:
         first = env.begin_iteration if self._first is None else self._first
-        self.inner(type(env)(env.model, env.params, iteration, first, env.end_iteration, rows))
+        self.inner(_as_if(env, begin_iteration=first, **changed))
 
     def _remind(self, env: Any) -> None:
         """Show it the rounds before this training."""
@@ -370,12 +367,13 @@ class _Stopper:
         self._first = env.begin_iteration - rounds
         for i in range(rounds):
             of_then = [_valued(row, column[i]) for row, column in zip(rows, before, strict=True)]
-            self._see(env, self._first + i, of_then)
+            self._see(env, iteration=self._first + i, evaluation_result_list=of_then)
 
 
-def _begun(env: Any, iteration: int) -> Any:
-    """Return what LightGBM shows to callbacks, of a training that began in another round."""
-    return type(env)(env.model, env.params, env.iteration, iteration, env.end_iteration, env.evaluation_result_list)
+def _as_if(env: Any, **changed: Any) -> Any:
+    """Return what LightGBM shows to callbacks, with some of its parts changed."""
+    names = ("model", "params", "iteration", "begin_iteration", "end_iteration", "evaluation_result_list")
+    return type(env)(**{name: getattr(env, name) for name in names} | changed)
 
 
 def _valued(row: Any, value: float) -> Any:
@@ -426,12 +424,9 @@ def _mark(model: Any, rounds: int = -1) -> str:
     return digest([text[text.find("\nTree=0") :].partition("end of trees")[0].encode()])
 
 
-def _need_fresh_data(env: Any) -> None:
+def _need_fresh_data(data: Any, continues: bool) -> None:
     """Raise InvalidInput if a training starts on a data set with the scores of another booster."""
-    data = getattr(env.model, "train_set", None)
-    if data is None:
-        return
-    if env.begin_iteration:
+    if continues:
         _CONTINUED.add(data)
     elif data in _CONTINUED:
         raise InvalidInput(

@@ -138,11 +138,14 @@ class TrainingLoop:
             _need_group()
         model = self._trained_model()
         starts = self.trial.begins_loop(model)
-        self._reporter.begin(model=model, of=self._of(model) if starts else None)
+        self._reporter.begin(model=model, of=self._of() if starts else None)
         if starts:
-            if self.trial.resumes_from is not None:
+            path = None
+            if (checkpoint := self.trial.resumes_from) is not None:
                 self.trial.restores_randomness(self._generators.ends)
-            self._restore()
+                self._restore()
+                path = self._random(checkpoint)
+            self.trial.doubts_orders(self._generators.begins(path))
         self.trial.before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and this().alone) as interruption:
             try:
@@ -169,8 +172,8 @@ class TrainingLoop:
         """Return the model that it trains, or None: not known."""
         return None
 
-    def _of(self, model: Any) -> int | str | None:
-        """Return the other trial whose state the model has, if known."""
+    def _of(self) -> int | str | None:
+        """Return the other trial whose state its model has, if known."""
         return None
 
     def _fingerprint(self) -> str | None:
@@ -261,7 +264,7 @@ class TrainingLoop:
             raise InvalidInput(
                 "loop.report was called outside the loop. Report within it: for epoch in loop: ...; loop.report(value)"
             )
-        if (tokens is None) == (self._reporter.trial.unit == "token"):
+        if (tokens is None) == (self.trial.unit == "token"):
             raise InvalidInput(
                 f"The study counts {several_of(self.trial.unit)}, and loop.report(value, tokens=n) is for studies made "
                 "with max_tokens=. Give tokens= there, and leave it out elsewhere."
@@ -420,13 +423,11 @@ class TrainingLoop:
         put(self._random(path), self._generators.capture())
 
     def _restore(self) -> None:
-        if (checkpoint := self.trial.resumes_from) is None:
-            self._generators.begins(None)
-            return
+        """Restore what the program does not load from the checkpoint itself."""
+        checkpoint = self.trial.resumes_from or ""
         if self._together and (wrote := len([*Path(checkpoint).glob(f"*{RANDOM}")])) != torch_ranks().size:
             raise other_ranks(self.trial.id, wrote, torch_ranks().size)
-        put_back(path := self._random(checkpoint))
-        self.trial.doubts_orders(self._generators.begins(path))
+        put_back(self._random(checkpoint))
 
     def _random(self, checkpoint: str | Path) -> Path:
         """Return the file of this rank's random state, in the folder that ranks write together or next to the state."""

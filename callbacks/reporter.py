@@ -571,11 +571,24 @@ class Reporter:
 
     # saving
 
-    def save_epoch(self, write: Callable[[Path], object], suffix: str) -> None:
-        """Save the state after the epoch just reported, if it is the best or if the trial is to resume from it."""
+    def save_epoch(
+        self, write: Callable[[Path], object], suffix: str, why_not: Callable[[], str | None] | None = None
+    ) -> None:
+        """Save the state after the epoch just reported, if it is the best or if the trial is to resume from it.
+
+        why_not: returns why a training that resumes from it would differ; then a pause is declined.
+        """
         if self.keeps_epoch:
             self.keep(write, suffix)
-        if self.saves:
+        self.save_to_resume(write, suffix, why_not)
+
+    def save_to_resume(
+        self, write: Callable[[Path], object], suffix: str, why_not: Callable[[], str | None] | None = None
+    ) -> None:
+        """Save the state if the trial is to resume from it. why_not: see `save_epoch`."""
+        if self.saves and why_not is not None and (why := why_not()):
+            self.decline(why, always=True)
+        elif self.saves:
             self.save(write, suffix)
 
     def save(

@@ -133,8 +133,8 @@ class ShardedLoop(TrainingLoop):
     def _trained_model(self) -> Any:
         return self._model
 
-    def _of(self, model: Any) -> int | str | None:
-        return torch_ranks().once(lambda: self.trial.signer(fingerprint(model)))
+    def _of(self) -> int | str | None:
+        return torch_ranks().once(lambda: self.trial.signer(self._fingerprint()))
 
     # saving
 
@@ -214,10 +214,7 @@ class ShardedLoop(TrainingLoop):
     def _restore(self) -> None:
         import torch
 
-        if (checkpoint := self.trial.checkpoint) is None:
-            self._generators.begins(None)
-            return
-        folder, ranks = Path(checkpoint), torch_ranks()
+        folder, ranks = Path(self.trial.checkpoint or ""), torch_ranks()
         mark = ranks.once(lambda: read_mark(folder))
         self.trial.starts(of=mark["trial"], resume=self._reporter.resume_hint)
         ranks.once(lambda: self._check(folder, mark))
@@ -233,7 +230,6 @@ class ShardedLoop(TrainingLoop):
                 parameter.grad = torch.zeros_like(parameter, requires_grad=False)
                 local(parameter.grad).copy_(own["grads"][name])
         put_back(self._random(folder))
-        self.trial.doubts_orders(self._generators.begins(self._random(folder)))
 
     def _check(self, folder: Path, mark: dict[str, Any]) -> None:
         """Raise InvalidInput if the folder is not complete, or has the states of other parts."""
@@ -501,13 +497,13 @@ def _group_of_threads() -> Any:
 @contextmanager
 def _trainable(model: Any, names: set[str]) -> Iterator[None]:
     """Let just these parameters be trainable within the block."""
-    found = []
+    changed = []
     for name, parameter in model.named_parameters():  # the first version of FSDP may join several in a flat one
         within = plain_name(name).removesuffix("_flat_param")
-        found.append((parameter, not names.isdisjoint([within + own for own in getattr(parameter, "_fqns", [""])])))
-    changed = [(parameter, wanted) for parameter, wanted in found if parameter.requires_grad != wanted]
-    for parameter, wanted in changed:
-        parameter.requires_grad_(wanted)
+        wanted = not names.isdisjoint([within + own for own in getattr(parameter, "_fqns", [""])])
+        if parameter.requires_grad != wanted:
+            changed.append((parameter, wanted))
+            parameter.requires_grad_(wanted)
     try:
         yield
     finally:

@@ -270,12 +270,7 @@ class HaltuneCallback(Reporting):
             updates = _updates(self.model) - self._fitted if steady else None
             self._reporter.report({self.monitor: reward} if several else reward, steps, updates=updates)
             self._reporter.heed(steps)
-            if self._reporter.keeps_epoch:
-                self._reporter.keep(self._write, _SUFFIX)
-            if self._reporter.saves and (why := self._cannot_pause()):
-                self._reporter.decline(why, always=True)
-            elif self._reporter.saves:
-                self._reporter.save(self._write, _SUFFIX)
+            self._reporter.save_epoch(self._write, _SUFFIX, self._cannot_pause)
 
     def _report_episodes(self) -> None:
         """Report the mean reward of the last training episodes, if there are any."""

@@ -414,11 +414,13 @@ def _read(checkpoint: str, name: str) -> dict[str, Any] | None:
 def _own_callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the user's callbacks that do not export their state, with their names."""
     for name, callback in objects.numbered(trainer.callback_handler.callbacks):
-        kind = type(callback)
-        if not (
-            f"{kind.__module__}.".startswith(_OWN_PACKAGES) or any(c.__name__ == "ExportableState" for c in kind.mro())
-        ):
+        if not (f"{type(callback).__module__}.".startswith(_OWN_PACKAGES) or exports(callback)):
             yield name, callback
+
+
+def exports(callback: Any) -> bool:
+    """Return whether a callback exports its state to the Trainer's checkpoint."""
+    return any(kind.__name__ == "ExportableState" for kind in type(callback).__mro__)
 
 
 def _losses(trainer: Any) -> list[Any]:

@@ -171,8 +171,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # callbacks get neither the Trainer nor the checkpoint that it loads. Without them, EarlyStoppingCallback would
         # forget its count, and a trial could continue another trial's state
         train = caller("train", "transformers.")
-        trainer = None if train is None else train.f_locals["self"]
-        path = None if train is None else train.f_locals.get("resume_from_checkpoint")
+        given = {} if train is None else train.f_locals
+        trainer, path = given.get("self"), given.get("resume_from_checkpoint")
         loaded = self._loaded(state, path)
         _continue_callbacks(state, trainer)
         if self.trial.unit == "token" and args.include_num_input_tokens_seen in ("no", False):
@@ -203,13 +203,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self.trial.restores_randomness()  # the Trainer does, when its first epoch starts
         if trainer is not None:
             if loaded:
-                fsdp.load_rest(trainer, Path(str(path)))
+                fsdp.load_optimizers(held, [trainer.optimizer], [trainer.model], Path(str(path)))
+                fsdp.load_buffers(Path(str(path)), [trainer.model])
             self._watch(trainer, loaded)
-        over = torch_ranks().once(lambda: self._reporter.verdict is not None)
+        control.should_training_stop |= torch_ranks().once(lambda: self._reporter.verdict is not None)
         # several ranks would not notice a signal in the same epoch
-        one = args.world_size == 1
-        self._reporter.defer(Interruption.within("train", "transformers.", bears=one))
-        control.should_training_stop |= over
+        self._reporter.defer(Interruption.within("train", "transformers.", bears=args.world_size == 1))
         if (scheduler := others.get("lr_scheduler")) is not None:
             self._reporter.schedule = partial(_still_to_fall, args, state.max_steps, weakref.ref(scheduler))
 
@@ -882,7 +881,8 @@ def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback
         fields |= {"metric_for_best_model": "loss", "greater_is_better": False}  # as TrainingArguments does
     before = {name: getattr(arguments, name) for name in fields}
     derived = {name: getattr(trainer, name, None) for name in _DERIVED}
-    stateful = [(c, copy.deepcopy(c.state()["attributes"])) for c in trainer.callback_handler.callbacks if _exports(c)]
+    callbacks = filter(trainer_state.exports, trainer.callback_handler.callbacks)
+    stateful = [(one, copy.deepcopy(one.state()["attributes"])) for one in callbacks]
     trainer.add_callback(callback)
     try:
         _set(trainer, fields)
@@ -925,10 +925,6 @@ _DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "label_smoother": ("label_smoothing_factor", _smoother),
     "neftune_noise_alpha": ("neftune_noise_alpha", lambda trainer: trainer.args.neftune_noise_alpha),
 }
-
-
-def _exports(callback: Any) -> bool:
-    return any(kind.__name__ == "ExportableState" for kind in type(callback).__mro__)
 
 
 def _takes_a_trial(init: Callable[..., Any]) -> bool:

@@ -21,6 +21,7 @@ import json
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from haltune.study.trial import Fold
 
 from . import carried
 from .base import Reporting
-from .boosting import CANNOT_FOLD, STARTED, advise_best, begin, begins, full_name, given_by, is_cv, keep_best, named
+from .boosting import CANNOT_FOLD, STARTED, advise_best, begins, full_name, given_by, is_cv, keep_best, named
 from .functions import OwnFunctions
 from .reporter import digest
 
@@ -102,9 +103,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     _ahead = 0  # those with which XGBoost's own numbers begin
     _given = 0  # rounds that the trial started with
     _numbering: Sequence[tuple[Any, str, tuple[str, ...]]] = ()  # callbacks, with their values in _NUMBERING
-    _puts_back = False  # whether callbacks wait for what they remembered
     _booster: Any = None  # a weak reference to what trains
-    _own: OwnFunctions | None = None  # the program's own callbacks, objective and metric
+    _own: OwnFunctions  # the program's own callbacks, objective and metric, from before_training on
     _hidden: tuple[list[Any], list[Any]] | None = None  # the list of callbacks, and those taken from it for a round
 
     # the hooks, in XGBoost's order
@@ -117,7 +117,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 f"This training runs on {workers} workers, and each would report separately. With XGBoost, haltune "
                 "supports one process only. Give it nthread instead of workers."
             )
-        begin(model)
         rounds = model.num_boosted_rounds()
         owner: int | str | None
         owner, at = (None, None) if is_cv(model) else given_by(self.trial, "xgboost.", "xgb_model")
@@ -151,7 +150,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         functions = [given.get(name) for name in ("obj", "custom_metric")]
         others = [other for other in callbacks if other is not self]  # it may be of a subclass
         self._own = OwnFunctions(others, functions, self.trial, self._before == 0)
-        self._puts_back, self._own.parameters = resumes, {} if is_cv(model) else _parameters(model)
+        self._own.parameters = {} if is_cv(model) else _parameters(model)
         if not resumes and not is_cv(model):
             model.set_param({name: value for name, value in _given().items() if name in _OF_TWO_NAMES})
         kinds = [(getattr(callback, name), *of) for name, of in _NUMBERING.items()]
@@ -163,17 +162,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         self._show_others()
-        if self._own is not None and epoch == self._ahead:
+        if epoch == self._ahead:  # the first round
             self._own.hooks_were_called()
-        path, self._puts_back = self.trial.checkpoint if self._puts_back else None, False
-        if path is not None and self._own is not None:
-            parameters, library = self._own.put_back(path)
-            library = library or {}
-            if parameters:
-                model.set_param(parameters)
-                model.save_config()  # applies them; otherwise learning_rate would win over an eta that a callback sets
-            model.set_param(library.get("pending", []))
-            self._remind(model, evals_log, library)
+            if self._ahead and (path := self.trial.checkpoint) is not None:
+                self._put_back(model, path, evals_log)
         if self._ahead:  # rounds are numbered on, so these callbacks only add those from before the trial
             for one, start, _ in self._numbering:
                 setattr(one, start, self._given)
@@ -196,10 +188,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 ended = self._call_others(model, epoch, evals_log)
         if ended:
             self._reporter.ends_by_itself()
-        if self._reporter.saves and (why := self._cannot_pause(model)):
-            self._reporter.decline(why, always=True)
-        elif self._reporter.saves:
-            self._reporter.save(lambda path: self._write_pause(model, path, evals_log, pending), ".ubj")
+        write = partial(self._write_pause, model, evals_log, pending)
+        self._reporter.save_to_resume(write, ".ubj", lambda: self._cannot_pause(model))
         model.set_param(pending)
         if not self._reporter.over or _is_last(model, epoch - self._ahead):
             return ended
@@ -216,8 +206,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._booster = None
         STARTED.discard(booster)
         carried.leave(_callbacks("after_training"))
-        if self._own is not None:
-            self._own.ends()
+        self._own.ends()
         if is_cv(model):
             self._reporter.end_of_fit()
         else:
@@ -259,16 +248,21 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             callbacks += others
             self._hidden = None
 
-    def _write_pause(self, model: Any, path: Path, evals_log: Any, pending: list[tuple[str, Any]]) -> None:
+    def _write_pause(self, model: Any, evals_log: Any, pending: list[tuple[str, Any]], path: Path) -> None:
         _write(model, path, owned=True)
-        if self._own is not None:
-            numbering = [{name: getattr(one, name) for name in names} for one, _, names in self._numbering]
-            best = {name: model.attr(name) for name in _BEST}
-            library = {"log": evals_log, "numbering": numbering, "best": best, "pending": pending}
-            self._own.write(path, _parameters(model), library)
+        numbering = [{name: getattr(one, name) for name in names} for one, _, names in self._numbering]
+        best = {name: model.attr(name) for name in _BEST}
+        library = {"log": evals_log, "numbering": numbering, "best": best, "pending": pending}
+        self._own.write(path, _parameters(model), library)
 
-    def _remind(self, model: Any, evals_log: Any, library: Any) -> None:
-        """Show the rounds before this training to the callbacks, and to those of XGBoost what they remembered."""
+    def _put_back(self, model: Any, path: str, evals_log: Any) -> None:
+        """Show the rounds before this training to the callbacks, and put back what these remembered and had set."""
+        parameters, library = self._own.put_back(path)
+        library = library or {}
+        if parameters:
+            model.set_param(parameters)
+            model.save_config()  # applies them; otherwise learning_rate would win over an eta that a callback sets
+        model.set_param(library.get("pending", []))
         evals_log.update(library.get("log", {}))
         model.set_attr(**library.get("best", {}))
         for (one, *_), state in zip(self._numbering, library.get("numbering", ()), strict=False):
