@@ -310,7 +310,7 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
     if type(value).__module__.split(".")[0] in _LIBRARIES or objects.is_showing(value):
         return None
     if hasattr(value, "iloc"):
-        return _of_table(value)
+        return of_table(value)
     generators = repr(states_of(generators_in(value)))
     inner = getattr(value, "__dict__", {}).items()
     whole = generators, {k: _printed(None if objects.is_opened(value, k, v) else v, known, depth - 1) for k, v in inner}
@@ -372,7 +372,7 @@ def _state_in(value: Any, known: set[int], depth: int) -> dict[str, Any]:
     return found
 
 
-def _of_table(table: Any) -> str | None:
+def of_table(table: Any) -> str | None:
     """Return a text that differs between tables of pandas with other rows: a sample of them, and sums."""
     with suppress(Exception):  # another library may have tables that are read otherwise
         few = table.iloc[:: len(table) // 1000 + 1]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import csv
 import datetime
 import dis
 import enum
@@ -54,7 +55,7 @@ from .reporter import digest
 
 _CONSTANT = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, io.IOBase, logging.Logger,
-    np.dtype, np.ufunc,
+    np.dtype, np.ufunc, type(csv.writer(io.StringIO())),
 )  # fmt: skip
 _CONTAINERS: dict[type, str] = {
     list: "list", tuple: "tuple", deque: "deque", set: "set", frozenset: "frozenset", dict: "dict",

@@ -31,8 +31,8 @@ from haltune.study import Trial
 
 from . import carried
 from .base import Portable, Reporting, inherited
-from .changes import fingerprint
-from .objects import is_data, is_shared, mark, note, of_library, put_back, state_of
+from .changes import fingerprint, of_table
+from .objects import is_data, is_shared, is_showing, mark, note, of_library, put_back, state_of
 
 _TRAINED: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # algorithm -> the trial and its attempt
 _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_buffer", "ep_success_buffer")
@@ -111,6 +111,7 @@ class HaltuneCallback(Reporting):
         self._state: str | None = None  # of all but the policy, after the last update
         self._unsaved = ""  # why that state is not known
         self._functions: dict[str, Any] = {}  # of the model at the start of this fit, such as its schedules
+        self._tables: dict[int, tuple[Any, str]] = {}  # id -> table, and its digest when this fit first read it
         self._resumed: Any = None  # the state to continue from, until the first rollout
 
     # the hooks
@@ -135,6 +136,7 @@ class HaltuneCallback(Reporting):
         owner = self.trial.signer(fingerprint(model.policy))
         self._fitted = _updates(model)
         self._functions = {name: value for name, value in vars(model).items() if callable(value)}
+        self._tables = {}
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
         self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner if fresh else None)
@@ -345,11 +347,18 @@ class HaltuneCallback(Reporting):
         def same(owner: Any, name: str, value: Any) -> bool:
             kinds = (BaseCallback, _OF_CALLBACKS), ((Env, VecEnv), _OF_ENVIRONMENTS)
             by_name = any(isinstance(owner, kind) and name in names for kind, names in kinds)
-            return by_name or name == "pbar" or value is self.model  # a progress bar only shows something
+            return by_name or value is self.model or is_showing(value) or self._is_as_at_start(value)
 
         # VecNormalize has a dict of running means where observations are a dict
         parts = (Env, Space, VecEnv, BaseCallback, RunningMeanStd)
         return state_of(self._parts(), parts, (HaltuneCallback,), same)
+
+    def _is_as_at_start(self, value: Any) -> bool:
+        """Return whether it is a table of data, and as this fit found it: such a table is large, and not saved."""
+        if not hasattr(value, "iloc"):
+            return False
+        now = of_table(value)
+        return now is not None and self._tables.setdefault(id(value), (value, now))[1] == now
 
     def _write(self, path: Path) -> None:
         import torch

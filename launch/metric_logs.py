@@ -705,6 +705,7 @@ class Curve:
         self._once: Row = {}  # constraints, which a program may log once
         self._value: float | None = None  # the goal's, at the position reached
         self._has_goal = False  # a row had it
+        self._early = False  # and came before the first position
         self._reached = after  # the last position that was returned
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
         self.again = False  # the training started from its start, although it was to continue
@@ -715,6 +716,11 @@ class Curve:
     def waits(self) -> float:
         """The last position that has a row but no report yet; 0 if there is none."""
         return max(self._pending, default=0.0)
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the goal seems to come before its position: the first has none, and the last position no goal."""
+        return self._early and 0.0 < self._reached < self.waits and self._goal not in self._pending[self.waits]
 
     def add(self, row: Row) -> Iterator[tuple[float, Row]]:
         """Yield the position and the metrics of each report that a row completes.
@@ -746,6 +752,7 @@ class Curve:
         position, goal = self._place(row), row.get(self._goal)
         self._once |= {name: row[name] for name in self._limited & row.keys()}
         if position is None:
+            self._early |= goal is not None
             return
         if self._start is None:
             self._start = position

@@ -680,7 +680,15 @@ class Unedited(Child):
                 )
         elif found is not None and not (self._cut and code):  # it was killed, perhaps while it wrote
             self._keep(found, code)
-        if not self._ends and trial.horizon is not None and trial.epoch < trial.horizon:
+        if not self._ends and self._curve.shifted:
+            trial.hint(
+                f"In the log of trial {trial.id} {trial.goal.metric!r} comes before the first {self._metrics.by}, and "
+                f"not after the last one. So each value seems to come before its {self._metrics.by}, and counts at "
+                "the one before. Print both in one line and read them by one pattern, or leave position out under "
+                "[metrics].",
+                "shifted",
+            )
+        elif not self._ends and trial.horizon is not None and trial.epoch < trial.horizon:
             trial.hint(
                 f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}. If "
                 f"it does not stop early by itself, give it its length: {{{length_argument(trial.unit)}}}.",

@@ -664,6 +664,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         how = rare or "Give model.fit validation data" if unvalidated else "Compute it, model.compile(metrics=[...])"
         if numbered := any(re.fullmatch(rf"{re.escape(self.monitor)}_\d+", n) for n in names):
             how = "Keras numbers metrics without a name in each model. Give each one a name, AUC(name='auc')"
+        elif numbered := re.sub(r"_\d+", "", self.monitor) in [re.sub(r"_\d+", "", name) for name in names]:
+            how = "Keras numbers layers without a name in each process. Name the output layers, Dense(1, name='price')"
         return missing(self.monitor, names, when, how, guess=not (unvalidated or numbered))
 
 

@@ -153,6 +153,47 @@ def test_a_resumed_training_equals_one_that_never_paused(kind: str, tmp_path: Pa
         np.testing.assert_array_equal(theirs.obs_rms.mean, straight.get_vec_normalize_env().obs_rms.mean)
 
 
+class Priced(gymnasium.Wrapper):  # type: ignore[misc]
+    """An environment over a table, as those of trading are."""
+
+    def __init__(self, env: Any, changes: bool) -> None:
+        import pandas
+
+        super().__init__(env)
+        self.df, self.changes = pandas.DataFrame({"close": [1.0, 2.0, 3.0]}), changes
+
+    def reset(self, **options: Any) -> Any:
+        if self.changes:
+            self.df["close"] *= 2
+        return self.env.reset(**options)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_training_pauses_that_logs_to_a_file_and_reads_a_table_that_stays_as_it_is(
+    tmp_path: Path, changes: bool
+) -> None:
+    from matplotlib.figure import Figure
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+    from stable_baselines3.common.monitor import Monitor
+
+    class Draws(BaseCallback):
+        def _on_training_start(self) -> None:
+            self.figure = Figure()
+
+        def _on_step(self) -> bool:
+            return True
+
+    s = pausing_study(tmp_path / "s.db", at=(64.0,), epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+    while isinstance(trial := s.ask(), Trial):
+        with trial:
+            env = Monitor(Priced(gymnasium.make("CartPole-v1"), changes), str(tmp_path / f"{trial.attempt}"))
+            model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=1, device="cpu")
+            model.learn(128, callback=CallbackList([Draws(), HaltuneCallback(trial, every=32)]))
+    assert s.trials[0].attempt == (1 if changes else 2)
+
+
 class Named(gymnasium.ObservationWrapper):  # type: ignore[misc]
     """An environment whose observations are a dict."""
 

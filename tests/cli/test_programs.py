@@ -740,6 +740,25 @@ def test_several_values_of_an_epoch_are_named_with_their_files(search, path, nam
     assert named in said
 
 
+PRINTED = "[metrics]\npattern = ['acc (?P<val_acc>\\S+)', 'epoch (?P<epoch>\\d+)']\nposition = 'epoch'\n"
+
+
+@pytest.mark.parametrize(
+    ("order", "epochs", "said_so"),
+    [
+        ("acc .{n} epoch {n}", 4, True),  # the value, and then its number
+        ("epoch {n} acc .{n}", 4, False),
+        ("acc .0 epoch 1 acc .1", 1, False),  # evaluates before it trains
+    ],
+)
+def test_a_program_that_prints_each_number_after_its_value_is_told(search, order, epochs, said_so):
+    lines = order.replace(" epoch", "\nepoch").replace(" acc", "\nacc") + "\n"
+    program = f"for n in range(1, {epochs + 1}):\n    print({lines!r}.format(n=n), end='', flush=True)"
+    code, said = search(STUDY.replace("trials = 2", "trials = 1") + PRINTED, program)
+    assert code == 0, said
+    assert ("each value seems to come before its epoch" in said) == said_so
+
+
 def test_a_position_in_another_unit_is_an_error_at_its_first_row(search):
     code, said = search(STUDY + CSV, TRAIN.replace("{state['epoch']},", "{100 * state['epoch']},"))
     assert code == 2

@@ -153,6 +153,18 @@ def test_a_name_that_may_be_either_of_two_metrics_is_an_error_that_says_how_to_n
         fit(FakeTrial("val_auc_1"), model)
 
 
+def test_outputs_whose_layers_have_no_name_are_an_error_that_says_how_to_name_them():
+    goal = ""
+    for _ in range(2):
+        seen = keras.Input((3,))
+        model = keras.Model(seen, [keras.layers.Dense(1)(seen) for _ in "ab"])
+        model.compile("sgd", ["mse"] * 2, metrics=[["mae"]] * 2, run_eagerly=True)
+        goal = goal or f"val_{model.output_names[1]}_mae"
+    data = {"validation_data": (X, [Y] * 2), "verbose": 0}
+    with pytest.raises(InvalidInput, match=r"Name the output layers, Dense\(1, name='price'\), or name another one"):
+        model.fit(X, [Y] * 2, callbacks=[HaltuneCallback(FakeTrial(goal, max_epochs=1))], **data)
+
+
 class ByHand(keras.Model):
     """Returns its losses under names of its own choice, and updates the metric of that name if it is to."""
 
