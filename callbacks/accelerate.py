@@ -251,8 +251,6 @@ class AcceleratedLoop(TrainingLoop):
             return lost
         if resumes and (lost := fsdp.lacks(self._accelerator, self._of_fsdp)) is not None:
             return lost
-        if self._accelerator._custom_objects:
-            return "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code"
         known = known_of(*self._prepared())
         for name, (one, before) in self._around.items():
             if (resumes or self._is_average(one)) and not self._is_hooked(one) and Print(one, known) != before:
@@ -261,6 +259,11 @@ class AcceleratedLoop(TrainingLoop):
                 return f"{name} changes in training, and accelerator.save_state leaves it out ({how})"
         if not resumes:
             return None
+        if self._accelerator._custom_objects:
+            return (
+                "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code (prepare a "
+                f"schedule, and save and load other objects in {_HOOKS})"
+            )
         if not self._accelerator.sync_gradients:
             return (
                 "gradients of accumulated batches wait for the next step, and accelerator.save_state leaves them out "

@@ -62,6 +62,7 @@ _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export 
 _MOVING = {  # callbacks of TRL that change weights, which the Trainer does not save
     "SyncRefModelCallback": "TRL moves the reference model, which the Trainer does not save",
     "BEMACallback": "TRL's BEMACallback averages weights, which the Trainer does not save",
+    "PEFTAdapterEMACallback": "TRL's PEFTAdapterEMACallback averages weights, which the Trainer does not save",
 }
 
 
@@ -111,7 +112,7 @@ class Unsaved(Portable):
         self._generators = generators_of(train_dataloader)
         self._makers = makers(train_dataloader)
         inner = getattr(train_dataloader, "base_dataloader", train_dataloader)  # within Accelerate's
-        if args.dataloader_num_workers > 0 and hasattr(inner, "collate_fn"):
+        if getattr(inner, "num_workers", 0) > 0 and hasattr(inner, "collate_fn"):
             self._drawn = _Watched(inner).drawn
         if self._resumes:
             self._set_back()
@@ -201,7 +202,9 @@ class Unsaved(Portable):
             found["generators"] = self._states()
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
-            found["devices"] = {kind: of for kind, of in of_devices().items() if kind != "cuda"}  # the Trainer's
+            found["devices"] = of_devices()
+            if torch_ranks().size > 1 or len(found["devices"].get("cuda", [])) == 1:
+                found["devices"].pop("cuda", None)  # the Trainer saves that of its own device
             with suppress(NotSupported):  # in a checkpoint of the program's; `why_not` declines a pause
                 self._functions.write(folder / name, {})
         temporary = folder / f"{name}.part"  # written whole, or not
@@ -215,8 +218,14 @@ class Unsaved(Portable):
         """
         trainer = self.trainer
         for callback in trainer.callback_handler.callbacks:
-            if (moving := _MOVING.get(type(callback).__name__)) and type(callback).__module__.startswith("trl."):
-                return moving
+            for kind in type(callback).__mro__:
+                if (moving := _MOVING.get(kind.__name__)) and kind.__module__.startswith("trl."):
+                    return moving
+        if hasattr(getattr(trainer.optimizer, "optimizer", trainer.optimizer), "optimizer_dict"):
+            return (
+                "a layerwise optimizer has an optimizer for each weight, and the Trainer saves none of them (leave out "
+                '"_layerwise")'
+            )
         present = self._present()
         if present["tensors"] != self._before["tensors"]:
             return RESHAPED
@@ -248,9 +257,9 @@ class Unsaved(Portable):
             return lost
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
-        if getattr(trainer, "_buffered_inputs", None) is not None and trainer._step % every:
+        if getattr(trainer, "_buffered_inputs", None) is not None and getattr(trainer, "_step", 0) % every:
             return "TRL trains several steps on the same completions, which the Trainer does not save"
-        if args.dataloader_num_workers > 0 and args.dataloader_persistent_workers:
+        if getattr(getattr(self._loader, "base_dataloader", self._loader), "persistent_workers", False):
             return (
                 "persistent workers have random states that cannot be saved (set dataloader_persistent_workers=False)"
             )

@@ -667,7 +667,10 @@ def _diverged() -> bool:
     read. Without it, a training that diverged would be judged as the best one.
     """
     logs = caller("_maybe_log_save_evaluate", "transformers.")
-    loss = variable(logs.f_back, "tr_loss_step") if logs is not None and logs.f_back is not None else None
+    loop = None if logs is None else logs.f_back
+    while loop is not None and "tr_loss_step" not in loop.f_code.co_varnames:  # a subclass may have the method, too
+        loop = loop.f_back
+    loss = None if loop is None else variable(loop, "tr_loss_step")
     return loss is not None and not math.isfinite(float(loss))
 
 

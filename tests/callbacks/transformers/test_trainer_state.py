@@ -26,6 +26,7 @@ import h5py  # noqa: E402
 import pandas as pd  # noqa: E402
 from sklearn import preprocessing  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from transformers import (  # noqa: E402
     DataCollatorForLanguageModeling,
@@ -35,6 +36,7 @@ from transformers import (  # noqa: E402
     TrainingArguments,
     default_data_collator,
 )
+from transformers.trainer_pt_utils import LayerWiseDummyOptimizer  # noqa: E402
 from transformers_nets import EVERY_TWO, Net, Stream, rows, same, trainer, weights  # noqa: E402
 
 from haltune import Constant, Study  # noqa: E402
@@ -311,6 +313,29 @@ class Outside(Net):
 
 def of_both(model):
     return torch.optim.SGD([*model.parameters(), *model.scale], 0.05), None
+
+
+def layerwise(model):
+    """As the Trainer makes galore_adamw_layerwise, without its package."""
+    each = {p: torch.optim.SGD([p], 0.05, momentum=0.9) for p in model.parameters()}
+
+    def step(parameter):
+        each[parameter].step()
+        each[parameter].zero_grad()
+
+    for parameter in each:
+        parameter.register_post_accumulate_grad_hook(step)
+    return LayerWiseDummyOptimizer(optimizer_dict=each), None
+
+
+class Loads(Trainer):
+    """It makes the loader of the training itself, whatever TrainingArguments say of it."""
+
+    def get_train_dataloader(self):
+        loader = DataLoader(
+            self.train_dataset, 4, shuffle=True, num_workers=1, persistent_workers=True, collate_fn=self.data_collator
+        )
+        return self.accelerator.prepare(loader)
 
 
 class Grows(TrainerCallback):
@@ -593,6 +618,8 @@ DECLINED = {
     "a table that changes": (*BETWEEN, {"train": Rewrites}, "table changes in training and is not"),
     "a scaler": (*BETWEEN, {"others": [Scales]}, "Scales.scaler changes in training and is not"),
     "persistent workers": (*BETWEEN, WORKERS | {"dataloader_persistent_workers": True}, "persistent workers"),
+    "persistent workers of the program's loader": (*BETWEEN, {"kind": Loads}, "persistent workers"),
+    "a layerwise optimizer": (*BETWEEN, {"optimizers": layerwise}, "layerwise optimizer"),
     "ignore_data_skip": (*WITHIN, {"ignore_data_skip": True}, "ignore_data_skip=True"),
     "save_only_model": (*BETWEEN, {"save_strategy": "epoch", "save_only_model": True}, "save_only_model"),
 }

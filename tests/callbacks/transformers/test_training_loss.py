@@ -122,9 +122,15 @@ class Diverges(Net):
         return out | {"loss": out["loss"] * (math.nan if self.seen > 3 else 1.0)}
 
 
-def test_a_loss_that_is_not_a_number_is_reported_as_such_though_the_trainer_logs_zero(tmp_path):
+class Overrides(Trainer):
+    def _maybe_log_save_evaluate(self, *args, **named):
+        return super()._maybe_log_save_evaluate(*args, **named)
+
+
+@pytest.mark.parametrize("kind", [Trainer, Overrides])
+def test_a_loss_that_is_not_a_number_is_reported_as_such_though_the_trainer_logs_zero(kind, tmp_path):
     trial = counting(8)
-    t = trainer(tmp_path, HaltuneCallback(trial), model=Diverges(), epochs=2, **OFTEN)
+    t = trainer(tmp_path, HaltuneCallback(trial), model=Diverges(), epochs=2, kind=kind, **OFTEN)
     t.train()
     assert logged(t)[8] == 0.0
     assert [math.isfinite(value) for value in trial.values] == [True, False, False, False, False]
