@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.around import stateful
+from haltune._utils.around import state_of, stateful
 from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import capture, damaged, restore, states_of
 from haltune.errors import InvalidInput, NotSupported
@@ -296,7 +296,7 @@ class AcceleratedLoop(TrainingLoop):
             saved = [tensors_in([*of.state.values()], 3) for of in self._accelerator._optimizers]
             known = {place for model in self._models for place in objects.storages(model)}
             known |= {objects.local(t).untyped_storage().data_ptr() for of in saved for t in of}
-            tensors = [*tensors_in(one.state_dict(), 3)]
+            tensors = [*tensors_in(state_of(one), 3)]
             own = {t.shape for t in tensors if objects.local(t).untyped_storage().data_ptr() not in known}
             trained = ({p.shape for p in model.parameters() if p.requires_grad} for model in self._models)
             return any(shapes and shapes <= own for shapes in trained)

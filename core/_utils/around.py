@@ -80,14 +80,30 @@ def attributes(value: Any) -> dict[str, Any]:
 
 
 def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
-    """Yield what the program's functions on the stack hold that has a state_dict, by name, also in their objects."""
+    """Yield what the program's functions on the stack hold that has a state, by name, also in their objects."""
     for one in frames(frame):
         for name, value in variables(one):
-            if _has_state(type(value)):
+            if _has_state(type(value)) or _averages(value):
                 yield name, value
             else:
                 inner = attributes(value).items()
-                yield from ((f"{name}.{part}", held) for part, held in inner if _has_state(type(held)))
+                yield from ((f"{name}.{p}", held) for p, held in inner if _has_state(type(held)) or _averages(held))
+
+
+def state_of(value: Any) -> Any:
+    """Return the state of what `stateful` yields."""
+    return value.state_dict() if _has_state(type(value)) else _averages(value)
+
+
+def _averages(value: Any) -> dict[str, dict[str, Any]]:
+    """Return the tensors by names of weights that an object of the program has, as many an average is written."""
+    return {
+        name: held
+        for name, held in attributes(value).items()
+        if type(held) is dict
+        and any(str(key).endswith("weight") for key in held)
+        and all(hasattr(one, "untyped_storage") for one in held.values())
+    }
 
 
 def _has_state(kind: type) -> bool:

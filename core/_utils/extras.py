@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any
 from weakref import WeakSet, ref
 
-from .around import stateful
+from .around import state_of, stateful
 from .updates import Marks
 
 _MOST = 64  # states that are looked at
@@ -126,7 +126,7 @@ def _print(one: Any, places: tuple[int, ...] | None) -> _Print:
         if hasattr(one, "parameters"):
             weights = [*one.parameters()]
             return str(Marks.of(weights[i] for i in places).together) if places else "", places
-        values = _values(one.state_dict())
+        values = _values(state_of(one))
         tensors = Marks.of(v for v in values if hasattr(v, "numel")).together
         numbers = [v for v in values if type(v) in (bool, int, float)]
         return hashlib.sha256(repr((tensors, numbers)).encode()).hexdigest() if values else "", places

@@ -1,7 +1,8 @@
 """Numbers that a plain loop keeps from epoch to epoch in variables of its function, such as a patience of its own.
 
 haltune cannot restore them. If a resumed trial starts with the first value of a number, although it paused with another
-one, its program does not restore it either. Random keys of JAX count as numbers, too.
+one, its program does not restore it either. Random keys of JAX count as numbers, too, and so does how many elements
+collected data have, such as a replay buffer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import dis
 import inspect
 import re
 import sys
-from collections.abc import Hashable, Iterator
+from collections import deque
+from collections.abc import Collection, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,10 +23,17 @@ import numpy as np
 
 from .around import attributes, frames, variables
 
-Number = float | str | None  # str: of a random key; None: no value yet, as a best one
+Number = float | str | None  # str: of a random key, or of collected data; None: no value yet, as a best one
 _KINDS = (bool, int, float, type(None))
 _OTHER = object()
 _OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
+
+
+class Size(str):
+    """How many elements collected data have."""
+
+
+_EMPTY, _INDICES = Size("no elements"), "indices"
 
 
 @dataclass
@@ -48,14 +57,19 @@ class Numbers:
         return {
             name: (value, paused[name])
             for name, value in started.items()
-            if name in paused and paused[name] != value and name in now and now[name] == value
+            if name in paused
+            and paused[name] != value
+            and name in now
+            and now[name] == value
+            and not (value == _EMPTY and str(paused[name]).endswith(_INDICES))  # a record of epochs
         }
 
 
 def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
-    Also those in attributes of its objects, if a function reads and then sets them, and none sets them first.
+    Also those in attributes of its objects, if a function reads and then sets them, and none sets them first. Data are
+    collected in a container that nothing sets.
     """
     if (loop := next(frames(frame), None)) is None:
         return {}
@@ -64,7 +78,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
         of_class = {} if kind is None else _carried_by_methods(kind)
         key = name if kind is None else f".{name.partition('.')[2]}"
         both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
-        if both and all(both):
+        if (both or isinstance(value, Size)) and all(both):
             found[name] = value
     return found
 
@@ -127,4 +141,15 @@ def _number(value: Any) -> Any:
             elif value.dtype != np.uint32 or value.shape != (2,):
                 return _OTHER
             return f"[{' '.join(map(str, np.asarray(value).ravel()))}]"
-    return _OTHER
+    return _size(value) if kind in (list, set, deque) else _OTHER
+
+
+def _size(data: Collection[Any]) -> Any:
+    """Return the size of data: of arrays, tensors, what has some, or indices; _OTHER for a record of values."""
+    if not data:
+        return _EMPTY
+    one = next(iter(data))
+    if type(one) is int:
+        return Size(f"{len(data)} {_INDICES}")
+    parts = one.values() if isinstance(one, dict) else one if isinstance(one, tuple) else (one,)
+    return Size(f"{len(data)} elements") if any(getattr(part, "shape", ()) for part in parts) else _OTHER

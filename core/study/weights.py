@@ -11,6 +11,7 @@ A loop of a framework states what it trains; see `Port.starts`. `haltune._utils.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -229,7 +230,7 @@ class OwnWeights:
             self.trains.warn(
                 f"Trial {self.trains.id} has resumed after {self.trains._at(self._resumed)}, but {name} is not as it "
                 "was there, so it does not train, or is not evaluated, as it would have been without the pause. Save "
-                f"{name}.state_dict() with the weights, and load it.",
+                f"its state with the weights, and load it: {name}.state_dict(), or its tensors if it has none.",
                 "extras",
                 once=True,
             )
@@ -297,17 +298,23 @@ class OwnWeights:
         if (former := now.former) is None or not this().alone:
             return 0
         failed = now.handles not in (0, former.handles)  # CatBoost leaves an error handled for good
-        gone = failed or not former.weights.alive or former.weights.shapes == updated.shapes
         if position is not None:
-            again = gone and now.reports == 1 and position <= (trial._first or 0.0)
+            again = now.reports == 1 and position <= (trial._first or 0.0)
         elif now.reports == former.reports == 1:
             again = failed
         else:
-            again = gone and now.reports < 3 and 1 in (now.reports, former.reports)
+            again = now.reports < 3 and 1 in (now.reports, former.reports)
         if not again:
             return 0
+        if not failed and former.weights.shapes != updated.shapes and former.weights.alive:
+            gc.collect()  # its optimizer may be part of a cycle
+            if former.weights.alive:
+                return 0
         now.former, attempt = None, trial.attempt
-        trial._continues(False, "Its optimizer updates the weights of another model than before.")
+        advice = "Its optimizer updates the weights of another model than before."
+        if position is None:
+            advice += " If this is no retry, give each report its position: trial.report(value, epoch)."
+        trial._continues(False, advice)
         return now.reports if trial.attempt > attempt else 0
 
     def reported(self) -> None:

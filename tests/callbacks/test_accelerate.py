@@ -174,6 +174,38 @@ class Average:
             average.copy_(saved)
 
 
+class Shadows:
+    """An average without a state_dict, as many programs have it."""
+
+    def __init__(self, net):
+        self.shadow = {name: weight.detach().clone() for name, weight in net.named_parameters()}
+
+    def update(self, net):
+        for name, weight in net.named_parameters():
+            self.shadow[name] = 0.7 * self.shadow[name] + 0.3 * weight.detach()
+
+
+def test_an_average_without_a_state_is_neither_paused_nor_left_out_of_the_kept_model():
+    def averages(trial):
+        accelerator, x = Accelerator(cpu=True), torch.ones(4, 3)
+        ema = Shadows(torch.nn.Linear(3, 1))
+        net = torch.nn.Linear(3, 1)
+        net, sgd = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1))
+        for _ in (loop := AcceleratedLoop(trial, accelerator)):
+            accelerator.backward(net(x).pow(2).mean())
+            sgd.step()
+            ema.update(net)
+            loop.report(float(ema.shadow["weight"].sum()))
+
+    how = "ema changes in training.*save and load it in accelerator.register_save_state_pre_hook and "
+    with pytest.warns(HaltuneWarning, match=how):
+        averages(trial := FakeTrial(max_epochs=3, verdicts={2.0: PAUSE}))
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+    study = pausing_study(at=(), keep=1, verbose=0)
+    with pytest.warns(HaltuneWarning, match=how), study.ask() as trial:
+        averages(trial)
+
+
 class Counted:
     """A metric with a state_dict, as of torcheval."""
 

@@ -759,11 +759,30 @@ def test_a_resumed_trial_warns_once_if_its_schedule_was_forgotten(program, warns
     )
 
 
+class Shadows:
+    """An average of weights without a state_dict, whose weights take the place of the model's in a validation."""
+
+    def __init__(self, net):
+        self.net, self.shadow, self.backup = net, {n: p.data.clone() for n, p in net.named_parameters()}, {}
+
+    def update_parameters(self, net):
+        for name, weight in net.named_parameters():
+            self.shadow[name] = 0.9 * self.shadow[name] + 0.1 * weight.data
+
+    def swap(self, there):
+        for name, weight in self.net.named_parameters():
+            if there:
+                self.backup[name], weight.data = weight.data, self.shadow[name]
+            else:
+                weight.data = self.backup.pop(name)
+
+
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize(
     ("program", "warns"),
     [
         ("forgets an average", "average"),
+        ("forgets an average in a dict", "average"),
         ("forgets a copy that follows", "copy"),
         ("forgets the scale of the loss", "scale"),
         ("forgets what wraps the model and its mean", "wraps"),  # as ema_pytorch.EMA, and BYOL with its target
@@ -789,7 +808,8 @@ def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(prog
                 sgd = torch.optim.SGD(net.parameters(), 0.01)
                 parts = {"net": net, "sgd": sgd}
                 if "average" in program:
-                    average = parts["other"] = swa.AveragedModel(net, multi_avg_fn=swa.get_ema_multi_avg_fn(0.9))
+                    average = swa.AveragedModel(net, multi_avg_fn=swa.get_ema_multi_avg_fn(0.9))
+                    average = parts["other"] = Shadows(net) if "dict" in program else average
                 if "copy" in program:
                     other = parts["other"] = copy.deepcopy(net)
                 if "wraps" in program:
@@ -820,6 +840,9 @@ def test_a_resumed_trial_warns_once_if_an_average_or_the_like_was_forgotten(prog
                     value = step(net, sgd)
                     if "average" in program:
                         average.update_parameters(net)
+                    if "dict" in program:
+                        average.swap(True)
+                        average.swap(False)
                     if "follows" in program:
                         for w, of_net in zip(other.parameters(), net.parameters(), strict=True):
                             w.data.lerp_(of_net.data, 0.3)

@@ -3,9 +3,11 @@
 import json
 import logging
 import math
+from collections import deque
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from paused_studies import pausing_study
 
@@ -68,6 +70,47 @@ def test_numbers_of_an_object_of_the_program_and_a_rate_in_a_training_loop_are_n
     (hint,) = search(caplog, train)
     found = "patience.best = None (1 where it paused), patience.used = 0 (1 where it paused)"
     assert f"{found}, rate = 0.5 (0.0625 where it paused)" in hint
+
+
+class Memory:
+    """A replay buffer, as most are written."""
+
+    def __init__(self):
+        self.memory = deque(maxlen=10)
+
+    def push(self, *transition):
+        self.memory.append(transition)
+
+
+def test_data_that_a_loop_collects_and_a_resumed_one_lacks_are_named_and_a_record_of_values_is_not(caplog):
+    def train(trial):
+        memory, pool, seen, losses, rows, done = Memory(), [0, 1], [], [], [], set()
+        restored(trial)
+        for epoch in trial.epochs():
+            memory.push(np.zeros(2), 1, 0.5)
+            pool.append(epoch)
+            seen.append(epoch)
+            losses.append(value(epoch))
+            rows.append((epoch, value(epoch)))
+            done.add(str(epoch))
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    memory = "memory.memory = no elements (3 elements where it paused)"
+    assert f"with {memory}, pool = 2 indices (5 indices where it paused), as" in hint
+
+
+def test_collected_data_that_the_program_restores_are_not_named(caplog):
+    def train(trial):
+        memory = Memory()
+        memory.memory.extend(tuple(np.zeros(2)[None]) for _ in range(restored(trial).get("size", 0)))
+        for epoch in trial.epochs():
+            memory.push(np.zeros(2))
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text(json.dumps({"size": len(memory.memory)})))
+
+    assert search(caplog, train) == []
 
 
 def test_numbers_that_the_program_restores_or_sets_in_each_epoch_are_not_named(caplog):
