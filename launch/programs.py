@@ -322,24 +322,16 @@ class Unedited(Child):
 
         Return whether it has started.
         """
-        import fcntl  # POSIX only
-
         if self._process is not None:
             return True
         assert self._lock is not None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() < self._waits_until:
-                return False
-        except OSError:  # some network disks have no locks
-            pass
+        if not _lock(self._lock) and time.monotonic() < self._waits_until:
+            return False
         trial, program, start, log = self._trial, self._program, self._start, self._output
-        before, earlier = self._study.history.trial(trial.id), list[tuple[float, float, float]]()
+        measures, earlier = trial.measures, list[tuple[float, float, float]]()
         if trial.checkpoint is not None:
+            before = self._study.history.trial(trial.id)
             earlier = list(zip(*(map(float, of) for of in (before.epochs, before.values, before.seconds)), strict=True))
-        measures = trial.measures
-        known = [name for name in measures.limited if name in trial.metrics]
         self._rows: deque[tuple[float, Row]] = deque()
         self._checkpoints = None
         if program.checkpoint is not None:
@@ -347,9 +339,8 @@ class Unedited(Child):
                 start.folder, program.checkpoint, trial.unit, self._metrics.first,
                 writes=lambda path: limits.writes(self.session, path),
             )  # fmt: skip
-        names = (measures.first, *measures.others)
-        self._log = MetricLog(self._metrics, names, start.folder, log)
-        self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, known, self._log.began)
+        self._log = MetricLog(self._metrics, (measures.first, *measures.others), start.folder, log)
+        self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
         self._ends = False  # haltune asked it to end
         self._cut = False  # or the signal to the launcher, which came to it, too
         self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
@@ -963,20 +954,27 @@ def _locked(log: Path) -> IO[bytes]:
 
     What a program leaves behind may hold its output open, but not this.
     """
-    import fcntl  # POSIX only
-
     lock = log.open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _lock(lock):
         lock.close()
         raise InvalidInput(
             f"Another program writes its output to {log}, where haltune would read its metrics as those of this trial. "
             "If it is of another search, give each search its own folder: --logs FOLDER. Otherwise end it."
-        ) from None
+        )
+    return lock
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Lock a file until it is closed; return False if another process has it."""
+    import fcntl  # POSIX only
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     except OSError:  # some network disks have no locks
         pass
-    return lock
+    return True
 
 
 def _copied(path: Path, to: Path, before: Any) -> None:
