@@ -343,7 +343,7 @@ class Unedited(Child):
         self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
         self._ends = False  # haltune asked it to end
         self._cut = False  # or the signal to the launcher, which came to it, too
-        self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
+        self._pauses = False  # its state is to be saved before it ends
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
         self._saved: float | None = None  # position of the last checkpoint that was recorded
         self._saved_as: tuple[Path, Any] | None = None  # the checkpoint, and its signature then
@@ -381,7 +381,7 @@ class Unedited(Child):
             return self._ended(code)
         self._report()
         if not self._ends and self._program.saves_on_sigterm and trial.epoch and self._leaves() is not None:
-            self._cut, self._pauses_at = True, float(trial.epoch)  # the next row may come too late
+            self._cut = self._pauses = True  # the next row may come too late
             self._end()
         if not self._ends:
             self._save()
@@ -469,7 +469,7 @@ class Unedited(Child):
                 self._checkpoints.row(now, share)
                 if trial.ended is None and trial.keeps(best_epoch=True):
                     self._best = float(trial.epoch)
-        if self._ignores and not (ended or self._ends) and self._pauses_at is None:
+        if self._ignores and not (ended or self._ends or self._pauses):
             self._obey()
         if beyond and not self._ignores:
             trial.hint(
@@ -499,14 +499,14 @@ class Unedited(Child):
         verdict = self._trial.verdict
         if self._trial.ended is None and verdict is not None and verdict.resumable:
             if self._checkpoints is not None:
-                self._pauses_at = float(self._trial.epoch)
+                self._pauses = True
             else:
                 self._trial.hint(
                     "[program] names no checkpoint, so a trial that pauses and is promoted later trains again from its "
                     "start.",
                     "nothing saved",
                 )
-        if self._pauses_at is None or self._program.saves_on_sigterm:
+        if not self._pauses or self._program.saves_on_sigterm:
             self._end()
 
     @property
@@ -521,21 +521,21 @@ class Unedited(Child):
             return
         found.look()
         self._record(found)
-        if self._pauses_at is None:
+        if not self._pauses:
             return
         if found.numbered:
-            late = False
-            if self._rows and self._saved != self._pauses_at:  # it is there by now, and no thread still writes it
+            position, late = float(trial.epoch), False
+            if self._rows and self._saved != position:  # it is there by now, and no thread still writes it
                 found.look(at_once=True)
                 self._record(found, settled=_STILL)
-                late = not found.comes(self._pauses_at)
-            done = self._saved == self._pauses_at
+                late = not found.comes(position)
+            done = self._saved == position
         else:
             path = found.latest()
             done = path is not None and self._copy(found, path)
             waited = time.monotonic() - self._last_row
             late = bool(self._rows) or (waited > max(_PATIENCE, 0.2 * self._pace) and not found.is_written_now())
-        if done or (late and not self._decline()):
+        if done or (late and not self._decline(found)):
             self._end()
 
     def _record(self, found: _Checkpoints, settled: float | None = None, last: bool = True) -> None:
@@ -577,32 +577,29 @@ class Unedited(Child):
             link = path
         return str(link) if found.same(path) else None  # otherwise the program deletes or writes it now
 
-    def _decline(self) -> bool:
+    def _decline(self, found: _Checkpoints) -> bool:
         """Let the trial continue instead of a pause. Return False if it must end: Ctrl-C, a budget."""
         trial, verdict = self._trial, self._trial.verdict
-        at, self._pauses_at = self._pauses_at, None
+        self._pauses = False
         if verdict is None or verdict.action is not Action.PAUSE:
             return False
         trial.decline_pause()
-        why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others()}"
-        found = self._checkpoints
-        if found is not None and not found.numbered and any(found.paths()):
-            before = "was not complete before the next row"
-            why = (
-                f"{self._program.checkpoint} {f'may be of another {trial.unit}' if found.extra else before} (it could "
-                f"be with the number {{{trial.unit}}} in its name)"
-            )
+        if not found.numbered and any(found.paths()):
+            what = f"may be of another {trial.unit}" if found.extra else "was not complete before the next row"
+            why = f"{self._program.checkpoint} {what} (it could be with the number {{{trial.unit}}} in its name)"
+        else:
+            why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others(found)}"
         trial.hint(
-            f"Trial {trial.id} is not paused at {trial.unit} {numeral(at or 0.0)}, because {why}; it keeps training.",
+            f"Trial {trial.id} is not paused at {trial.unit} {numeral(trial.epoch)}, because {why}; it keeps training.",
             "no pause",
         )
         return True
 
-    def _others(self) -> str:
-        found, trial = self._checkpoints, self._trial
-        if found is None or not (names := [path.name for path in found.paths()]):
+    def _others(self, found: _Checkpoints) -> str:
+        if not (names := [path.name for path in found.paths()]):
             return ""
-        beyond = found.numbered and trial.horizon is not None and max(found.positions(), default=0) > trial.horizon
+        trial = self._trial
+        beyond = trial.horizon is not None and max(found.positions(), default=0) > trial.horizon
         count = f" (if they do not count {several_of(trial.unit)}, write * for the number)" if beyond else ""
         return f", only {', '.join(names[-3:])}{count}"
 
@@ -642,7 +639,7 @@ class Unedited(Child):
         if not self._ends and cut:
             self._ends = self._cut = True
             self._ended_at = time.time() - (time.monotonic() - self._last_row)  # the state is later than the last row
-            self._pauses_at = float(trial.epoch) or None
+            self._pauses = trial.epoch > 0
         if not self._ends and code < 0 and not whole:
             return Ending(died=limits.how_it_died(code))
         if not self._ends and code != 0:  # what has trained in full is not trained again
@@ -653,7 +650,7 @@ class Unedited(Child):
             return _recorded(
                 trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
             )
-        if found is not None and self._ends and self._program.saves_on_sigterm and self._pauses_at is not None:
+        if found is not None and self._ends and self._program.saves_on_sigterm and self._pauses:
             while self._rows:  # trained before it saved its state
                 position, metrics = self._rows[0]
                 trial.report(metrics, position, judge=False)  # a StoreError keeps the row
@@ -692,7 +689,7 @@ class Unedited(Child):
             if lacks and self._trial.goal.of == "last" and self._trial.keeps():
                 self._trial.hint(
                     f"The folder of trial {self._trial.id} has no checkpoint {self._program.checkpoint} of its last "
-                    f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others()}, so its model is not kept.",
+                    f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others(found)}, so its model is not kept.",
                     "not kept",
                 )
         elif last and (path := found.latest(ended=True)) is not None and self._trial.keeps():
