@@ -909,14 +909,13 @@ class _Checkpoints:
         """
         self.look(at_once=True)
         ahead = disk.clock_ahead(self._folder)
-        signatures = {path: _signature(path) for path in self.paths()}
         known = [
             (max(part[3] for part in signature) / 1e9, path)
-            for path, signature in signatures.items()
-            if _has_content(signature)
+            for path, (signature, *_) in self._seen.items()
+            if path.exists() and _has_content(signature)
         ]
         modified, path = max(known, default=(0.0, None))
-        fresh = path is not None and self._old.get(path) != signatures[path]
+        fresh = path is not None and self._old.get(path) != self.seen(path)
         written = moment - 1.0 <= modified - ahead and not (killed and time.time() - modified + ahead < _SETTLED)
         return path if fresh and written else None
 
