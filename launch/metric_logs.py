@@ -716,13 +716,14 @@ class Curve:
         """The last position that has a row but no report yet; 0 if there is none."""
         return max(self._pending, default=0.0)
 
-    def add(self, row: Row) -> Iterator[tuple[float, Row]]:
-        """Yield the position and the metrics of each report that a row completes.
+    def add(self, row: Row) -> list[tuple[float, Row]]:
+        """Return the position and the metrics of each report that a row completes.
 
         Raises InvalidInput for a position 0; NotSupported if a training that was to continue starts again, as another.
         """
-        for report in self._complete(row):
-            yield from [report] if self._held is None else self._released(report)
+        if (report := self._complete(row)) is None:
+            return []
+        return [report] if self._held is None else self._released(report)
 
     def _released(self, report: tuple[float, Row]) -> list[tuple[float, Row]]:
         """Return the reports that count, once times and values show whether the program trains again."""
@@ -741,12 +742,12 @@ class Curve:
         held, self._held = self._held, None
         return [(place, row) for place, row in held if self.again or place > self._after]
 
-    def _complete(self, row: Row) -> Iterator[tuple[float, Row]]:
-        """Yield the position and the metrics of a report that a row completes; one position only once."""
+    def _complete(self, row: Row) -> tuple[float, Row] | None:
+        """Return the position and the metrics of the report that a row completes; one position only once."""
         position, goal = self._place(row), row.get(self._goal)
         self._once |= {name: row[name] for name in self._limited & row.keys()}
         if position is None:
-            return
+            return None
         if self._start is None:
             self._start = position
         if position <= 0.0:
@@ -754,7 +755,7 @@ class Curve:
                 if goal is not None:
                     raise self._asks_for_first(f"The first row with {self._goal} in the log has {self._by} 0")
                 self._zeroth |= row.keys() - {self._by}
-            return
+            return None
         if goal is not None and self._counts_from_zero(position, row):
             raise self._asks_for_first(f"The log has rows with {self._by} 0, 1 and so on")
         if goal is not None and not self._has_goal:
@@ -778,16 +779,16 @@ class Curve:
                 self.repeated = position
             if position == self._reached:
                 self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
-            return
+            return None
         pending = self._pending.setdefault(position, {})
         pending |= row
         if not (self._needed <= pending.keys() and self._limited <= self._once.keys()):
-            return
+            return None
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
         self._value, self._reached, self._latest = metrics[self._goal], position, metrics
         self._pending = {place: row for place, row in self._pending.items() if place > position}
-        yield position, metrics
+        return position, metrics
 
     def _counts_from_zero(self, position: float, row: Row) -> bool:
         """Return whether the first row with the goal follows rows of the epochs 0, 1, and so on, which lack it."""
