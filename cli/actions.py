@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -110,7 +110,8 @@ def resume(
             program.check(study.problem if file is None else file.problem)
             lift(study.store, study.name, study.history)
             given = None if budget.unlimited else budget
-            _train(_reopened(where, study.name, given), program, workers, gpus)
+            opened = _reopened(study, given) if file is None else file.open(given, study.name)
+            _train(opened, program, workers, gpus)
         else:
             say(_lifted(study, budget))
 
@@ -199,17 +200,14 @@ def _lifted(study: RecordedStudy, budget: Budget) -> str:
     return f"{study.name} {state}. Run its program again, or add it here: haltune resume ... -- python train.py"
 
 
-def _reopened(where: str, name: str, budget: Budget | None) -> Study:
-    if where.endswith(".toml"):
-        return read(where).open(budget, name)
-    store, _ = find(where, name, writing=True)
-    created: Any = next(store.read(name, stop=1))
+def _reopened(study: RecordedStudy, budget: Budget | None) -> Study:
+    created: Any = next(study.store.read(study.name, stop=1))
     problem, policy = recorded_problem(created), policy_from(created.policy)
     if problem.space.constraints:
         raise NotSupported("The space has constraints, which a log does not keep. Resume with your own program.")
     if budget is None and policy.endless:
         raise InvalidInput(f"{type(policy).__name__} never ends by itself. Add --time 2h, --trials or --epochs.")
-    return Study(problem, policy, store, name, budget=budget)
+    return Study(problem, policy, study.store, study.name, budget=budget)
 
 
 def _train(study: Study, program: Program, workers: int | None, gpus: str, **options: Any) -> None:
@@ -250,13 +248,13 @@ def watch(
     """Show a running search in a browser: live curves, and buttons to stop, resume and enqueue."""
     with errors(interrupted="The page is no longer served. The search continues."):
         try:
-            from haltune.report.watch.app import Board, application
+            from haltune.report.watch.app import Board, Location, application
             from haltune.report.watch.serve import server
         except ImportError:
             raise ImportError(f"haltune watch needs Starlette and uvicorn: {installing('watch')}") from None
         listening = _socket(host, port)
         token = kept_token(token_file) if token_file else secrets.token_urlsafe(18)
-        places = Board(lambda: _places(where, name))
+        places = Board(lambda: [Location(*place) for place in studies_of(where, name)])
         listed = places.listed()
         named = socket.gethostname() if host in _ALL else f"[{host}]" if ":" in host else host
         address = f"http://{named}:{listening.getsockname()[1]}/{token}/"
@@ -315,13 +313,6 @@ def _socket(host: str, port: int) -> socket.socket:
             f"Cannot listen on {host}, port {port}: {error.strerror or error}. Use --port 0 for any free port."
         ) from error
     return found
-
-
-def _places(where: Sequence[str], name: str | None) -> list[Any]:
-    """Return every study of these places. Raises as `find` if a place has none."""
-    from haltune.report.watch.app import Location
-
-    return [Location(*place) for place in studies_of(where, name)]
 
 
 _REFRESH = 2.0  # seconds
