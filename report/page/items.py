@@ -53,14 +53,13 @@ class PageContents:
     def __post_init__(self) -> None:
         self.read()
 
-    def read(self) -> Digest:
-        """Read up to the newest event and return the facts."""
+    def read(self) -> None:
+        """Read up to the newest event."""
         self.facts = digest(self.source, MOST_TRIALS)
         self.position = self.facts.history.position
         if isinstance(self.source, StudyView):
             self.story = self.story or Story(self.source.history.problem)
             self.story.fold(self.source.events(self.story.position))
-        return self.facts
 
     def _keep(self, key: str, made_of: object, make: Callable[[], Any]) -> Any:
         """Return the cached value of a key; make it again if its inputs changed."""
