@@ -31,7 +31,7 @@ from haltune.policies.from_spec import policy_from
 from haltune.report import summary
 from haltune.store.studies import hold, if_allowed, known, lift, note_on, recorded_problem
 from haltune.study import Study
-from haltune.study.view import RecordedStudy, follow_study, read_study
+from haltune.study.view import RecordedStudy, first_event, follow_study, read_study
 from haltune.trackers import MLflow, TensorBoard, WandB
 from haltune.trackers import track as tracking
 from haltune.trackers.tracker import Tracker
@@ -201,7 +201,7 @@ def _lifted(study: RecordedStudy, budget: Budget) -> str:
 
 
 def _reopened(study: RecordedStudy, budget: Budget | None) -> Study:
-    created: Any = next(study.store.read(study.name, stop=1))
+    created = first_event(study.store, study.name)
     problem, policy = recorded_problem(created), policy_from(created.policy)
     if problem.space.constraints:
         raise NotSupported("The space has constraints, which a log does not keep. Resume with your own program.")
