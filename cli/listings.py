@@ -272,13 +272,12 @@ def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
     if not runs:
         say("No trial has reported a finite value in every goal yet.", err=True)
         raise typer.Exit(STOPPED)
-    found = [history.trial(run.trial) for run in runs[:top]]
+    listed, found = Listed(study), [history.trial(run.trial) for run in runs[:top]]
     if format is Format.json:
-        listed = Listed(study)
         say_json([listed.row(t) | front_data(run) for t, run in zip(found, runs, strict=False)])
         return
     say(str(lead_of(history)))
-    _list(Listed(study), found, format)
+    _list(listed, found, format)
 
 
 def _say_best(history: History, leads: Best) -> None:
