@@ -198,8 +198,7 @@ class Program:
         if self.metrics is not None or used & {FOLDER, CONFIG}:
             folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"config.{self.config.kind}"
-        length = trial.max_epochs if problem.unit == "epoch" else trial.horizon
-        own = dict.fromkeys(self._own(problem), length) | {
+        own = dict.fromkeys(self._own(problem), trial.horizon) | {
             FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: _as_written(trial.checkpoint, folder),
         }  # fmt: skip
         if CONFIG in used:
