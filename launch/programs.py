@@ -750,6 +750,16 @@ class Unedited(Child):
 # Checkpoints of the program
 
 
+@dataclass
+class _Seen:
+    """A checkpoint as the last look saw it."""
+
+    signature: Any
+    since: float  # its last change, by the clock
+    took: float = 0.0  # seconds of writing it
+    next_ask: float = -math.inf  # when to ask again whether it is open to write
+
+
 class _Checkpoints:
     """The checkpoints that a program writes into its folder.
 
@@ -771,16 +781,15 @@ class _Checkpoints:
         self._folder, self._glob, self._shift = folder, pattern.replace(name, "*"), 1 if first == 0 else 0
         head, _, tail = pattern.partition(name)
         self._number = re.compile(f"{_regex(head)}0*([0-9]+){_regex(tail)}") if places else None
-        self._seen: dict[Path, tuple[Any, float, float]] = {}  # its state, since when, and the seconds of writing it
+        self._seen: dict[Path, _Seen] = {}
         self._next_look = -math.inf
-        self._next_ask: dict[Path, float] = {}  # when to look again whether it is open
         self._changes = self._rows = 0
         self._pace = 0.0
         self._writes, self._now = writes, now  # whether the program has a path open to write; a monotonic clock
         self._row_times: deque[float] = deque([now()], maxlen=2)
         for path in self.paths():  # of an earlier attempt
-            self._seen[path] = _signature(path), -math.inf, 0.0
-        self._old = {path: signature for path, (signature, *_) in self._seen.items()}
+            self._seen[path] = _Seen(_signature(path), -math.inf)
+        self._old = {path: seen.signature for path, seen in self._seen.items()}
         self.last: tuple[Path, Any] | None = None  # that `at` has returned last, and its signature
 
     def row(self, now: float, took: float) -> None:
@@ -797,13 +806,13 @@ class _Checkpoints:
         self._next_look = now + _SCAN
         for path in self.paths():
             signature = _signature(path)
-            before, since, took = self._seen.get(path, ([], -math.inf, 0.0))
-            if before != signature:
-                fresh = now - since > _SETTLED or not _has_content(before)
+            before = self._seen.get(path, _Seen([], -math.inf))
+            if before.signature != signature:
+                quiet = now - before.since
+                fresh = quiet > _SETTLED or not _has_content(before.signature)
                 self._changes += fresh and _has_content(signature)  # what is being written changes for a while
-                begins = now - since > self._settled(path) or since < self._row_times[-1]  # another save
-                self._seen[path] = signature, now, 0.0 if begins else took + now - since
-                self._next_ask.pop(path, None)
+                begins = quiet > self._settled(path) or before.since < self._row_times[-1]  # another save
+                self._seen[path] = _Seen(signature, now, 0.0 if begins else before.took + quiet)
 
     def _settled(self, path: Path) -> float:
         """Return the seconds without a change that are no pause between the parts of one save."""
@@ -812,12 +821,12 @@ class _Checkpoints:
 
     def _quiet(self, path: Path, settled: float | None = None) -> float:
         """Return the seconds without a change after which a checkpoint is complete. settled: see `at`."""
-        return max(self._settled(path) if settled is None else settled, self._seen[path][2])
+        return max(self._settled(path) if settled is None else settled, self._seen[path].took)
 
     def _is_complete(self, path: Path, settled: float | None = None) -> bool:
-        if not _has_content(self._seen[path][0]):
+        if not _has_content(self._seen[path].signature):
             return False
-        quiet = self._now() - self._seen[path][1]
+        quiet = self._now() - self._seen[path].since
         return settled == 0.0 or (quiet >= self._quiet(path, settled) and not self._is_open(path, quiet))
 
     def _is_open(self, path: Path, quiet: float) -> bool:
@@ -825,11 +834,11 @@ class _Checkpoints:
 
         A log in a checkpoint's folder may stay open. To read which files are open takes long, so rarely.
         """
-        now = self._now()
-        if quiet < _OPEN and now >= self._next_ask.get(path, -math.inf):
+        now, seen = self._now(), self._seen[path]
+        if quiet < _OPEN and now >= seen.next_ask:
             if not self._writes(path):
                 return False
-            self._next_ask[path] = now + max(_SCAN, 0.1 * quiet)
+            seen.next_ask = now + max(_SCAN, 0.1 * quiet)
         return quiet < _OPEN
 
     def at(self, position: float, settled: float | None = None) -> Path | None:
@@ -840,7 +849,7 @@ class _Checkpoints:
         """
         for path in self._of(position):
             if self._is_complete(path, settled):
-                self.last = path, self._seen[path][0]
+                self.last = path, self._seen[path].signature
                 return path
         return None
 
@@ -850,21 +859,21 @@ class _Checkpoints:
 
     def is_written_now(self) -> bool:
         """Return whether the newest checkpoint is being written."""
-        newest = max(self._seen, key=lambda path: self._seen[path][1], default=None)
+        newest = max(self._seen, key=lambda path: self._seen[path].since, default=None)
         return newest is not None and self._is_young(newest)
 
     def _is_young(self, path: Path) -> bool:
-        quiet = self._now() - self._seen[path][1]
+        quiet = self._now() - self._seen[path].since
         return quiet < self._quiet(path) or self._is_open(path, quiet)
 
     def _of(self, position: float) -> list[Path]:
         """Return the checkpoints of a position that this attempt has written."""
-        new = (path for path, (signature, *_) in self._seen.items() if self._old.get(path) != signature)
+        new = (path for path, seen in self._seen.items() if self._old.get(path) != seen.signature)
         return [path for path in new if self._position(path) == position and path.exists()]
 
     def changed(self, path: Path, signature: Any) -> bool:
         """Return whether a checkpoint that had this signature has another one, and the program does not delete it."""
-        now = self._seen[path][0]
+        now = self._seen[path].signature
         return bool(now != signature and {part for part, *_ in signature} <= {part for part, *_ in now})
 
     def positions(self) -> list[int]:
@@ -878,7 +887,7 @@ class _Checkpoints:
 
     def seen(self, path: Path) -> Any:
         """Return the signature of a checkpoint at the last look."""
-        return self._seen[path][0]
+        return self._seen[path].signature
 
     def same(self, path: Path) -> bool:
         """Return whether a checkpoint is as it was at the last look."""
@@ -895,7 +904,7 @@ class _Checkpoints:
         One that was written nearer to the row before is that row's. One more than there are rows may be of the next
         row, if the program saves before it evaluates. ended: the program has ended.
         """
-        known = [(since, path) for path, (_, since, _) in self._seen.items() if path.exists()]
+        known = [(seen.since, path) for path, seen in self._seen.items() if path.exists()]
         since, path = max(known, default=(0.0, None))
         earliest = self._row_times[0] if ended else sum(self._row_times) / len(self._row_times)
         written = since > earliest and self._changes >= self._rows and (ended or not self.extra)
@@ -909,9 +918,9 @@ class _Checkpoints:
         self.look(at_once=True)
         ahead = disk.clock_ahead(self._folder)
         known = [
-            (max(part[3] for part in signature) / 1e9, path)
-            for path, (signature, *_) in self._seen.items()
-            if path.exists() and _has_content(signature)
+            (max(part[3] for part in seen.signature) / 1e9, path)
+            for path, seen in self._seen.items()
+            if path.exists() and _has_content(seen.signature)
         ]
         modified, path = max(known, default=(0.0, None))
         fresh = path is not None and self._old.get(path) != self.seen(path)
