@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _TOO_EARLY = "The first trainings measure the spread of scores and costs. No decision was made yet"
 _LINE, _SURFACE = 41, 21  # values of a parameter
 _LABELLED = 16  # the most points that are labelled with their numbers
-_BETTER = [(0.0, FAINT), (0.5, COOL_SOFT), (1.0, COOL)]
+_SCALE = [(0.0, FAINT), (0.5, COOL_SOFT), (1.0, COOL)]  # from the worst to the best, or by probability
 _EXPENSIVE = [(0.0, RULE), (1.0, MUTED)]
 
 
@@ -264,7 +264,7 @@ class _Landscape:
         mean, low, high = self.found.score(flat)
         cost, sd = self.found.cost(flat)
         larger = self.found.history.problem.goal.sign > 0
-        better = _BETTER if larger else [(1.0 - at, colour) for at, colour in reversed(_BETTER)]
+        better = _SCALE if larger else [(1.0 - at, colour) for at, colour in reversed(_SCALE)]
         places = [on_axis(self.config(t)[along]) for _, t in self.numbered]
         traces: list[Trace] = []
         for n, z, spread, scale, said in (
@@ -328,7 +328,7 @@ class _Landscape:
         labels = {"mode": "markers+text", "cliponaxis": False, "text": [short(v) for v in raw],
                   "textposition": "top right"}  # fmt: skip
         few = labels if self.along and len(kept) <= _LABELLED else {"mode": "markers"}
-        coloured = {"color": worth[kept].tolist(), "colorscale": _BETTER} if self.along else {"color": COOL}
+        coloured = {"color": worth[kept].tolist(), "colorscale": _SCALE} if self.along else {"color": COOL}
         return {
             "type": "scatter", **few, "name": "value", "x": [on_axis(configs[i][self.across]) for i in kept],
             "y": raw if self.along is None else [on_axis(configs[i][self.along]) for i in kept], "showlegend": False,
@@ -370,7 +370,6 @@ class _Landscape:
 # -- regions -------------------------------------------------------------------------------
 
 _KINDS = ((False, "settled", "circle"), (True, "undecided", "circle-open"))
-_SCALE = [[0.0, FAINT], [0.5, COOL_SOFT], [1.0, COOL]]  # probability
 _CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # probability; drawn over faint points, so not FAINT
 
 
