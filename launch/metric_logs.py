@@ -151,8 +151,7 @@ class Followed:
 
     def __init__(self, path: Path, reader: Reader) -> None:
         self._path, self.reader, self._offset = path, reader, 0
-        self._inode: int | None = None
-        self._as_read: tuple[int, ...] = ()  # when it was read last
+        self._as_read: tuple[int, ...] = ()  # when it was read last; empty: never
         self._head = self._tail = b""
         self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
@@ -181,15 +180,15 @@ class Followed:
                 return b""
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
-                if self._inode is not None and (found.st_ino != self._inode or not self._is_continued(file, found)):
+                if self._as_read and (found.st_ino != self._as_read[0] or not self._is_continued(file, found)):
                     self._anew()
-                self._inode, self._as_read = found.st_ino, _as_read(found)
+                self._as_read = _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
         except OSError:  # it does not exist yet, or no longer
             return b""
         self._offset += len(data)
-        self._head = (self._head + data)[:_EDGE] if len(self._head) < _EDGE else self._head
+        self._head += data[: _EDGE - len(self._head)]
         self._tail = (self._tail + data)[-_EDGE:]
         return data
 
@@ -243,7 +242,7 @@ class Lines(Reader):
         self.reset()
 
     def reset(self) -> None:
-        self._rest, self._begun = b"", False
+        self._rest = b""
 
     def feed(self, data: bytes) -> Iterable[Row]:
         if not data:
@@ -256,10 +255,7 @@ class Lines(Reader):
         return [row] if line and (row := self._row(line)) else ()
 
     def _row(self, line: bytes) -> Row:
-        text = line.decode("utf-8", "replace").strip("\r\n")
-        if not self._begun:
-            text, self._begun = text.removeprefix("\ufeff"), True
-        return self.row(text)
+        return self.row(line.decode("utf-8", "replace").removeprefix("\ufeff").strip("\r\n"))
 
     def row(self, line: str) -> Row:
         """Return the numbers of a line; none for a line that is no row."""
