@@ -181,7 +181,9 @@ class Followed:
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if self._as_read and (found.st_ino != self._as_read[0] or not self._is_continued(file, found)):
-                    self._anew()
+                    self.reader.reset()
+                    self._offset, self._head, self._tail = 0, b"", b""
+                    self._repeats, self._seen = self._seen[::-1], []
                 self._as_read = _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
@@ -200,11 +202,6 @@ class Followed:
             return False
         file.seek(self._offset - len(self._tail))
         return bool(file.read(len(self._tail)) == self._tail)
-
-    def _anew(self) -> None:
-        self.reader.reset()
-        self._offset, self._head, self._tail = 0, b"", b""
-        self._repeats, self._seen = self._seen[::-1], []
 
 
 def _as_read(stat: os.stat_result) -> tuple[int, ...]:
@@ -699,7 +696,6 @@ class Curve:
         self._last: float | None = None  # position of the last row that has one
         self._pending: dict[float, Row] = {}  # by position
         self._once: Row = {}  # constraints, which a program may log once
-        self._value: float | None = None  # the goal's, at the position reached
         self._has_goal = False  # a row had it
         self._reached = after  # the last position that was returned
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
@@ -771,9 +767,9 @@ class Curve:
             elif position == self._after and known is not None and not math.isclose(goal, known, rel_tol=_NOISE):
                 self.differs = goal
         if position <= self._reached:
-            if goal is not None and position == self._reached > self._after and not _equal(goal, self._value):
-                self.repeated = position
             if position == self._reached:
+                if goal is not None and position > self._after and not _equal(goal, self._latest[self._goal]):
+                    self.repeated = position
                 self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
             return None
         pending = self._pending.setdefault(position, {})
@@ -782,7 +778,7 @@ class Curve:
             return None
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
-        self._value, self._reached, self._latest = metrics[self._goal], position, metrics
+        self._reached, self._latest = position, metrics
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         return position, metrics
 
