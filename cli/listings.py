@@ -502,26 +502,12 @@ def _guarded(value: Any) -> Any:
 _HEIGHT = 620  # default height of an image, pixels
 
 
-class FigureName(StrEnum):
-    """The figures that need only a study; some need a certain policy."""
-
-    learning_curves = "learning_curves"
-    metrics = "metrics"
-    rungs = "rungs"
-    progress = "progress"
-    edf = "edf"
-    front = "front"
-    budget = "budget"
-    importance = "importance"
-    parallel = "parallel"
-    rank = "rank"
-    slices = "slices"
-    contour = "contour"
-    decisions = "decisions"
-    calibration = "calibration"
-    posterior = "posterior"
-    region = "region"
-    timeline = "timeline"
+# figures that need only a study; some need a certain policy
+FigureName = StrEnum(
+    "FigureName",
+    "learning_curves metrics rungs progress edf front budget importance parallel rank slices contour decisions "
+    "calibration posterior region timeline",
+)
 
 
 def figure(
