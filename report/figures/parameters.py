@@ -283,27 +283,20 @@ def _axis_of(facts: Digest, which: str, name: str, values: Sequence[Any]) -> dic
     return {f"{which}axis.{key}": value for key, value in {**found, "title.text": plotly_text(name)}.items()}
 
 
-def _label(across: str, along: str) -> str:
-    return plotly_text(f"{across} and {along}")
-
-
 def _pair(facts: Digest, found: Map, across: str, along: str) -> dict[str, Any]:
     """Return the button that shows a pair of parameters: its map, its dots and its axes."""
     rows = valued(facts)
     shown = np.where(found.known, found.mean, np.nan).tolist()
     ends = zip(found.low.tolist(), found.high.tolist(), strict=True)
-    changed: dict[str, Any] = {
-        "z": [[[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in shown]],
-        "text": [[[f"{short(a, 3)} to {short(b, 3)}" for a, b in zip(*row, strict=True)] for row in ends]],
-    }
-    alt = f"The expected {facts.problem.goal.metric} over {across} and {along}."
-    laid: dict[str, Any] = {"meta.alt": alt}
+    changed: dict[str, Any] = {}
+    laid: dict[str, Any] = {"meta.alt": f"The expected {facts.problem.goal.metric} over {across} and {along}."}
     for which, name, values in (("x", across, found.across), ("y", along, found.along)):
         cells = [on_axis(value) for value in values]
         changed[which] = cells, [_place(r, name) for r in rows]
         laid |= _axis_of(facts, which, name, cells) | {f"{which}axis.autorange": True}
-    ordered = {key: changed[key] for key in ("x", "y", "z", "text")}
-    return {"label": _label(across, along), "method": "update", "args": [ordered, laid]}
+    changed["z"] = [[[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in shown]]
+    changed["text"] = [[[f"{short(a, 3)} to {short(b, 3)}" for a, b in zip(*row, strict=True)] for row in ends]]
+    return {"label": plotly_text(f"{across} and {along}"), "method": "update", "args": [changed, laid]}
 
 
 # -- ranks -----------------------------------------------------------------------------------
@@ -351,7 +344,7 @@ def rank_spec(facts: Digest, names: Sequence[str] = ()) -> Spec:
         for which, name in (("x", across), ("y", along)):
             laid |= _axis_of(facts, which, name, places[name])
         ordered = {"x": [places[across]], "y": [places[along]]}
-        buttons.append({"label": _label(across, along), "method": "update", "args": [ordered, laid]})
+        buttons.append({"label": plotly_text(f"{across} and {along}"), "method": "update", "args": [ordered, laid]})
     across, along = pairs[0]
     return {
         "data": [{
