@@ -186,7 +186,7 @@ class Room(Child):
             self._keeper.leave.remote("the launcher was asked to stop: this trial continues later")
         done, _ = ray.wait([self._run], timeout=0)
         if done:
-            return _ending(lambda: ray.get(self._run))
+            return _ending(self._run)
         if not self._is_displaced():
             return None
         ray.cancel(self._run, force=True)
@@ -210,9 +210,9 @@ class Room(Child):
         remove_placement_group(self._group)  # Ray kills the tasks in it
 
 
-def _ending(outcome: Callable[[], str | None]) -> Ending:
+def _ending(run: Any) -> Ending:
     try:
-        return Ending(raised=outcome())
+        return Ending(raised=ray.get(run))
     except RayTaskError as error:  # an error around the training; train_one handles the training's own
         return Ending(raised=re.sub(r"\x1b\[[0-9;]*m", "", str(error)))  # without colours
     except WorkerCrashedError:
