@@ -13,7 +13,7 @@ import numpy as np
 from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.models.final_values import FEWEST_TRIALS
-from haltune.space.domains import Choice, Constant, Float, Int
+from haltune.space.domains import Choice, Constant, Int
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest, shown_trials
 from ..metric_model import Importance, Map, MetricModel, Slice
@@ -438,8 +438,7 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
         known = [float(v) for v in values if v is not _ABSENT] or [1.0]
         low = min(known) if isinstance(domain.low, str) else float(domain.low)
         high = max(known) if isinstance(domain.high, str) else float(domain.high)
-        log = isinstance(domain, (Float, Int)) and domain.log
-        if log:
+        if log := domain.log:
             low, high = math.log10(low), math.log10(high)
             marks = _decades(low, high)
             texts = [short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks]  # 1e-5, as on other axes
