@@ -107,7 +107,7 @@ class Program:
         unused = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
         used.difference_update(parameters)  # they hide placeholders of the same name
         if self.checkpoint is not None:
-            _Checkpoints(Path(os.devnull), self.checkpoint, problem.unit, None)  # its pattern; it searches no folder
+            _glob_and_number(self.checkpoint, problem.unit)  # raises for other braces
             if CHECKPOINT not in used:
                 raise InvalidInput(
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
@@ -336,7 +336,7 @@ class Unedited(Child):
         if program.checkpoint is not None:
             self._checkpoints = _Checkpoints(
                 start.folder, program.checkpoint, trial.unit, self._metrics.first,
-                writes=lambda path: limits.writes(self.session, path),
+                lambda path: limits.writes(self.session, path),
             )  # fmt: skip
         self._log = MetricLog(self._metrics, (measures.first, *measures.others), start.folder, log)
         self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
@@ -768,25 +768,17 @@ class _Checkpoints:
     """
 
     def __init__(
-        self, folder: Path, pattern: str, unit: str, first: int | None,
-        writes: Callable[[Path], bool] = lambda path: False, now: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        name = f"{{{unit}}}"
-        places = re.findall(r"\{[^{}]*\}", pattern)
-        if any(place != name for place in places) or len(places) > 1:
-            raise InvalidInput(
-                f"checkpoint = {pattern!r}: write {name} for the number of the {unit}, once, and * for other parts."
-            )
-        self.numbered = bool(places)
-        self._folder, self._glob, self._shift = folder, pattern.replace(name, "*"), 1 if first == 0 else 0
-        head, _, tail = pattern.partition(name)
-        self._number = re.compile(f"{_regex(head)}0*([0-9]+){_regex(tail)}") if places else None
+        self, folder: Path, pattern: str, unit: str, first: int | None, writes: Callable[[Path], bool]
+    ) -> None:
+        self._folder, self._shift = folder, 1 if first == 0 else 0
+        self._writes = writes  # whether the program has a path open to write
+        self._glob, self._number = _glob_and_number(pattern, unit)
+        self.numbered = self._number is not None
         self._seen: dict[Path, _Seen] = {}
         self._next_look = -math.inf
         self._changes = self._rows = 0
         self._pace = 0.0
-        self._writes, self._now = writes, now  # whether the program has a path open to write; a monotonic clock
-        self._row_times: deque[float] = deque([now()], maxlen=2)
+        self._row_times: deque[float] = deque([time.monotonic()], maxlen=2)
         for path in self.paths():  # of an earlier attempt
             self._seen[path] = _Seen(_signature(path), -math.inf)
         self._old = {path: seen.signature for path, seen in self._seen.items()}
@@ -800,7 +792,7 @@ class _Checkpoints:
 
     def look(self, at_once: bool = False) -> None:
         """Look for new and changed checkpoints, unless the last look was a moment ago."""
-        now = self._now()
+        now = time.monotonic()
         if now < self._next_look and not at_once:
             return
         self._next_look = now + _SCAN
@@ -826,7 +818,7 @@ class _Checkpoints:
     def _is_complete(self, path: Path, settled: float | None = None) -> bool:
         if not _has_content(self._seen[path].signature):
             return False
-        quiet = self._now() - self._seen[path].since
+        quiet = time.monotonic() - self._seen[path].since
         return settled == 0.0 or (quiet >= self._quiet(path, settled) and not self._is_open(path, quiet))
 
     def _is_open(self, path: Path, quiet: float) -> bool:
@@ -834,7 +826,7 @@ class _Checkpoints:
 
         A log in a checkpoint's folder may stay open. To read which files are open takes long, so rarely.
         """
-        now, seen = self._now(), self._seen[path]
+        now, seen = time.monotonic(), self._seen[path]
         if quiet < _OPEN and now >= seen.next_ask:
             if not self._writes(path):
                 return False
@@ -863,7 +855,7 @@ class _Checkpoints:
         return newest is not None and self._is_young(newest)
 
     def _is_young(self, path: Path) -> bool:
-        quiet = self._now() - self._seen[path].since
+        quiet = time.monotonic() - self._seen[path].since
         return quiet < self._quiet(path) or self._is_open(path, quiet)
 
     def _of(self, position: float) -> list[Path]:
@@ -929,6 +921,22 @@ class _Checkpoints:
 
     def paths(self) -> list[Path]:
         return matching(self._folder, self._glob)
+
+
+def _glob_and_number(pattern: str, unit: str) -> tuple[str, re.Pattern[str] | None]:
+    """Return a pattern of checkpoints as a glob, and a regular expression that finds its number, if it has one.
+
+    Raises InvalidInput for other braces.
+    """
+    name = f"{{{unit}}}"
+    places = re.findall(r"\{[^{}]*\}", pattern)
+    if any(place != name for place in places) or len(places) > 1:
+        raise InvalidInput(
+            f"checkpoint = {pattern!r}: write {name} for the number of the {unit}, once, and * for other parts."
+        )
+    head, found, tail = pattern.partition(name)
+    number = re.compile(f"{_regex(head)}0*([0-9]+){_regex(tail)}") if found else None
+    return pattern.replace(name, "*"), number
 
 
 def _regex(glob: str) -> str:
