@@ -324,7 +324,7 @@ class Unedited(Child):
         if self._process is not None:
             return True
         assert self._lock is not None
-        if not _lock(self._lock) and time.monotonic() < self._waits_until:
+        if not disk.lock(self._lock) and time.monotonic() < self._waits_until:
             return False
         trial, program, start, log = self._trial, self._program, self._start, self._output
         measures, earlier = trial.measures, list[tuple[float, float, float]]()
@@ -967,26 +967,13 @@ def _locked(log: Path) -> IO[bytes]:
     What a program leaves behind may hold its output open, but not this.
     """
     lock = log.open("ab")
-    if not _lock(lock):
+    if not disk.lock(lock):
         lock.close()
         raise InvalidInput(
             f"Another program writes its output to {log}, where haltune would read its metrics as those of this trial. "
             "If it is of another search, give each search its own folder: --logs FOLDER. Otherwise end it."
         )
     return lock
-
-
-def _lock(file: IO[bytes]) -> bool:
-    """Lock a file until it is closed; return False if another process has it."""
-    import fcntl  # POSIX only
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some network disks have no locks
-        pass
-    return True
 
 
 def _copied(path: Path, to: Path, before: Any) -> None:
