@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from haltune._utils import disk
-from haltune._utils.checks import python_number
+from haltune._utils.checks import is_number, python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
 from haltune.errors import InvalidInput, LeaseLost, NotSupported
 from haltune.log.decisions import Action
@@ -82,7 +82,7 @@ class Program:
     def __post_init__(self) -> None:
         if isinstance(self.command, str) or not all(isinstance(word, str) for word in self.command):
             raise InvalidInput(f"command={self.command!r}: use a list of words, such as ['python', 'train.py'].")
-        if isinstance(self.grace, bool) or not isinstance(self.grace, (int, float)) or not 0 <= self.grace < 1e6:
+        if not (is_number(self.grace) and 0 <= self.grace < 1e6):
             raise InvalidInput(f"grace = {self.grace!r}: use seconds, from 0.")
         if not isinstance(self.saves_on_sigterm, bool):
             raise InvalidInput(f"saves_on_sigterm = {self.saves_on_sigterm!r}: use true or false.")
