@@ -69,7 +69,7 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
 
 
 def best_data(b: Best) -> dict[str, Any]:
-    return {"trial": b.trial, "metric": b.metric, "value": _json_number(b.value), "epoch": b.epoch,
+    return {"trial": b.trial, "metric": b.metric, "value": plain(b.value), "epoch": b.epoch,
             "checkpoint": b.checkpoint, "checkpoint_epoch": b.checkpoint_epoch, **folds_data(b.folds)}  # fmt: skip
 
 
@@ -77,13 +77,11 @@ def folds_data(values: Sequence[float]) -> dict[str, Any]:
     """Return the values of a trial's folds, and their standard deviation; nothing without folds."""
     if not values:
         return {}
-    deviation = spread(values)
-    std = None if deviation is None else _json_number(deviation)
-    return {"folds": [_json_number(value) for value in values], "std": std}
+    return {"folds": plain(list(values)), "std": plain(spread(values))}
 
 
 def front_data(run: OnFront) -> dict[str, Any]:
-    return best_data(run) | {"values": {name: _json_number(v) for name, v in run.values.items()}}
+    return best_data(run) | {"values": plain(run.values)}
 
 
 def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = ()) -> dict[str, Any]:
@@ -93,16 +91,12 @@ def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = 
     return {
         "trial": t.id, "status": str(t.status), "outcome": outcome_of(t, problem, over, lost).words,
         "complete": t.complete, "attempt": t.attempt, "epoch": t.epoch,
-        "value": _json_number(values[-1]) if len(values) else None,
-        **({"values": {n: _json_number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
+        "value": plain(values[-1]) if len(values) else None,
+        **({"values": plain(t.results(problem))} if problem.measured else {}),
         **folds_data(t.folds(problem)),
         "seconds": float(t.seconds.sum()),
         "reason": comparisons.reason(t), "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
     }  # fmt: skip
-
-
-def _json_number(value: float) -> float | str:
-    return float(value) if math.isfinite(value) else str(float(value))
 
 
 # Listings for people.
@@ -427,10 +421,10 @@ def _report_rows(history: History) -> list[dict[str, Any]]:
         for i, epoch in enumerate(t.epochs):
             row = {
                 "trial": t.id, "attempt": t.attempt, "status": str(t.status), t.unit: float(epoch),
-                "value": _json_number(t.values[i]), "score": _json_number(t.scores[i]), "seconds": float(t.seconds[i]),
+                "value": plain(t.values[i]), "score": plain(t.scores[i]), "seconds": float(t.seconds[i]),
                 **config,
             }  # fmt: skip
-            metrics = {f"metric.{name}": _json_number(column[i]) for name, column in t.metrics.items()}
+            metrics = {f"metric.{name}": plain(column[i]) for name, column in t.metrics.items()}
             found.append(row | metrics)
     return found
 
@@ -443,7 +437,7 @@ def _trial_rows(study: RecordedStudy) -> list[dict[str, Any]]:
         row |= {f"fold.{i}": value for i, value in enumerate(row.pop("folds", ()))}
         row |= {f"value.{n}": value for n, value in row.pop("values", {}).items()}
         row |= {f"config.{n}": v for n, v in config.items()} | {f"tag.{n}": v for n, v in tags.items()}
-        last = ((n, _json_number(column[-1])) for n, column in t.metrics.items() if len(column))
+        last = ((n, plain(column[-1])) for n, column in t.metrics.items() if len(column))
         found.append(row | {f"metric.{n}": value for n, value in last})
     return found
 
