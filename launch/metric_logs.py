@@ -316,8 +316,6 @@ class JsonLines(Lines):
     """A JSON object in each line; numbers within others are named eval.loss."""
 
     def row(self, line: str) -> Row:
-        if "{" not in line:
-            return {}
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
