@@ -93,8 +93,8 @@ def drawn(spec: Spec) -> go.Figure:
         else {name: v for name, v in trace.items() if name != "ids"}
         for trace in spec["data"]
     ]
-    figure: go.Figure = graph.Figure({"data": data, "layout": _side_by_side(spec["layout"])})
-    return figure
+    made: go.Figure = graph.Figure({"data": data, "layout": _side_by_side(spec["layout"])})
+    return made
 
 
 def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
@@ -282,5 +282,10 @@ def nothing(text: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def figure(data: list[Trace], title: str, alt: str, **laid: Any) -> Spec:
+    """Return a figure of these traces as plain data. The other arguments are those of `layout`."""
+    return {"data": data, "layout": layout(title, alt, **laid)}
+
+
 def empty(title: str, text: str, order: int) -> Spec:
-    return {"data": [], "layout": layout(title, text, order=order, annotations=[nothing(text)])}
+    return figure([], title, text, order=order, annotations=[nothing(text)])
