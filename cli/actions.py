@@ -67,19 +67,18 @@ def run(
     Or the program gets its trial from haltune.current_trial() and reports to it. Press Ctrl-C once to finish and save
     the current epochs, twice to stop at once. The same command continues the search.
     """
-    with errors():
-        command = list(words or ())
-        if study is None:
-            if not command or not command[0].endswith(".toml"):
-                raise InvalidInput("Name the study file first: haltune run search.toml -- python train.py.")
-            study = Path(command.pop(0))
-        limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
-        file = read(study)
-        program = file.program_of(command)
-        program.check(file.problem)
-        opened = file.open()
-        opened.session.set_price(price)
-        _train(opened, program, workers, gpus, **limits)
+    command = list(words or ())
+    if study is None:
+        if not command or not command[0].endswith(".toml"):
+            raise InvalidInput("Name the study file first: haltune run search.toml -- python train.py.")
+        study = Path(command.pop(0))
+    limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
+    file = read(study)
+    program = file.program_of(command)
+    program.check(file.problem)
+    opened = file.open()
+    opened.session.set_price(price)
+    _train(opened, program, workers, gpus, **limits)
 
 
 def resume(
@@ -101,19 +100,18 @@ def resume(
 
     Without a budget option the budget of the study file counts.
     """
-    with errors():
-        study = study_of(where, name, writing=True)
-        budget = Budget(trials, epochs, time, trials_without_gain=trials_without_gain)
-        file = read(where) if where.endswith(".toml") else None
-        if command or (file is not None and file.program.command):
-            program = Program(command or []) if file is None else file.program_of(command or [])
-            program.check(study.problem if file is None else file.problem)
-            lift(study.store, study.name, study.history)
-            given = None if budget.unlimited else budget
-            opened = _reopened(study, given) if file is None else file.open(given, study.name)
-            _train(opened, program, workers, gpus)
-        else:
-            say(_lifted(study, budget))
+    study = study_of(where, name, writing=True)
+    budget = Budget(trials, epochs, time, trials_without_gain=trials_without_gain)
+    file = read(where) if where.endswith(".toml") else None
+    if command or (file is not None and file.program.command):
+        program = Program(command or []) if file is None else file.program_of(command or [])
+        program.check(study.problem if file is None else file.problem)
+        lift(study.store, study.name, study.history)
+        given = None if budget.unlimited else budget
+        opened = _reopened(study, given) if file is None else file.open(given, study.name)
+        _train(opened, program, workers, gpus)
+    else:
+        say(_lifted(study, budget))
 
 
 def stop(where: Where, name: Name = None) -> None:
@@ -121,16 +119,15 @@ def stop(where: Where, name: Name = None) -> None:
 
     Trials finish their epochs and are saved. They continue after [bold]haltune resume[/].
     """
-    with errors():
-        study = study_of(where, name, writing=True)
-        outcome, training = study.outcome, study.history.running > len(study.lost)
-        if (outcome.over or outcome.held) and not training:
-            what = "stopped already" if outcome.held else "over already"
-            say(f"{study.name} is {what}: {outcome.reason}")
-            return
-        hold(study.store, study.name, "stopped by `haltune stop`; to continue, use `haltune resume`")
-        after = "each trial ends after its current epoch" if training else "no trial trains now, and none starts"
-        say(f"{study.name} stops: {after}")
+    study = study_of(where, name, writing=True)
+    outcome, training = study.outcome, study.history.running > len(study.lost)
+    if (outcome.over or outcome.held) and not training:
+        what = "stopped already" if outcome.held else "over already"
+        say(f"{study.name} is {what}: {outcome.reason}")
+        return
+    hold(study.store, study.name, "stopped by `haltune stop`; to continue, use `haltune resume`")
+    after = "each trial ends after its current epoch" if training else "no trial trains now, and none starts"
+    say(f"{study.name} stops: {after}")
 
 
 _MORE = (
@@ -146,17 +143,16 @@ def enqueue(
     again: Annotated[bool, typer.Option("--again", help="also if it has started already or is enqueued")] = False,
 ) -> None:
     """Train a configuration of yours before the policy's next ones."""
-    with errors():
-        store, name = find(where, name, writing=True)
-        study = follow_study(store, name)
-        over = study.outcome.over and not study.history.held
-        lifted = f"; the search is over ({study.outcome.reason}). {_MORE}" if over else ""
-        config = dict(_setting(text, study.problem.space.parameters) for text in values)
-        if study.enqueue(store, config, again):
-            say(f"enqueued{if_allowed(study.problem)}{lifted}")
-        else:
-            why = known(study.history, study.problem.checked(config, "enqueue(config)"))
-            say(f"{why}. To train it once more, add --again")
+    store, name = find(where, name, writing=True)
+    study = follow_study(store, name)
+    over = study.outcome.over and not study.history.held
+    lifted = f"; the search is over ({study.outcome.reason}). {_MORE}" if over else ""
+    config = dict(_setting(text, study.problem.space.parameters) for text in values)
+    if study.enqueue(store, config, again):
+        say(f"enqueued{if_allowed(study.problem)}{lifted}")
+    else:
+        why = known(study.history, study.problem.checked(config, "enqueue(config)"))
+        say(f"{why}. To train it once more, add --again")
 
 
 def note(
@@ -169,10 +165,9 @@ def note(
 
     Its row on the page shows it, and the page's filter finds its words.
     """
-    with errors():
-        study = study_of(where, name, writing=True)
-        note_on(study.store, study.name, study.history, trial, text)
-        say(f"trial {trial} of {study.name} has {'this' if text.strip() else 'no'} note")
+    study = study_of(where, name, writing=True)
+    note_on(study.store, study.name, study.history, trial, text)
+    say(f"trial {trial} of {study.name} has {'this' if text.strip() else 'no'} note")
 
 
 def _setting(text: str, names: Collection[str]) -> tuple[str, Any]:
@@ -329,22 +324,21 @@ def track(
     name: Name = None,
 ) -> None:
     """Log a running search to MLflow, Weights & Biases or TensorBoard: a run for each trial."""
-    with errors():
-        study = follow_study(*find(where, name))
-        trackers: list[Tracker] = []
-        if mlflow is not None:
-            trackers.append(MLflow(mlflow, experiment))
-        if wandb is not None:
-            trackers.append(WandB(wandb, mode="offline" if offline else "online"))
-        if tensorboard is not None:
-            trackers.append(TensorBoard(tensorboard))
-        if not trackers:
-            raise InvalidInput("No tracker is named. Add --mlflow URI, --wandb PROJECT or --tensorboard FOLDER.")
-        with tracking(study, *trackers, every=_REFRESH):
-            while not (once or study.outcome.final):
-                time.sleep(_REFRESH)
-                study.sync()
-        say(f"logged {plural(len(study.trials), 'trial')}: {study.outcome.reason}")
+    study = follow_study(*find(where, name))
+    trackers: list[Tracker] = []
+    if mlflow is not None:
+        trackers.append(MLflow(mlflow, experiment))
+    if wandb is not None:
+        trackers.append(WandB(wandb, mode="offline" if offline else "online"))
+    if tensorboard is not None:
+        trackers.append(TensorBoard(tensorboard))
+    if not trackers:
+        raise InvalidInput("No tracker is named. Add --mlflow URI, --wandb PROJECT or --tensorboard FOLDER.")
+    with tracking(study, *trackers, every=_REFRESH):
+        while not (once or study.outcome.final):
+            time.sleep(_REFRESH)
+            study.sync()
+    say(f"logged {plural(len(study.trials), 'trial')}: {study.outcome.reason}")
 
 
 maps = typer.Typer(no_args_is_help=True, help="Value maps, with which AutoBCT looks further ahead.")

@@ -44,7 +44,7 @@ from haltune.study.attempt import end_of
 from haltune.study.redecide import redecide, without_reason
 from haltune.study.view import folded
 
-from .common import BUG, DONE, As, Format, Name, NotStarted, Where, errors, find, say, say_json
+from .common import BUG, DONE, As, Format, Name, NotStarted, Where, find, say, say_json
 from .study_file import StudyFile, read
 
 # SQLite's locks fail on these
@@ -337,17 +337,16 @@ def doctor(
 
     Each line names a finding and what to do. Exits with 0 if all is well, with 1 if a finding is BAD.
     """
-    with errors():
-        file = read(where) if where.endswith(".toml") else None
-        found = []
-        for finding in _findings(where, name, file, command or [], epochs):
-            found.append(finding)
-            if format is Format.table:  # at once
-                advice = f"\n{'':18}-> {finding.advice}" if finding.advice else ""
-                say(f"{_MARKS[finding.well]} {finding.about:<12} {finding.text}{advice}")
-        if format is Format.json:
-            say_json([asdict(finding) for finding in found])
-        raise typer.Exit(BUG if any(finding.well is False for finding in found) else DONE)
+    file = read(where) if where.endswith(".toml") else None
+    found = []
+    for finding in _findings(where, name, file, command or [], epochs):
+        found.append(finding)
+        if format is Format.table:  # at once
+            advice = f"\n{'':18}-> {finding.advice}" if finding.advice else ""
+            say(f"{_MARKS[finding.well]} {finding.about:<12} {finding.text}{advice}")
+    if format is Format.json:
+        say_json([asdict(finding) for finding in found])
+    raise typer.Exit(BUG if any(finding.well is False for finding in found) else DONE)
 
 
 def _findings(

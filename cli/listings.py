@@ -32,7 +32,7 @@ from haltune.study.messages import BEYOND, lead_of
 from haltune.study.view import RecordedStudy, read_study
 from haltune.trackers.tensorboard import write_runs
 
-from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, errors, say, say_json, studies_of, study_of
+from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, say, say_json, studies_of, study_of
 
 
 def status_data(study: RecordedStudy) -> dict[str, Any]:
@@ -104,15 +104,14 @@ def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = 
 
 def status(where: Where, name: Name = None, format: As = Format.table) -> None:
     """Show the state of a search and of its workers. Exits with 0: over, 4: stopped for now, 5: not over."""
-    with errors():
-        study = study_of(where, name)
-        data = status_data(study)
-        if format is Format.json:
-            say_json(data)
-        else:
-            _say_status(study, data)
-        if data["state"] != "over":
-            raise typer.Exit(STOPPED if data["state"] == "stopped" else RUNS)
+    study = study_of(where, name)
+    data = status_data(study)
+    if format is Format.json:
+        say_json(data)
+    else:
+        _say_status(study, data)
+    if data["state"] != "over":
+        raise typer.Exit(STOPPED if data["state"] == "stopped" else RUNS)
 
 
 def _say_status(study: RecordedStudy, data: dict[str, Any]) -> None:
@@ -154,20 +153,19 @@ def trials(
     ] = None,
 ) -> None:
     """List all trials, one on each line; with --top the best, or the first in the order of --sort."""
-    with errors():
-        study = study_of(where, name)
-        history, listed = study.history, Listed(study)
-        found, words = list(history.trials), {word for word, _ in OUTCOMES.values()} | set(Status)
-        if status is not None:
-            asked = status.strip().lower()
-            if asked not in words:
-                raise InvalidInput(f"--status {status!r} is not a status. Use one of {', '.join(sorted(words))}.")
-            found = [t for t in found if asked in (str(t.status), listed.outcome(t))]
-        found.sort(key=_order(history, sort or ("value" if top else "trial")))
-        if status is not None and not found and format is Format.table:
-            say(f"No trial is {status!r}: {digest(study).states or 'there are no trials yet'}", err=True)
-            return
-        _list(listed, found[:top], format)
+    study = study_of(where, name)
+    history, listed = study.history, Listed(study)
+    found, words = list(history.trials), {word for word, _ in OUTCOMES.values()} | set(Status)
+    if status is not None:
+        asked = status.strip().lower()
+        if asked not in words:
+            raise InvalidInput(f"--status {status!r} is not a status. Use one of {', '.join(sorted(words))}.")
+        found = [t for t in found if asked in (str(t.status), listed.outcome(t))]
+    found.sort(key=_order(history, sort or ("value" if top else "trial")))
+    if status is not None and not found and format is Format.table:
+        say(f"No trial is {status!r}: {digest(study).states or 'there are no trials yet'}", err=True)
+        return
+    _list(listed, found[:top], format)
 
 
 def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
@@ -240,24 +238,23 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
 
 def best(where: Where, name: Name = None, format: As = Format.table, top: Top = None) -> None:
     """Show the best configuration so far; with --top a list of the best; with several goals the Pareto front."""
-    with errors():
-        study = study_of(where, name)
-        history = study.history
-        if history.problem.further:
-            _say_front(study, format, top)
-            return
-        leads = study.best
-        if leads is None:
-            say("No trial has reported a finite value yet.", err=True)
-            raise typer.Exit(STOPPED)
-        if top is not None:
-            ranked = [history.trial(id) for group in history.ranked() for id in group]
-            _list(Listed(study), ranked[:top], format)
-        elif format is Format.json:
-            run = Listed(study).row(history.trial(leads.trial))
-            say_json(run | best_data(leads))
-        else:
-            _say_best(history, leads)
+    study = study_of(where, name)
+    history = study.history
+    if history.problem.further:
+        _say_front(study, format, top)
+        return
+    leads = study.best
+    if leads is None:
+        say("No trial has reported a finite value yet.", err=True)
+        raise typer.Exit(STOPPED)
+    if top is not None:
+        ranked = [history.trial(id) for group in history.ranked() for id in group]
+        _list(Listed(study), ranked[:top], format)
+    elif format is Format.json:
+        run = Listed(study).row(history.trial(leads.trial))
+        say_json(run | best_data(leads))
+    else:
+        _say_best(history, leads)
 
 
 def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
@@ -297,25 +294,24 @@ def explain(
     all: Annotated[bool, typer.Option("--all", help="every decision on it, with its numbers")] = False,
 ) -> None:
     """Explain why a trial was chosen and why it ended; with --all every decision."""
-    with errors():
-        study = study_of(where, name)
-        if trial.isascii() and trial.isdigit():
-            id = int(trial)
-        elif trial != "best":
-            raise InvalidInput(f"trial {trial!r} is not a trial. Give its number, or best.")
-        elif study.history.problem.further:
-            raise InvalidInput(
-                "With several goals no trial is the best in all. Give a number; `haltune best` lists the Pareto front."
-            )
-        elif study.best is None:
-            raise InvalidInput("No trial has reported a finite value yet.")
-        else:
-            id = study.best.trial
-        if format is Format.json:
-            study.history.trial(id)
-            say_json([to_json(e) for e in study.events() if trial_of(e) == id])
-            return
-        say(study.explain(id, all))
+    study = study_of(where, name)
+    if trial.isascii() and trial.isdigit():
+        id = int(trial)
+    elif trial != "best":
+        raise InvalidInput(f"trial {trial!r} is not a trial. Give its number, or best.")
+    elif study.history.problem.further:
+        raise InvalidInput(
+            "With several goals no trial is the best in all. Give a number; `haltune best` lists the Pareto front."
+        )
+    elif study.best is None:
+        raise InvalidInput("No trial has reported a finite value yet.")
+    else:
+        id = study.best.trial
+    if format is Format.json:
+        study.history.trial(id)
+        say_json([to_json(e) for e in study.events() if trial_of(e) == id])
+        return
+    say(study.explain(id, all))
 
 
 def report(
@@ -326,9 +322,8 @@ def report(
     name: Name = None,
 ) -> None:
     """Write one self-contained page: learning curves, stops with their reasons, and costs."""
-    with errors():
-        study = study_of(where, name)
-        say(str(reports.write(study, out)))
+    study = study_of(where, name)
+    say(str(reports.write(study, out)))
 
 
 def compare(
@@ -339,9 +334,8 @@ def compare(
     name: Name = None,
 ) -> None:
     """Write a page that compares searches: best value against epochs and time, totals, and best configurations."""
-    with errors():
-        places = studies_of(where, name)
-        say(str(reports.compare([read_study(store, known, folder) for store, known, _, folder in places], out)))
+    places = studies_of(where, name)
+    say(str(reports.compare([read_study(store, known, folder) for store, known, _, folder in places], out)))
 
 
 # Exports: a search's trials and reports as tables, to TensorBoard, and its figures as files.
@@ -380,28 +374,27 @@ def export(
     of: Annotated[Of, typer.Option(help="a row for each report, or for each trial")] = Of.reports,
 ) -> None:
     """Export every report, or every trial, as a row with its configuration and further metrics."""
-    with errors():
-        study = study_of(where, name)
-        to = to or _format_of(out)
-        if out is None and to in (ExportFormat.tensorboard, ExportFormat.parquet):
-            what = "a folder" if to is ExportFormat.tensorboard else "a file"
-            raise InvalidInput(f"--out is missing. Name {what}: --out PATH.")
-        if out is not None and to is ExportFormat.tensorboard:
-            say(f"tensorboard --logdir {write_runs(study, out)}")
-            return
-        found = _report_rows(study.history) if of is Of.reports else _trial_rows(study)
-        columns = list(dict.fromkeys(name for row in found for name in row)) or _columns(study.history, of)
-        rows = [{name: row.get(name) for name in columns} for row in found]
-        if out is not None and to is ExportFormat.parquet:
-            _parquet(rows, columns, out)
-            return
-        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows, columns)
-        if out is not None:
-            keep(text, out)
-        elif to is ExportFormat.csv and sys.stdout.isatty():
-            say(text.replace("\r\n", "\n"))
-        else:
-            sys.stdout.write(text)  # unchanged, for programs
+    study = study_of(where, name)
+    to = to or _format_of(out)
+    if out is None and to in (ExportFormat.tensorboard, ExportFormat.parquet):
+        what = "a folder" if to is ExportFormat.tensorboard else "a file"
+        raise InvalidInput(f"--out is missing. Name {what}: --out PATH.")
+    if out is not None and to is ExportFormat.tensorboard:
+        say(f"tensorboard --logdir {write_runs(study, out)}")
+        return
+    found = _report_rows(study.history) if of is Of.reports else _trial_rows(study)
+    columns = list(dict.fromkeys(name for row in found for name in row)) or _columns(study.history, of)
+    rows = [{name: row.get(name) for name in columns} for row in found]
+    if out is not None and to is ExportFormat.parquet:
+        _parquet(rows, columns, out)
+        return
+    text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows, columns)
+    if out is not None:
+        keep(text, out)
+    elif to is ExportFormat.csv and sys.stdout.isatty():
+        say(text.replace("\r\n", "\n"))
+    else:
+        sys.stdout.write(text)  # unchanged, for programs
 
 
 def _format_of(out: Path | None) -> ExportFormat:
@@ -520,18 +513,17 @@ def figure(
     ] = None,
 ) -> None:
     """Write one figure of a search to a file: an interactive page, or an image."""
-    with errors():
-        study = study_of(where, name)
-        drawn: Any = getattr(reports, what.value)(study)
-        if out.suffix == ".html":
-            keep(drawn.to_html(include_plotlyjs=True), out)
-        elif out.suffix == ".json":
-            keep(drawn.to_json(), out)
-        elif out.suffix in (".png", ".svg", ".pdf"):
-            _image(drawn, out, width, height or drawn.layout.height or _HEIGHT)
-        else:
-            raise InvalidInput(f"--out {out}: use a file that ends in .html, .json, .png, .svg or .pdf.")
-        say(str(out))
+    study = study_of(where, name)
+    drawn: Any = getattr(reports, what.value)(study)
+    if out.suffix == ".html":
+        keep(drawn.to_html(include_plotlyjs=True), out)
+    elif out.suffix == ".json":
+        keep(drawn.to_json(), out)
+    elif out.suffix in (".png", ".svg", ".pdf"):
+        _image(drawn, out, width, height or drawn.layout.height or _HEIGHT)
+    else:
+        raise InvalidInput(f"--out {out}: use a file that ends in .html, .json, .png, .svg or .pdf.")
+    say(str(out))
 
 
 def _image(drawn: Any, out: Path, width: int, height: int) -> None:
