@@ -36,7 +36,7 @@ from haltune.trackers import MLflow, TensorBoard, WandB
 from haltune.trackers import track as tracking
 from haltune.trackers.tracker import Tracker
 
-from .common import STOPPED, Name, Where, errors, find, say, studies_of, study_of
+from .common import STOPPED, Name, Places, Where, errors, find, say, studies_of, study_of
 from .study_file import read
 
 Fresh = Annotated[bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")]
@@ -226,9 +226,7 @@ _ALL = ("0.0.0.0", "::")  # every address of the machine
 
 
 def watch(
-    where: Annotated[
-        list[str], typer.Argument(help="study files, databases, folders of them, or URLs", show_default=False)
-    ],
+    where: Places,
     name: Name = None,
     port: Annotated[int, typer.Option(help="0: any free port", min=0, max=65535)] = 8765,
     host: Annotated[

@@ -32,7 +32,7 @@ from haltune.study.messages import BEYOND, lead_of
 from haltune.study.view import RecordedStudy, read_study
 from haltune.trackers.tensorboard import write_runs
 
-from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, say, say_json, studies_of, study_of
+from .common import RUNS, STOPPED, As, Format, Name, Places, Where, as_json, say, say_json, studies_of, study_of
 
 
 def status_data(study: RecordedStudy) -> dict[str, Any]:
@@ -327,9 +327,7 @@ def report(
 
 
 def compare(
-    where: Annotated[
-        list[str], typer.Argument(help="study files, databases, folders of them, or URLs", show_default=False)
-    ],
+    where: Places,
     out: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("comparison.html"),
     name: Name = None,
 ) -> None:
