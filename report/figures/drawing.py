@@ -248,18 +248,11 @@ def layout(
     title: str, alt: str, *, order: int, note: str = "", wide: bool = False, tall: bool = False, logs: bool = False,
     heights: Mapping[str, int] | None = None, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return a layout.
+    """Return a layout. title: the heading on the page. alt: what the figure shows, in words. order: its position there.
 
-    Args:
-        title: The heading on the page.
-        alt: What the figure shows, in words.
-        order: Its position on the page.
-        note: The text above the figure on the page.
-        wide: Whether it takes the full width of the page.
-        tall: Whether it keeps its height on a narrow page.
-        logs: Whether it has a button for a logarithmic axis.
-        heights: Pixels of the panels that differ from the default, by their x axes.
-        more: Other parts of a Plotly layout.
+    note: the text above it. wide: over the whole page. tall: as high on a narrow page. logs: with a button for a
+    logarithmic axis. heights: pixels of the panels that differ from the default, by their x axes. more: other parts of
+    a Plotly layout.
     """
     font = {"family": FONT, "size": 13, "color": INK}
     return {
