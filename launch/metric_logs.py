@@ -678,9 +678,8 @@ class Curve:
         earlier: Sequence[tuple[float, float, float]] = (), known: Iterable[str] = (), began: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._named = metrics.position
-        self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
-        self._strict = metrics.first is None
+        self._metrics, self._by = metrics, metrics.by
+        self._shift = 1.0 - (1.0 if metrics.first is None else metrics.first)
         self._goal, self._needed = measures.first, {measures.first, *measures.goals}
         self._limited = set(measures.limited) - set(known)
         self._after, self._earlier = after, {position: value for position, value, _ in earlier}
@@ -741,14 +740,14 @@ class Curve:
         if self._start is None:
             self._start = position
         if position <= 0.0:
-            if self._strict and self._by in row:
+            if self._metrics.first is None and self._by in row:
                 if goal is not None:
                     raise self._asks_for_first(f"The first row with {self._goal} in the log has {self._by} 0")
                 self._zeroth |= row.keys() - {self._by}
             return None
-        if goal is not None and self._counts_from_zero(position, row):
-            raise self._asks_for_first(f"The log has rows with {self._by} 0, 1 and so on")
         if goal is not None and not self._has_goal:
+            if self._counts_from_zero(position, row):
+                raise self._asks_for_first(f"The log has rows with {self._by} 0, 1 and so on")
             self._has_goal = True
             known = self._earlier.get(position)
             if self._earlier and position <= self._after and self._start <= self._began:
@@ -782,7 +781,7 @@ class Curve:
 
     def _counts_from_zero(self, position: float, row: Row) -> bool:
         """Return whether the first row with the goal follows rows of the epochs 0, 1, and so on, which lack it."""
-        if not self._zeroth or self._named is None or self._has_goal:
+        if not self._zeroth or self._metrics.position is None:
             return False
         first = row | self._pending.get(position, {}) | self._pending.get(1.0, {})
         places = {*self._pending, position}
