@@ -370,10 +370,7 @@ class Unedited(Child):
         if not self._launch():
             return None if self._leaves() is None else Ending()
         assert self._process is not None
-        trial = self._trial
-        limits.kill_rest(self.session)
-        code = self._process.poll()
-        code = None if code is None else limits.by_signal(code)
+        trial, code = self._trial, limits.status_of(self._process)
         self._read(whole=code is not None, cut=code is not None and code < 0)
         if code is not None:
             self._report(ended=code == 0 and not self._ends)

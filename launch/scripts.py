@@ -118,8 +118,7 @@ class Script(Child):
 
     def poll(self) -> Ending | None:
         assert self._process is not None
-        limits.kill_rest(self.session)
-        code, trial = self._process.poll(), self._trial
+        code, trial = limits.status_of(self._process), self._trial
         if code is None:
             return None
         if code == 0:
@@ -129,7 +128,7 @@ class Script(Child):
             if whole or decided or not self._marker.exists():  # else the signal of the launcher has ended it, too
                 trial.finish()
             return Ending()
-        if (code := limits.by_signal(code)) < 0:
+        if code < 0:
             return Ending(died=limits.how_it_died(code))
         if got_signal(self._marker):  # torchrun ends with 1 after a signal
             return Ending()
