@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,12 +31,12 @@ from haltune.policies.from_spec import policy_from
 from haltune.report import summary
 from haltune.store.studies import hold, if_allowed, known, lift, note_on, recorded_problem
 from haltune.study import Study
-from haltune.study.view import RecordedStudy, follow_study, read_study
+from haltune.study.view import RecordedStudy, first_event, follow_study, read_study
 from haltune.trackers import MLflow, TensorBoard, WandB
 from haltune.trackers import track as tracking
 from haltune.trackers.tracker import Tracker
 
-from .common import STOPPED, Name, Where, errors, find, say, studies_of, study_of
+from .common import STOPPED, Name, Places, Where, errors, find, say, studies_of, study_of
 from .study_file import read
 
 Fresh = Annotated[bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")]
@@ -67,19 +67,18 @@ def run(
     Or the program gets its trial from haltune.current_trial() and reports to it. Press Ctrl-C once to finish and save
     the current epochs, twice to stop at once. The same command continues the search.
     """
-    with errors():
-        command = list(words or ())
-        if study is None:
-            if not command or not command[0].endswith(".toml"):
-                raise InvalidInput("Name the study file first: haltune run search.toml -- python train.py.")
-            study = Path(command.pop(0))
-        limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
-        file = read(study)
-        program = file.program_of(command)
-        program.check(file.problem)
-        opened = file.open()
-        opened.session.set_price(price)
-        _train(opened, program, workers, gpus, **limits)
+    command = list(words or ())
+    if study is None:
+        if not command or not command[0].endswith(".toml"):
+            raise InvalidInput("Name the study file first: haltune run search.toml -- python train.py.")
+        study = Path(command.pop(0))
+    limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
+    file = read(study)
+    program = file.program_of(command)
+    program.check(file.problem)
+    opened = file.open()
+    opened.session.set_price(price)
+    _train(opened, program, workers, gpus, **limits)
 
 
 def resume(
@@ -101,18 +100,18 @@ def resume(
 
     Without a budget option the budget of the study file counts.
     """
-    with errors():
-        study = study_of(where, name, writing=True)
-        budget = Budget(trials, epochs, time, trials_without_gain=trials_without_gain)
-        file = read(where) if where.endswith(".toml") else None
-        if command or (file is not None and file.program.command):
-            program = Program(command or []) if file is None else file.program_of(command or [])
-            program.check(study.problem if file is None else file.problem)
-            lift(study.store, study.name, study.history)
-            given = None if budget.unlimited else budget
-            _train(_reopened(where, study.name, given), program, workers, gpus)
-        else:
-            say(_lifted(study, budget))
+    study = study_of(where, name, writing=True)
+    budget = Budget(trials, epochs, time, trials_without_gain=trials_without_gain)
+    file = read(where) if where.endswith(".toml") else None
+    if command or (file is not None and file.program.command):
+        program = Program(command or []) if file is None else file.program_of(command or [])
+        program.check(study.problem if file is None else file.problem)
+        lift(study.store, study.name, study.history)
+        given = None if budget.unlimited else budget
+        opened = _reopened(study, given) if file is None else file.open(given, study.name)
+        _train(opened, program, workers, gpus)
+    else:
+        say(_lifted(study, budget))
 
 
 def stop(where: Where, name: Name = None) -> None:
@@ -120,16 +119,15 @@ def stop(where: Where, name: Name = None) -> None:
 
     Trials finish their epochs and are saved. They continue after [bold]haltune resume[/].
     """
-    with errors():
-        study = study_of(where, name, writing=True)
-        outcome, training = study.outcome, study.history.running > len(study.lost)
-        if (outcome.over or outcome.held) and not training:
-            what = "stopped already" if outcome.held else "over already"
-            say(f"{study.name} is {what}: {outcome.reason}")
-            return
-        hold(study.store, study.name, "stopped by `haltune stop`; to continue, use `haltune resume`")
-        after = "each trial ends after its current epoch" if training else "no trial trains now, and none starts"
-        say(f"{study.name} stops: {after}")
+    study = study_of(where, name, writing=True)
+    outcome, training = study.outcome, study.history.running > len(study.lost)
+    if (outcome.over or outcome.held) and not training:
+        what = "stopped already" if outcome.held else "over already"
+        say(f"{study.name} is {what}: {outcome.reason}")
+        return
+    hold(study.store, study.name, "stopped by `haltune stop`; to continue, use `haltune resume`")
+    after = "each trial ends after its current epoch" if training else "no trial trains now, and none starts"
+    say(f"{study.name} stops: {after}")
 
 
 _MORE = (
@@ -145,17 +143,16 @@ def enqueue(
     again: Annotated[bool, typer.Option("--again", help="also if it has started already or is enqueued")] = False,
 ) -> None:
     """Train a configuration of yours before the policy's next ones."""
-    with errors():
-        store, name = find(where, name, writing=True)
-        study = follow_study(store, name)
-        over = study.outcome.over and not study.history.held
-        lifted = f"; the search is over ({study.outcome.reason}). {_MORE}" if over else ""
-        config = dict(_setting(text, study.problem.space.parameters) for text in values)
-        if study.enqueue(store, config, again):
-            say(f"enqueued{if_allowed(study.problem)}{lifted}")
-        else:
-            why = known(study.history, study.problem.checked(config, "enqueue(config)"))
-            say(f"{why}. To train it once more, add --again")
+    store, name = find(where, name, writing=True)
+    study = follow_study(store, name)
+    over = study.outcome.over and not study.history.held
+    lifted = f"; the search is over ({study.outcome.reason}). {_MORE}" if over else ""
+    config = dict(_setting(text, study.problem.space.parameters) for text in values)
+    if study.enqueue(store, config, again):
+        say(f"enqueued{if_allowed(study.problem)}{lifted}")
+    else:
+        why = known(study.history, study.problem.checked(config, "enqueue(config)"))
+        say(f"{why}. To train it once more, add --again")
 
 
 def note(
@@ -168,10 +165,9 @@ def note(
 
     Its row on the page shows it, and the page's filter finds its words.
     """
-    with errors():
-        study = study_of(where, name, writing=True)
-        note_on(study.store, study.name, study.history, trial, text)
-        say(f"trial {trial} of {study.name} has {'this' if text.strip() else 'no'} note")
+    study = study_of(where, name, writing=True)
+    note_on(study.store, study.name, study.history, trial, text)
+    say(f"trial {trial} of {study.name} has {'this' if text.strip() else 'no'} note")
 
 
 def _setting(text: str, names: Collection[str]) -> tuple[str, Any]:
@@ -199,17 +195,14 @@ def _lifted(study: RecordedStudy, budget: Budget) -> str:
     return f"{study.name} {state}. Run its program again, or add it here: haltune resume ... -- python train.py"
 
 
-def _reopened(where: str, name: str, budget: Budget | None) -> Study:
-    if where.endswith(".toml"):
-        return read(where).open(budget, name)
-    store, _ = find(where, name, writing=True)
-    created: Any = next(store.read(name, stop=1))
+def _reopened(study: RecordedStudy, budget: Budget | None) -> Study:
+    created = first_event(study.store, study.name)
     problem, policy = recorded_problem(created), policy_from(created.policy)
     if problem.space.constraints:
         raise NotSupported("The space has constraints, which a log does not keep. Resume with your own program.")
     if budget is None and policy.endless:
         raise InvalidInput(f"{type(policy).__name__} never ends by itself. Add --time 2h, --trials or --epochs.")
-    return Study(problem, policy, store, name, budget=budget)
+    return Study(problem, policy, study.store, study.name, budget=budget)
 
 
 def _train(study: Study, program: Program, workers: int | None, gpus: str, **options: Any) -> None:
@@ -233,9 +226,7 @@ _ALL = ("0.0.0.0", "::")  # every address of the machine
 
 
 def watch(
-    where: Annotated[
-        list[str], typer.Argument(help="study files, databases, folders of them, or URLs", show_default=False)
-    ],
+    where: Places,
     name: Name = None,
     port: Annotated[int, typer.Option(help="0: any free port", min=0, max=65535)] = 8765,
     host: Annotated[
@@ -250,13 +241,13 @@ def watch(
     """Show a running search in a browser: live curves, and buttons to stop, resume and enqueue."""
     with errors(interrupted="The page is no longer served. The search continues."):
         try:
-            from haltune.report.watch.app import Board, application
+            from haltune.report.watch.app import Board, Location, application
             from haltune.report.watch.serve import server
         except ImportError:
             raise ImportError(f"haltune watch needs Starlette and uvicorn: {installing('watch')}") from None
         listening = _socket(host, port)
         token = kept_token(token_file) if token_file else secrets.token_urlsafe(18)
-        places = Board(lambda: _places(where, name))
+        places = Board(lambda: [Location(*place) for place in studies_of(where, name)])
         listed = places.listed()
         named = socket.gethostname() if host in _ALL else f"[{host}]" if ":" in host else host
         address = f"http://{named}:{listening.getsockname()[1]}/{token}/"
@@ -317,13 +308,6 @@ def _socket(host: str, port: int) -> socket.socket:
     return found
 
 
-def _places(where: Sequence[str], name: str | None) -> list[Any]:
-    """Return every study of these places. Raises as `find` if a place has none."""
-    from haltune.report.watch.app import Location
-
-    return [Location(*place) for place in studies_of(where, name)]
-
-
 _REFRESH = 2.0  # seconds
 
 
@@ -338,22 +322,21 @@ def track(
     name: Name = None,
 ) -> None:
     """Log a running search to MLflow, Weights & Biases or TensorBoard: a run for each trial."""
-    with errors():
-        study = follow_study(*find(where, name))
-        trackers: list[Tracker] = []
-        if mlflow is not None:
-            trackers.append(MLflow(mlflow, experiment))
-        if wandb is not None:
-            trackers.append(WandB(wandb, mode="offline" if offline else "online"))
-        if tensorboard is not None:
-            trackers.append(TensorBoard(tensorboard))
-        if not trackers:
-            raise InvalidInput("No tracker is named. Add --mlflow URI, --wandb PROJECT or --tensorboard FOLDER.")
-        with tracking(study, *trackers, every=_REFRESH):
-            while not (once or study.outcome.final):
-                time.sleep(_REFRESH)
-                study.sync()
-        say(f"logged {plural(len(study.trials), 'trial')}: {study.outcome.reason}")
+    study = follow_study(*find(where, name))
+    trackers: list[Tracker] = []
+    if mlflow is not None:
+        trackers.append(MLflow(mlflow, experiment))
+    if wandb is not None:
+        trackers.append(WandB(wandb, mode="offline" if offline else "online"))
+    if tensorboard is not None:
+        trackers.append(TensorBoard(tensorboard))
+    if not trackers:
+        raise InvalidInput("No tracker is named. Add --mlflow URI, --wandb PROJECT or --tensorboard FOLDER.")
+    with tracking(study, *trackers, every=_REFRESH):
+        while not (once or study.outcome.final):
+            time.sleep(_REFRESH)
+            study.sync()
+    say(f"logged {plural(len(study.trials), 'trial')}: {study.outcome.reason}")
 
 
 maps = typer.Typer(no_args_is_help=True, help="Value maps, with which AutoBCT looks further ahead.")

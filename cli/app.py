@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 from haltune.display import visible
 
 from . import actions, listings
-from .common import DONE, INTERRUPTED, RUNS, STOPPED, STORE, USAGE
+from .common import DONE, INTERRUPTED, RUNS, STOPPED, STORE, USAGE, errors
 from .doctor import doctor
 
 app = typer.Typer(
@@ -60,5 +60,5 @@ for command in (
     doctor, actions.track,
 ):  # fmt: skip
     trains = command in (actions.run, actions.resume, doctor)
-    app.command(no_args_is_help=True, cls=_WithProgram if trains else None)(command)
+    app.command(no_args_is_help=True, cls=_WithProgram if trains else None)(errors()(command))
 app.add_typer(actions.maps, name="maps")

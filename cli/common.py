@@ -35,6 +35,9 @@ class Format(StrEnum):
 
 
 Where = Annotated[str, typer.Argument(help="a study file, a database, or its URL", show_default=False)]
+Places = Annotated[
+    list[str], typer.Argument(help="study files, databases, folders of them, or URLs", show_default=False)
+]
 Name = Annotated[str | None, typer.Option("--name", help="the study's name, if the store holds several")]
 As = Annotated[Format, typer.Option("--format", help="a table to read, or JSON for programs")]
 

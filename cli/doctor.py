@@ -44,7 +44,7 @@ from haltune.study.attempt import end_of
 from haltune.study.redecide import redecide, without_reason
 from haltune.study.view import folded
 
-from .common import BUG, DONE, As, Format, Name, NotStarted, Where, errors, find, say, say_json
+from .common import BUG, DONE, As, Format, Name, NotStarted, Where, find, say, say_json
 from .study_file import StudyFile, read
 
 # SQLite's locks fail on these
@@ -102,7 +102,7 @@ def _sqlite(path: Path) -> Iterator[Finding]:
                       "put it on a local disk, or use PostgreSQL for several machines")  # fmt: skip
 
 
-def _log(found: Store, name: str) -> Generator[Finding, None, History | None]:
+def _log(found: Store, name: str) -> Generator[Finding, None, tuple[Created, History] | None]:
     try:
         created, history = folded(found, name)
     except HaltuneError as error:
@@ -111,7 +111,7 @@ def _log(found: Store, name: str) -> Generator[Finding, None, History | None]:
     text = f"{plural(history.position, 'event')} of {plural(len(history), 'trial')} folded"
     yield Finding("log", True, text)
     yield _replayed(history.problem, created, found.read(name, stop=history.position))
-    return history
+    return created, history
 
 
 def _replayed(problem: Problem, created: Created, events: Iterator[Event]) -> Finding:
@@ -337,17 +337,16 @@ def doctor(
 
     Each line names a finding and what to do. Exits with 0 if all is well, with 1 if a finding is BAD.
     """
-    with errors():
-        file = read(where) if where.endswith(".toml") else None
-        found = []
-        for finding in _findings(where, name, file, command or [], epochs):
-            found.append(finding)
-            if format is Format.table:  # at once
-                advice = f"\n{'':18}-> {finding.advice}" if finding.advice else ""
-                say(f"{_MARKS[finding.well]} {finding.about:<12} {finding.text}{advice}")
-        if format is Format.json:
-            say_json([asdict(finding) for finding in found])
-        raise typer.Exit(BUG if any(finding.well is False for finding in found) else DONE)
+    file = read(where) if where.endswith(".toml") else None
+    found = []
+    for finding in _findings(where, name, file, command or [], epochs):
+        found.append(finding)
+        if format is Format.table:  # at once
+            advice = f"\n{'':18}-> {finding.advice}" if finding.advice else ""
+            say(f"{_MARKS[finding.well]} {finding.about:<12} {finding.text}{advice}")
+    if format is Format.json:
+        say_json([asdict(finding) for finding in found])
+    raise typer.Exit(BUG if any(finding.well is False for finding in found) else DONE)
 
 
 def _findings(
@@ -373,13 +372,11 @@ def _findings(
 
 def _search(store: Store, name: str, file: StudyFile | None) -> Generator[Finding, None, History | None]:
     yield from _store(store, name)
-    history = yield from _log(store, name)
+    created, history = (yield from _log(store, name)) or (None, None)
     yield from _leases(store, name, history)
-    given = file.folder if file else None
-    created = next(store.read(name, stop=1), None) if history is not None else None
-    if isinstance(created, Created):
+    if created is not None:
         try:
-            folder = own_folder(store, name, created, given)
+            folder = own_folder(store, name, created, file.folder if file else None)
         except InvalidInput as error:
             yield Finding("checkpoints", False, str(error))
         else:

@@ -32,7 +32,7 @@ from haltune.study.messages import BEYOND, lead_of
 from haltune.study.view import RecordedStudy, read_study
 from haltune.trackers.tensorboard import write_runs
 
-from .common import RUNS, STOPPED, As, Format, Name, Where, as_json, errors, say, say_json, studies_of, study_of
+from .common import RUNS, STOPPED, As, Format, Name, Places, Where, as_json, say, say_json, studies_of, study_of
 
 
 def status_data(study: RecordedStudy) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def status_data(study: RecordedStudy) -> dict[str, Any]:
 
 
 def best_data(b: Best) -> dict[str, Any]:
-    return {"trial": b.trial, "metric": b.metric, "value": _json_number(b.value), "epoch": b.epoch,
+    return {"trial": b.trial, "metric": b.metric, "value": plain(b.value), "epoch": b.epoch,
             "checkpoint": b.checkpoint, "checkpoint_epoch": b.checkpoint_epoch, **folds_data(b.folds)}  # fmt: skip
 
 
@@ -77,13 +77,11 @@ def folds_data(values: Sequence[float]) -> dict[str, Any]:
     """Return the values of a trial's folds, and their standard deviation; nothing without folds."""
     if not values:
         return {}
-    deviation = spread(values)
-    std = None if deviation is None else _json_number(deviation)
-    return {"folds": [_json_number(value) for value in values], "std": std}
+    return {"folds": plain(list(values)), "std": plain(spread(values))}
 
 
 def front_data(run: OnFront) -> dict[str, Any]:
-    return best_data(run) | {"values": {name: _json_number(v) for name, v in run.values.items()}}
+    return best_data(run) | {"values": plain(run.values)}
 
 
 def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = ()) -> dict[str, Any]:
@@ -93,16 +91,12 @@ def trial_data(t: TrialRecord, comparisons: Comparisons, lost: Container[int] = 
     return {
         "trial": t.id, "status": str(t.status), "outcome": outcome_of(t, problem, over, lost).words,
         "complete": t.complete, "attempt": t.attempt, "epoch": t.epoch,
-        "value": _json_number(values[-1]) if len(values) else None,
-        **({"values": {n: _json_number(v) for n, v in t.results(problem).items()}} if problem.measured else {}),
+        "value": plain(values[-1]) if len(values) else None,
+        **({"values": plain(t.results(problem))} if problem.measured else {}),
         **folds_data(t.folds(problem)),
         "seconds": float(t.seconds.sum()),
         "reason": comparisons.reason(t), "error": t.error, "config": plain(dict(t.config)), "tags": plain(dict(t.tags)),
     }  # fmt: skip
-
-
-def _json_number(value: float) -> float | str:
-    return float(value) if math.isfinite(value) else str(float(value))
 
 
 # Listings for people.
@@ -110,15 +104,14 @@ def _json_number(value: float) -> float | str:
 
 def status(where: Where, name: Name = None, format: As = Format.table) -> None:
     """Show the state of a search and of its workers. Exits with 0: over, 4: stopped for now, 5: not over."""
-    with errors():
-        study = study_of(where, name)
-        data = status_data(study)
-        if format is Format.json:
-            say_json(data)
-        else:
-            _say_status(study, data)
-        if data["state"] != "over":
-            raise typer.Exit(STOPPED if data["state"] == "stopped" else RUNS)
+    study = study_of(where, name)
+    data = status_data(study)
+    if format is Format.json:
+        say_json(data)
+    else:
+        _say_status(study, data)
+    if data["state"] != "over":
+        raise typer.Exit(STOPPED if data["state"] == "stopped" else RUNS)
 
 
 def _say_status(study: RecordedStudy, data: dict[str, Any]) -> None:
@@ -160,20 +153,19 @@ def trials(
     ] = None,
 ) -> None:
     """List all trials, one on each line; with --top the best, or the first in the order of --sort."""
-    with errors():
-        study = study_of(where, name)
-        history, listed = study.history, Listed(study)
-        found, words = list(history.trials), {word for word, _ in OUTCOMES.values()} | set(Status)
-        if status is not None:
-            asked = status.strip().lower()
-            if asked not in words:
-                raise InvalidInput(f"--status {status!r} is not a status. Use one of {', '.join(sorted(words))}.")
-            found = [t for t in found if asked in (str(t.status), listed.outcome(t))]
-        found.sort(key=_order(history, sort or ("value" if top else "trial")))
-        if status is not None and not found and format is Format.table:
-            say(f"No trial is {status!r}: {digest(study).states or 'there are no trials yet'}", err=True)
-            return
-        _list(listed, found[:top], format)
+    study = study_of(where, name)
+    history, listed = study.history, Listed(study)
+    found, words = list(history.trials), {word for word, _ in OUTCOMES.values()} | set(Status)
+    if status is not None:
+        asked = status.strip().lower()
+        if asked not in words:
+            raise InvalidInput(f"--status {status!r} is not a status. Use one of {', '.join(sorted(words))}.")
+        found = [t for t in found if asked in (str(t.status), listed.outcome(t))]
+    found.sort(key=_order(history, sort or ("value" if top else "trial")))
+    if status is not None and not found and format is Format.table:
+        say(f"No trial is {status!r}: {digest(study).states or 'there are no trials yet'}", err=True)
+        return
+    _list(listed, found[:top], format)
 
 
 def _order(history: History, sort: str) -> Callable[[TrialRecord], Any]:
@@ -246,24 +238,23 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
 
 def best(where: Where, name: Name = None, format: As = Format.table, top: Top = None) -> None:
     """Show the best configuration so far; with --top a list of the best; with several goals the Pareto front."""
-    with errors():
-        study = study_of(where, name)
-        history = study.history
-        if history.problem.further:
-            _say_front(study, format, top)
-            return
-        leads = study.best
-        if leads is None:
-            say("No trial has reported a finite value yet.", err=True)
-            raise typer.Exit(STOPPED)
-        if top is not None:
-            ranked = [history.trial(id) for group in history.ranked() for id in group]
-            _list(Listed(study), ranked[:top], format)
-        elif format is Format.json:
-            run = Listed(study).row(history.trial(leads.trial))
-            say_json(run | best_data(leads))
-        else:
-            _say_best(history, leads)
+    study = study_of(where, name)
+    history = study.history
+    if history.problem.further:
+        _say_front(study, format, top)
+        return
+    leads = study.best
+    if leads is None:
+        say("No trial has reported a finite value yet.", err=True)
+        raise typer.Exit(STOPPED)
+    if top is not None:
+        ranked = [history.trial(id) for group in history.ranked() for id in group]
+        _list(Listed(study), ranked[:top], format)
+    elif format is Format.json:
+        run = Listed(study).row(history.trial(leads.trial))
+        say_json(run | best_data(leads))
+    else:
+        _say_best(history, leads)
 
 
 def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
@@ -272,13 +263,12 @@ def _say_front(study: RecordedStudy, format: Format, top: int | None) -> None:
     if not runs:
         say("No trial has reported a finite value in every goal yet.", err=True)
         raise typer.Exit(STOPPED)
-    found = [history.trial(run.trial) for run in runs[:top]]
+    listed, found = Listed(study), [history.trial(run.trial) for run in runs[:top]]
     if format is Format.json:
-        listed = Listed(study)
         say_json([listed.row(t) | front_data(run) for t, run in zip(found, runs, strict=False)])
         return
     say(str(lead_of(history)))
-    _list(Listed(study), found, format)
+    _list(listed, found, format)
 
 
 def _say_best(history: History, leads: Best) -> None:
@@ -304,25 +294,24 @@ def explain(
     all: Annotated[bool, typer.Option("--all", help="every decision on it, with its numbers")] = False,
 ) -> None:
     """Explain why a trial was chosen and why it ended; with --all every decision."""
-    with errors():
-        study = study_of(where, name)
-        if trial.isascii() and trial.isdigit():
-            id = int(trial)
-        elif trial != "best":
-            raise InvalidInput(f"trial {trial!r} is not a trial. Give its number, or best.")
-        elif study.history.problem.further:
-            raise InvalidInput(
-                "With several goals no trial is the best in all. Give a number; `haltune best` lists the Pareto front."
-            )
-        elif study.best is None:
-            raise InvalidInput("No trial has reported a finite value yet.")
-        else:
-            id = study.best.trial
-        if format is Format.json:
-            study.history.trial(id)
-            say_json([to_json(e) for e in study.events() if trial_of(e) == id])
-            return
-        say(study.explain(id, all))
+    study = study_of(where, name)
+    if trial.isascii() and trial.isdigit():
+        id = int(trial)
+    elif trial != "best":
+        raise InvalidInput(f"trial {trial!r} is not a trial. Give its number, or best.")
+    elif study.history.problem.further:
+        raise InvalidInput(
+            "With several goals no trial is the best in all. Give a number; `haltune best` lists the Pareto front."
+        )
+    elif study.best is None:
+        raise InvalidInput("No trial has reported a finite value yet.")
+    else:
+        id = study.best.trial
+    if format is Format.json:
+        study.history.trial(id)
+        say_json([to_json(e) for e in study.events() if trial_of(e) == id])
+        return
+    say(study.explain(id, all))
 
 
 def report(
@@ -333,22 +322,18 @@ def report(
     name: Name = None,
 ) -> None:
     """Write one self-contained page: learning curves, stops with their reasons, and costs."""
-    with errors():
-        study = study_of(where, name)
-        say(str(reports.write(study, out)))
+    study = study_of(where, name)
+    say(str(reports.write(study, out)))
 
 
 def compare(
-    where: Annotated[
-        list[str], typer.Argument(help="study files, databases, folders of them, or URLs", show_default=False)
-    ],
+    where: Places,
     out: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("comparison.html"),
     name: Name = None,
 ) -> None:
     """Write a page that compares searches: best value against epochs and time, totals, and best configurations."""
-    with errors():
-        places = studies_of(where, name)
-        say(str(reports.compare([read_study(store, known, folder) for store, known, _, folder in places], out)))
+    places = studies_of(where, name)
+    say(str(reports.compare([read_study(store, known, folder) for store, known, _, folder in places], out)))
 
 
 # Exports: a search's trials and reports as tables, to TensorBoard, and its figures as files.
@@ -387,28 +372,27 @@ def export(
     of: Annotated[Of, typer.Option(help="a row for each report, or for each trial")] = Of.reports,
 ) -> None:
     """Export every report, or every trial, as a row with its configuration and further metrics."""
-    with errors():
-        study = study_of(where, name)
-        to = to or _format_of(out)
-        if out is None and to in (ExportFormat.tensorboard, ExportFormat.parquet):
-            what = "a folder" if to is ExportFormat.tensorboard else "a file"
-            raise InvalidInput(f"--out is missing. Name {what}: --out PATH.")
-        if out is not None and to is ExportFormat.tensorboard:
-            say(f"tensorboard --logdir {write_runs(study, out)}")
-            return
-        found = _report_rows(study.history) if of is Of.reports else _trial_rows(study)
-        columns = list(dict.fromkeys(name for row in found for name in row)) or _columns(study.history, of)
-        rows = [{name: row.get(name) for name in columns} for row in found]
-        if out is not None and to is ExportFormat.parquet:
-            _parquet(rows, columns, out)
-            return
-        text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows, columns)
-        if out is not None:
-            keep(text, out)
-        elif to is ExportFormat.csv and sys.stdout.isatty():
-            say(text.replace("\r\n", "\n"))
-        else:
-            sys.stdout.write(text)  # unchanged, for programs
+    study = study_of(where, name)
+    to = to or _format_of(out)
+    if out is None and to in (ExportFormat.tensorboard, ExportFormat.parquet):
+        what = "a folder" if to is ExportFormat.tensorboard else "a file"
+        raise InvalidInput(f"--out is missing. Name {what}: --out PATH.")
+    if out is not None and to is ExportFormat.tensorboard:
+        say(f"tensorboard --logdir {write_runs(study, out)}")
+        return
+    found = _report_rows(study.history) if of is Of.reports else _trial_rows(study)
+    columns = list(dict.fromkeys(name for row in found for name in row)) or _columns(study.history, of)
+    rows = [{name: row.get(name) for name in columns} for row in found]
+    if out is not None and to is ExportFormat.parquet:
+        _parquet(rows, columns, out)
+        return
+    text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows, columns)
+    if out is not None:
+        keep(text, out)
+    elif to is ExportFormat.csv and sys.stdout.isatty():
+        say(text.replace("\r\n", "\n"))
+    else:
+        sys.stdout.write(text)  # unchanged, for programs
 
 
 def _format_of(out: Path | None) -> ExportFormat:
@@ -428,10 +412,10 @@ def _report_rows(history: History) -> list[dict[str, Any]]:
         for i, epoch in enumerate(t.epochs):
             row = {
                 "trial": t.id, "attempt": t.attempt, "status": str(t.status), t.unit: float(epoch),
-                "value": _json_number(t.values[i]), "score": _json_number(t.scores[i]), "seconds": float(t.seconds[i]),
+                "value": plain(t.values[i]), "score": plain(t.scores[i]), "seconds": float(t.seconds[i]),
                 **config,
             }  # fmt: skip
-            metrics = {f"metric.{name}": _json_number(column[i]) for name, column in t.metrics.items()}
+            metrics = {f"metric.{name}": plain(column[i]) for name, column in t.metrics.items()}
             found.append(row | metrics)
     return found
 
@@ -444,7 +428,7 @@ def _trial_rows(study: RecordedStudy) -> list[dict[str, Any]]:
         row |= {f"fold.{i}": value for i, value in enumerate(row.pop("folds", ()))}
         row |= {f"value.{n}": value for n, value in row.pop("values", {}).items()}
         row |= {f"config.{n}": v for n, v in config.items()} | {f"tag.{n}": v for n, v in tags.items()}
-        last = ((n, _json_number(column[-1])) for n, column in t.metrics.items() if len(column))
+        last = ((n, plain(column[-1])) for n, column in t.metrics.items() if len(column))
         found.append(row | {f"metric.{n}": value for n, value in last})
     return found
 
@@ -503,26 +487,12 @@ def _guarded(value: Any) -> Any:
 _HEIGHT = 620  # default height of an image, pixels
 
 
-class FigureName(StrEnum):
-    """The figures that need only a study; some need a certain policy."""
-
-    learning_curves = "learning_curves"
-    metrics = "metrics"
-    rungs = "rungs"
-    progress = "progress"
-    edf = "edf"
-    front = "front"
-    budget = "budget"
-    importance = "importance"
-    parallel = "parallel"
-    rank = "rank"
-    slices = "slices"
-    contour = "contour"
-    decisions = "decisions"
-    calibration = "calibration"
-    posterior = "posterior"
-    region = "region"
-    timeline = "timeline"
+# figures that need only a study; some need a certain policy
+FigureName = StrEnum(
+    "FigureName",
+    "learning_curves metrics rungs progress edf front budget importance parallel rank slices contour decisions "
+    "calibration posterior region timeline",
+)
 
 
 def figure(
@@ -541,18 +511,17 @@ def figure(
     ] = None,
 ) -> None:
     """Write one figure of a search to a file: an interactive page, or an image."""
-    with errors():
-        study = study_of(where, name)
-        drawn: Any = getattr(reports, what.value)(study)
-        if out.suffix == ".html":
-            keep(drawn.to_html(include_plotlyjs=True), out)
-        elif out.suffix == ".json":
-            keep(drawn.to_json(), out)
-        elif out.suffix in (".png", ".svg", ".pdf"):
-            _image(drawn, out, width, height or drawn.layout.height or _HEIGHT)
-        else:
-            raise InvalidInput(f"--out {out}: use a file that ends in .html, .json, .png, .svg or .pdf.")
-        say(str(out))
+    study = study_of(where, name)
+    drawn: Any = getattr(reports, what.value)(study)
+    if out.suffix == ".html":
+        keep(drawn.to_html(include_plotlyjs=True), out)
+    elif out.suffix == ".json":
+        keep(drawn.to_json(), out)
+    elif out.suffix in (".png", ".svg", ".pdf"):
+        _image(drawn, out, width, height or drawn.layout.height or _HEIGHT)
+    else:
+        raise InvalidInput(f"--out {out}: use a file that ends in .html, .json, .png, .svg or .pdf.")
+    say(str(out))
 
 
 def _image(drawn: Any, out: Path, width: int, height: int) -> None:

@@ -365,12 +365,10 @@ class _Reader:
         kind: Any = Maximize if "maximize" in table else Minimize
         metric: Any = table.get("maximize", table.get("minimize"))
         kind(metric)
-        of: Any = table.get("of", "last")
-        self.at(("goal", "of"), kind, metric, of=of)
-        rest = {key: table.get(key) for key in ("smooth", "rank_by")}
-        for key, option in rest.items():
-            self.at(("goal", key), kind, metric, **{key: option})
-        found: Goal = self.at(("goal", "bounds"), kind, metric, table.get("bounds"), of, **rest)
+        options = {key: table[key] for key in ("of", "smooth", "rank_by", "bounds") if key in table}
+        for key, value in options.items():
+            self.at(("goal", key), kind, metric, **{key: value})
+        found: Goal = kind(metric, **options)
         return found
 
     def policy(self, where: TablePath, table: dict[str, Any]) -> Any:

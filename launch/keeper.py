@@ -10,7 +10,6 @@ leaves its own copy behind, which the next worker on that node removes.
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
-from haltune._utils.disk import discard
+from haltune._utils.disk import discard, siblings
 from haltune._utils.process import new_holder, remove, surely_gone
 from haltune.errors import HaltuneError, NotSupported
 from haltune.log import events as ev
@@ -320,7 +319,7 @@ class Carried(Checkpoints):
 
 def _parts(path: Path) -> Iterator[Path]:
     """Yield a checkpoint, its companion files, and their contents; folders before their contents."""
-    for part in (path, *path.parent.glob(f"{glob.escape(path.name)}.*")):
+    for part in (path, *siblings(path)):
         if part.exists():
             yield part
             yield from sorted(part.rglob("*"))

@@ -130,9 +130,11 @@ def ended(child: int) -> bool | None:
         return None
 
 
-def by_signal(code: int) -> int:
-    """Return an exit status, -N if signal N ended the program, also under a shell, which exits with 128 + N then."""
-    return 128 - code if 128 < code <= 128 + signal.SIGTERM else code
+def status_of(child: subprocess.Popen[bytes]) -> int | None:
+    """Kill the rest of a child that has ended, and return its exit status, -N after signal N; None while it runs."""
+    kill_rest(child.pid)
+    code = child.poll()  # a shell exits with 128 + N
+    return 128 - code if code is not None and 128 < code <= 128 + signal.SIGTERM else code
 
 
 def how_it_died(code: int | None) -> str:

@@ -151,8 +151,7 @@ class Followed:
 
     def __init__(self, path: Path, reader: Reader) -> None:
         self._path, self.reader, self._offset = path, reader, 0
-        self._inode: int | None = None
-        self._as_read: tuple[int, ...] = ()  # when it was read last
+        self._as_read: tuple[int, ...] = ()  # when it was read last; empty: never
         self._head = self._tail = b""
         self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
@@ -181,15 +180,17 @@ class Followed:
                 return b""
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
-                if self._inode is not None and (found.st_ino != self._inode or not self._is_continued(file, found)):
-                    self._anew()
-                self._inode, self._as_read = found.st_ino, _as_read(found)
+                if self._as_read and (found.st_ino != self._as_read[0] or not self._is_continued(file, found)):
+                    self.reader.reset()
+                    self._offset, self._head, self._tail = 0, b"", b""
+                    self._repeats, self._seen = self._seen[::-1], []
+                self._as_read = _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
         except OSError:  # it does not exist yet, or no longer
             return b""
         self._offset += len(data)
-        self._head = (self._head + data)[:_EDGE] if len(self._head) < _EDGE else self._head
+        self._head += data[: _EDGE - len(self._head)]
         self._tail = (self._tail + data)[-_EDGE:]
         return data
 
@@ -201,11 +202,6 @@ class Followed:
             return False
         file.seek(self._offset - len(self._tail))
         return bool(file.read(len(self._tail)) == self._tail)
-
-    def _anew(self) -> None:
-        self.reader.reset()
-        self._offset, self._head, self._tail = 0, b"", b""
-        self._repeats, self._seen = self._seen[::-1], []
 
 
 def _as_read(stat: os.stat_result) -> tuple[int, ...]:
@@ -243,7 +239,7 @@ class Lines(Reader):
         self.reset()
 
     def reset(self) -> None:
-        self._rest, self._begun = b"", False
+        self._rest = b""
 
     def feed(self, data: bytes) -> Iterable[Row]:
         if not data:
@@ -256,10 +252,7 @@ class Lines(Reader):
         return [row] if line and (row := self._row(line)) else ()
 
     def _row(self, line: bytes) -> Row:
-        text = line.decode("utf-8", "replace").strip("\r\n")
-        if not self._begun:
-            text, self._begun = text.removeprefix("\ufeff"), True
-        return self.row(text)
+        return self.row(line.decode("utf-8", "replace").removeprefix("\ufeff").strip("\r\n"))
 
     def row(self, line: str) -> Row:
         """Return the numbers of a line; none for a line that is no row."""
@@ -323,8 +316,6 @@ class JsonLines(Lines):
     """A JSON object in each line; numbers within others are named eval.loss."""
 
     def row(self, line: str) -> Row:
-        if "{" not in line:
-            return {}
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
@@ -687,9 +678,8 @@ class Curve:
         earlier: Sequence[tuple[float, float, float]] = (), known: Iterable[str] = (), began: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._named = metrics.position
-        self._by, self._shift = metrics.by, 1.0 - (1.0 if metrics.first is None else metrics.first)
-        self._strict = metrics.first is None
+        self._metrics, self._by = metrics, metrics.by
+        self._shift = 1.0 - (1.0 if metrics.first is None else metrics.first)
         self._goal, self._needed = measures.first, {measures.first, *measures.goals}
         self._limited = set(measures.limited) - set(known)
         self._after, self._earlier = after, {position: value for position, value, _ in earlier}
@@ -703,7 +693,6 @@ class Curve:
         self._last: float | None = None  # position of the last row that has one
         self._pending: dict[float, Row] = {}  # by position
         self._once: Row = {}  # constraints, which a program may log once
-        self._value: float | None = None  # the goal's, at the position reached
         self._has_goal = False  # a row had it
         self._early = False  # and came before the first position
         self._reached = after  # the last position that was returned
@@ -722,13 +711,14 @@ class Curve:
         """Whether the goal seems to come before its position: the first has none, and the last position no goal."""
         return self._early and 0.0 < self._reached < self.waits and self._goal not in self._pending[self.waits]
 
-    def add(self, row: Row) -> Iterator[tuple[float, Row]]:
-        """Yield the position and the metrics of each report that a row completes.
+    def add(self, row: Row) -> list[tuple[float, Row]]:
+        """Return the position and the metrics of each report that a row completes.
 
         Raises InvalidInput for a position 0; NotSupported if a training that was to continue starts again, as another.
         """
-        for report in self._complete(row):
-            yield from [report] if self._held is None else self._released(report)
+        if (report := self._complete(row)) is None:
+            return []
+        return [report] if self._held is None else self._released(report)
 
     def _released(self, report: tuple[float, Row]) -> list[tuple[float, Row]]:
         """Return the reports that count, once times and values show whether the program trains again."""
@@ -747,24 +737,24 @@ class Curve:
         held, self._held = self._held, None
         return [(place, row) for place, row in held if self.again or place > self._after]
 
-    def _complete(self, row: Row) -> Iterator[tuple[float, Row]]:
-        """Yield the position and the metrics of a report that a row completes; one position only once."""
+    def _complete(self, row: Row) -> tuple[float, Row] | None:
+        """Return the position and the metrics of the report that a row completes; one position only once."""
         position, goal = self._place(row), row.get(self._goal)
         self._once |= {name: row[name] for name in self._limited & row.keys()}
         if position is None:
             self._early |= goal is not None
-            return
+            return None
         if self._start is None:
             self._start = position
         if position <= 0.0:
-            if self._strict and self._by in row:
+            if self._metrics.first is None and self._by in row:
                 if goal is not None:
                     raise self._asks_for_first(f"The first row with {self._goal} in the log has {self._by} 0")
                 self._zeroth |= row.keys() - {self._by}
-            return
-        if goal is not None and self._counts_from_zero(position, row):
-            raise self._asks_for_first(f"The log has rows with {self._by} 0, 1 and so on")
+            return None
         if goal is not None and not self._has_goal:
+            if self._counts_from_zero(position, row):
+                raise self._asks_for_first(f"The log has rows with {self._by} 0, 1 and so on")
             self._has_goal = True
             known = self._earlier.get(position)
             if self._earlier and position <= self._after and self._start <= self._began:
@@ -781,24 +771,24 @@ class Curve:
             elif position == self._after and known is not None and not math.isclose(goal, known, rel_tol=_NOISE):
                 self.differs = goal
         if position <= self._reached:
-            if goal is not None and position == self._reached > self._after and not _equal(goal, self._value):
-                self.repeated = position
             if position == self._reached:
+                if goal is not None and position > self._after and not _equal(goal, self._latest[self._goal]):
+                    self.repeated = position
                 self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
-            return
+            return None
         pending = self._pending.setdefault(position, {})
         pending |= row
         if not (self._needed <= pending.keys() and self._limited <= self._once.keys()):
-            return
+            return None
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
-        self._value, self._reached, self._latest = metrics[self._goal], position, metrics
+        self._reached, self._latest = position, metrics
         self._pending = {place: row for place, row in self._pending.items() if place > position}
-        yield position, metrics
+        return position, metrics
 
     def _counts_from_zero(self, position: float, row: Row) -> bool:
         """Return whether the first row with the goal follows rows of the epochs 0, 1, and so on, which lack it."""
-        if not self._zeroth or self._named is None or self._has_goal:
+        if not self._zeroth or self._metrics.position is None:
             return False
         first = row | self._pending.get(position, {}) | self._pending.get(1.0, {})
         places = {*self._pending, position}

@@ -31,7 +31,6 @@ CHECKPOINT, CONFIG, FOLDER, TRIAL, OPTIONS, OVERRIDES = (
 ALL = (OPTIONS, OVERRIDES, CONFIG)  # each holds every parameter
 _NAME = r"[A-Za-z_][\w./-]*"
 _OPTION = re.compile(r"--?[A-Za-z][^\s=]*")  # an option whose value is the next word
-_ABSENT = object()
 
 
 class Texts:
@@ -78,12 +77,12 @@ class Texts:
 
     def words(self, config: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
         """Return the texts with a trial's values, as words of a command line."""
-        words: list[str] = []
+        given, words = self._given(config, own), list[str]()
         for text in self._texts:
             names = self._names(text)
             if names and self._is_list(names[0]):
                 words += options(config) if names[0] == OPTIONS else overrides(config)
-            elif (word := self._filled(text, config, own)) is not None:
+            elif (word := self._filled(text, given)) is not None:
                 words.append(word)
             elif words and _OPTION.fullmatch(words[-1]):
                 words.pop()
@@ -91,28 +90,21 @@ class Texts:
 
     def values(self, config: Mapping[str, Any], own: Mapping[str, Any]) -> list[Any]:
         """Return the texts with a trial's values. A placeholder alone keeps its value's type; None if it is absent."""
-        found: list[Any] = []
+        given, found = self._given(config, own), list[Any]()
         for text in self._texts:
             alone = self._place.fullmatch(text)
-            if alone and alone[2]:
-                value = self._value(alone[2], config, own)
-                found.append(None if value is _ABSENT else value)
-            else:
-                found.append(self._filled(text, config, own))
+            found.append(given.get(alone[2]) if alone and alone[2] else self._filled(text, given))
         return found
 
-    def _value(self, name: str, config: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
-        if name in self._parameters:
-            return config.get(name, _ABSENT)
-        value = own.get(name)
-        return _ABSENT if value is None else value
+    def _given(self, config: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of the placeholders that have one; a parameter hides one of haltune with its name."""
+        ours = {name: value for name, value in own.items() if value is not None and name not in self._parameters}
+        return ours | {name: config[name] for name in self._parameters if name in config}
 
-    def _filled(self, text: str, config: Mapping[str, Any], own: Mapping[str, Any]) -> str | None:
-        if any(self._value(name, config, own) is _ABSENT for name in self._names(text)):
+    def _filled(self, text: str, given: Mapping[str, Any]) -> str | None:
+        if not given.keys() >= {*self._names(text)}:
             return None
-        return self._place.sub(
-            lambda found: f"{{{found[1]}}}" if found[1] else plain(self._value(found[2], config, own)), text
-        )
+        return self._place.sub(lambda found: f"{{{found[1]}}}" if found[1] else plain(given[found[2]]), text)
 
 
 def plain(value: Any) -> str:

@@ -38,11 +38,9 @@ _SPAWN = multiprocessing.get_context("spawn")  # a forked process would share th
 class Worker(Child):
     """A Child that starts once and trains many trials, so that frameworks are imported once."""
 
-    def __init__(
-        self, study: Study, holder: str, train: Train, retry_on: Errors, marker: Path, extra: dict[str, str]
-    ) -> None:
+    def __init__(self, study: Study, train: Train, retry_on: Errors, marker: Path, extra: dict[str, str]) -> None:
         self._pipe, theirs = _SPAWN.Pipe()
-        job = (study.session.settings, holder, train, retry_on, marker, theirs)
+        job = (study.session.settings, study.session.holder, train, retry_on, marker, theirs)
         self._process = _SPAWN.Process(target=_work, args=job, name="haltune-worker")
         with limits.set_while(extra):
             self._process.start()
@@ -99,9 +97,7 @@ def check_called(train: Any, retry_on: Any) -> Errors:
     return errors
 
 
-def _work(
-    settings: Settings, holder: str, train: Train, retry_on: Errors, marker: Path, pipe: Connection
-) -> None:  # fmt: skip
+def _work(settings: Settings, holder: str, train: Train, retry_on: Errors, marker: Path, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     if os.name == "posix":
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -247,7 +243,7 @@ def run(
         ) from error
 
     def start(slot: Slot, marker: Path) -> Worker:
-        return Worker(study, study.session.holder, train, errors, marker, slot.extra)
+        return Worker(study, train, errors, marker, slot.extra)
 
     with Crew(study, options, start) as crew:
         return crew.work()

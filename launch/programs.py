@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from haltune._utils import disk
-from haltune._utils.checks import python_number
+from haltune._utils.checks import is_number, python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
 from haltune.errors import InvalidInput, LeaseLost, NotSupported
 from haltune.log.decisions import Action
@@ -82,7 +82,7 @@ class Program:
     def __post_init__(self) -> None:
         if isinstance(self.command, str) or not all(isinstance(word, str) for word in self.command):
             raise InvalidInput(f"command={self.command!r}: use a list of words, such as ['python', 'train.py'].")
-        if isinstance(self.grace, bool) or not isinstance(self.grace, (int, float)) or not 0 <= self.grace < 1e6:
+        if not (is_number(self.grace) and 0 <= self.grace < 1e6):
             raise InvalidInput(f"grace = {self.grace!r}: use seconds, from 0.")
         if not isinstance(self.saves_on_sigterm, bool):
             raise InvalidInput(f"saves_on_sigterm = {self.saves_on_sigterm!r}: use true or false.")
@@ -107,7 +107,7 @@ class Program:
         unused = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
         used.difference_update(parameters)  # they hide placeholders of the same name
         if self.checkpoint is not None:
-            _Checkpoints(Path(os.devnull), self.checkpoint, problem.unit, None)  # its pattern; it searches no folder
+            _glob_and_number(self.checkpoint, problem.unit)  # raises for other braces
             if CHECKPOINT not in used:
                 raise InvalidInput(
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
@@ -198,8 +198,7 @@ class Program:
         if self.metrics is not None or used & {FOLDER, CONFIG}:
             folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"config.{self.config.kind}"
-        length = trial.max_epochs if problem.unit == "epoch" else trial.horizon
-        own = dict.fromkeys(self._own(problem), length) | {
+        own = dict.fromkeys(self._own(problem), trial.horizon) | {
             FOLDER: str(folder), TRIAL: trial.id, CONFIG: str(path), CHECKPOINT: _as_written(trial.checkpoint, folder),
         }  # fmt: skip
         if CONFIG in used:
@@ -322,37 +321,28 @@ class Unedited(Child):
 
         Return whether it has started.
         """
-        import fcntl  # POSIX only
-
         if self._process is not None:
             return True
         assert self._lock is not None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() < self._waits_until:
-                return False
-        except OSError:  # some network disks have no locks
-            pass
+        if not disk.lock(self._lock) and time.monotonic() < self._waits_until:
+            return False
         trial, program, start, log = self._trial, self._program, self._start, self._output
-        before, earlier = self._study.history.trial(trial.id), list[tuple[float, float, float]]()
+        measures, earlier = trial.measures, list[tuple[float, float, float]]()
         if trial.checkpoint is not None:
+            before = self._study.history.trial(trial.id)
             earlier = list(zip(*(map(float, of) for of in (before.epochs, before.values, before.seconds)), strict=True))
-        measures = trial.measures
-        known = [name for name in measures.limited if name in trial.metrics]
         self._rows: deque[tuple[float, Row]] = deque()
         self._checkpoints = None
         if program.checkpoint is not None:
             self._checkpoints = _Checkpoints(
                 start.folder, program.checkpoint, trial.unit, self._metrics.first,
-                writes=lambda path: limits.writes(self.session, path),
+                lambda path: limits.writes(self.session, path),
             )  # fmt: skip
-        names = (measures.first, *measures.others)
-        self._log = MetricLog(self._metrics, names, start.folder, log)
-        self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, known, self._log.began)
+        self._log = MetricLog(self._metrics, (measures.first, *measures.others), start.folder, log)
+        self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
         self._ends = False  # haltune asked it to end
         self._cut = False  # or the signal to the launcher, which came to it, too
-        self._pauses_at: float | None = None  # position of a verdict after which its state is to be saved
+        self._pauses = False  # its state is to be saved before it ends
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
         self._saved: float | None = None  # position of the last checkpoint that was recorded
         self._saved_as: tuple[Path, Any] | None = None  # the checkpoint, and its signature then
@@ -380,17 +370,14 @@ class Unedited(Child):
         if not self._launch():
             return None if self._leaves() is None else Ending()
         assert self._process is not None
-        trial = self._trial
-        limits.kill_rest(self.session)
-        code = self._process.poll()
-        code = None if code is None else limits.by_signal(code)
+        trial, code = self._trial, limits.status_of(self._process)
         self._read(whole=code is not None, cut=code is not None and code < 0)
         if code is not None:
             self._report(ended=code == 0 and not self._ends)
             return self._ended(code)
         self._report()
         if not self._ends and self._program.saves_on_sigterm and trial.epoch and self._leaves() is not None:
-            self._cut, self._pauses_at = True, float(trial.epoch)  # the next row may come too late
+            self._cut = self._pauses = True  # the next row may come too late
             self._end()
         if not self._ends:
             self._save()
@@ -478,7 +465,7 @@ class Unedited(Child):
                 self._checkpoints.row(now, share)
                 if trial.ended is None and trial.keeps(best_epoch=True):
                     self._best = float(trial.epoch)
-        if self._ignores and not (ended or self._ends) and self._pauses_at is None:
+        if self._ignores and not (ended or self._ends or self._pauses):
             self._obey()
         if beyond and not self._ignores:
             trial.hint(
@@ -508,14 +495,14 @@ class Unedited(Child):
         verdict = self._trial.verdict
         if self._trial.ended is None and verdict is not None and verdict.resumable:
             if self._checkpoints is not None:
-                self._pauses_at = float(self._trial.epoch)
+                self._pauses = True
             else:
                 self._trial.hint(
                     "[program] names no checkpoint, so a trial that pauses and is promoted later trains again from its "
                     "start.",
                     "nothing saved",
                 )
-        if self._pauses_at is None or self._program.saves_on_sigterm:
+        if not self._pauses or self._program.saves_on_sigterm:
             self._end()
 
     @property
@@ -530,21 +517,21 @@ class Unedited(Child):
             return
         found.look()
         self._record(found)
-        if self._pauses_at is None:
+        if not self._pauses:
             return
         if found.numbered:
-            late = False
-            if self._rows and self._saved != self._pauses_at:  # it is there by now, and no thread still writes it
+            position, late = float(trial.epoch), False
+            if self._rows and self._saved != position:  # it is there by now, and no thread still writes it
                 found.look(at_once=True)
                 self._record(found, settled=_STILL)
-                late = not found.comes(self._pauses_at)
-            done = self._saved == self._pauses_at
+                late = not found.comes(position)
+            done = self._saved == position
         else:
             path = found.latest()
             done = path is not None and self._copy(found, path)
             waited = time.monotonic() - self._last_row
             late = bool(self._rows) or (waited > max(_PATIENCE, 0.2 * self._pace) and not found.is_written_now())
-        if done or (late and not self._decline()):
+        if done or (late and not self._decline(found)):
             self._end()
 
     def _record(self, found: _Checkpoints, settled: float | None = None, last: bool = True) -> None:
@@ -586,32 +573,29 @@ class Unedited(Child):
             link = path
         return str(link) if found.same(path) else None  # otherwise the program deletes or writes it now
 
-    def _decline(self) -> bool:
+    def _decline(self, found: _Checkpoints) -> bool:
         """Let the trial continue instead of a pause. Return False if it must end: Ctrl-C, a budget."""
         trial, verdict = self._trial, self._trial.verdict
-        at, self._pauses_at = self._pauses_at, None
+        self._pauses = False
         if verdict is None or verdict.action is not Action.PAUSE:
             return False
         trial.decline_pause()
-        why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others()}"
-        found = self._checkpoints
-        if found is not None and not found.numbered and any(found.paths()):
-            before = "was not complete before the next row"
-            why = (
-                f"{self._program.checkpoint} {f'may be of another {trial.unit}' if found.extra else before} (it could "
-                f"be with the number {{{trial.unit}}} in its name)"
-            )
+        if not found.numbered and any(found.paths()):
+            what = f"may be of another {trial.unit}" if found.extra else "was not complete before the next row"
+            why = f"{self._program.checkpoint} {what} (it could be with the number {{{trial.unit}}} in its name)"
+        else:
+            why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others(found)}"
         trial.hint(
-            f"Trial {trial.id} is not paused at {trial.unit} {numeral(at or 0.0)}, because {why}; it keeps training.",
+            f"Trial {trial.id} is not paused at {trial.unit} {numeral(trial.epoch)}, because {why}; it keeps training.",
             "no pause",
         )
         return True
 
-    def _others(self) -> str:
-        found, trial = self._checkpoints, self._trial
-        if found is None or not (names := [path.name for path in found.paths()]):
+    def _others(self, found: _Checkpoints) -> str:
+        if not (names := [path.name for path in found.paths()]):
             return ""
-        beyond = found.numbered and trial.horizon is not None and max(found.positions(), default=0) > trial.horizon
+        trial = self._trial
+        beyond = trial.horizon is not None and max(found.positions(), default=0) > trial.horizon
         count = f" (if they do not count {several_of(trial.unit)}, write * for the number)" if beyond else ""
         return f", only {', '.join(names[-3:])}{count}"
 
@@ -651,7 +635,7 @@ class Unedited(Child):
         if not self._ends and cut:
             self._ends = self._cut = True
             self._ended_at = time.time() - (time.monotonic() - self._last_row)  # the state is later than the last row
-            self._pauses_at = float(trial.epoch) or None
+            self._pauses = trial.epoch > 0
         if not self._ends and code < 0 and not whole:
             return Ending(died=limits.how_it_died(code))
         if not self._ends and code != 0:  # what has trained in full is not trained again
@@ -662,7 +646,7 @@ class Unedited(Child):
             return _recorded(
                 trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
             )
-        if found is not None and self._ends and self._program.saves_on_sigterm and self._pauses_at is not None:
+        if found is not None and self._ends and self._program.saves_on_sigterm and self._pauses:
             while self._rows:  # trained before it saved its state
                 position, metrics = self._rows[0]
                 trial.report(metrics, position, judge=False)  # a StoreError keeps the row
@@ -709,7 +693,7 @@ class Unedited(Child):
             if lacks and self._trial.goal.of == "last" and self._trial.keeps():
                 self._trial.hint(
                     f"The folder of trial {self._trial.id} has no checkpoint {self._program.checkpoint} of its last "
-                    f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others()}, so its model is not kept.",
+                    f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others(found)}, so its model is not kept.",
                     "not kept",
                 )
         elif last and (path := found.latest(ended=True)) is not None and self._trial.keeps():
@@ -771,6 +755,16 @@ class Unedited(Child):
 # Checkpoints of the program
 
 
+@dataclass
+class _Seen:
+    """A checkpoint as the last look saw it."""
+
+    signature: Any
+    since: float  # its last change, by the clock
+    took: float = 0.0  # seconds of writing it
+    next_ask: float = -math.inf  # when to ask again whether it is open to write
+
+
 class _Checkpoints:
     """The checkpoints that a program writes into its folder.
 
@@ -779,29 +773,20 @@ class _Checkpoints:
     """
 
     def __init__(
-        self, folder: Path, pattern: str, unit: str, first: int | None,
-        writes: Callable[[Path], bool] = lambda path: False, now: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        name = f"{{{unit}}}"
-        places = re.findall(r"\{[^{}]*\}", pattern)
-        if any(place != name for place in places) or len(places) > 1:
-            raise InvalidInput(
-                f"checkpoint = {pattern!r}: write {name} for the number of the {unit}, once, and * for other parts."
-            )
-        self.numbered = bool(places)
-        self._folder, self._glob, self._shift = folder, pattern.replace(name, "*"), 1 if first == 0 else 0
-        head, _, tail = pattern.partition(name)
-        self._number = re.compile(f"{_regex(head)}0*([0-9]+){_regex(tail)}") if places else None
-        self._seen: dict[Path, tuple[Any, float, float]] = {}  # its state, since when, and the seconds of writing it
+        self, folder: Path, pattern: str, unit: str, first: int | None, writes: Callable[[Path], bool]
+    ) -> None:
+        self._folder, self._shift = folder, 1 if first == 0 else 0
+        self._writes = writes  # whether the program has a path open to write
+        self._glob, self._number = _glob_and_number(pattern, unit)
+        self.numbered = self._number is not None
+        self._seen: dict[Path, _Seen] = {}
         self._next_look = -math.inf
-        self._next_ask: dict[Path, float] = {}  # when to look again whether it is open
         self._changes = self._rows = 0
         self._pace = 0.0
-        self._writes, self._now = writes, now  # whether the program has a path open to write; a monotonic clock
-        self._row_times: deque[float] = deque([now()], maxlen=2)
+        self._row_times: deque[float] = deque([time.monotonic()], maxlen=2)
         for path in self.paths():  # of an earlier attempt
-            self._seen[path] = _signature(path), -math.inf, 0.0
-        self._old = {path: signature for path, (signature, *_) in self._seen.items()}
+            self._seen[path] = _Seen(_signature(path), -math.inf)
+        self._old = {path: seen.signature for path, seen in self._seen.items()}
         self.last: tuple[Path, Any] | None = None  # that `at` has returned last, and its signature
 
     def row(self, now: float, took: float) -> None:
@@ -812,19 +797,19 @@ class _Checkpoints:
 
     def look(self, at_once: bool = False) -> None:
         """Look for new and changed checkpoints, unless the last look was a moment ago."""
-        now = self._now()
+        now = time.monotonic()
         if now < self._next_look and not at_once:
             return
         self._next_look = now + _SCAN
         for path in self.paths():
             signature = _signature(path)
-            before, since, took = self._seen.get(path, ([], -math.inf, 0.0))
-            if before != signature:
-                fresh = now - since > _SETTLED or not _has_content(before)
+            before = self._seen.get(path, _Seen([], -math.inf))
+            if before.signature != signature:
+                quiet = now - before.since
+                fresh = quiet > _SETTLED or not _has_content(before.signature)
                 self._changes += fresh and _has_content(signature)  # what is being written changes for a while
-                begins = now - since > self._settled(path) or since < self._row_times[-1]  # another save
-                self._seen[path] = signature, now, 0.0 if begins else took + now - since
-                self._next_ask.pop(path, None)
+                begins = quiet > self._settled(path) or before.since < self._row_times[-1]  # another save
+                self._seen[path] = _Seen(signature, now, 0.0 if begins else before.took + quiet)
 
     def _settled(self, path: Path) -> float:
         """Return the seconds without a change that are no pause between the parts of one save."""
@@ -833,12 +818,12 @@ class _Checkpoints:
 
     def _quiet(self, path: Path, settled: float | None = None) -> float:
         """Return the seconds without a change after which a checkpoint is complete. settled: see `at`."""
-        return max(self._settled(path) if settled is None else settled, self._seen[path][2])
+        return max(self._settled(path) if settled is None else settled, self._seen[path].took)
 
     def _is_complete(self, path: Path, settled: float | None = None) -> bool:
-        if not _has_content(self._seen[path][0]):
+        if not _has_content(self._seen[path].signature):
             return False
-        quiet = self._now() - self._seen[path][1]
+        quiet = time.monotonic() - self._seen[path].since
         return settled == 0.0 or (quiet >= self._quiet(path, settled) and not self._is_open(path, quiet))
 
     def _is_open(self, path: Path, quiet: float) -> bool:
@@ -846,11 +831,11 @@ class _Checkpoints:
 
         A log in a checkpoint's folder may stay open. To read which files are open takes long, so rarely.
         """
-        now = self._now()
-        if quiet < _OPEN and now >= self._next_ask.get(path, -math.inf):
+        now, seen = time.monotonic(), self._seen[path]
+        if quiet < _OPEN and now >= seen.next_ask:
             if not self._writes(path):
                 return False
-            self._next_ask[path] = now + max(_SCAN, 0.1 * quiet)
+            seen.next_ask = now + max(_SCAN, 0.1 * quiet)
         return quiet < _OPEN
 
     def at(self, position: float, settled: float | None = None) -> Path | None:
@@ -861,7 +846,7 @@ class _Checkpoints:
         """
         for path in self._of(position):
             if self._is_complete(path, settled):
-                self.last = path, self._seen[path][0]
+                self.last = path, self._seen[path].signature
                 return path
         return None
 
@@ -871,21 +856,21 @@ class _Checkpoints:
 
     def is_written_now(self) -> bool:
         """Return whether the newest checkpoint is being written."""
-        newest = max(self._seen, key=lambda path: self._seen[path][1], default=None)
+        newest = max(self._seen, key=lambda path: self._seen[path].since, default=None)
         return newest is not None and self._is_young(newest)
 
     def _is_young(self, path: Path) -> bool:
-        quiet = self._now() - self._seen[path][1]
+        quiet = time.monotonic() - self._seen[path].since
         return quiet < self._quiet(path) or self._is_open(path, quiet)
 
     def _of(self, position: float) -> list[Path]:
         """Return the checkpoints of a position that this attempt has written."""
-        new = (path for path, (signature, *_) in self._seen.items() if self._old.get(path) != signature)
+        new = (path for path, seen in self._seen.items() if self._old.get(path) != seen.signature)
         return [path for path in new if self._position(path) == position and path.exists()]
 
     def changed(self, path: Path, signature: Any) -> bool:
         """Return whether a checkpoint that had this signature has another one, and the program does not delete it."""
-        now = self._seen[path][0]
+        now = self._seen[path].signature
         return bool(now != signature and {part for part, *_ in signature} <= {part for part, *_ in now})
 
     def positions(self) -> list[int]:
@@ -899,7 +884,7 @@ class _Checkpoints:
 
     def seen(self, path: Path) -> Any:
         """Return the signature of a checkpoint at the last look."""
-        return self._seen[path][0]
+        return self._seen[path].signature
 
     def same(self, path: Path) -> bool:
         """Return whether a checkpoint is as it was at the last look."""
@@ -916,7 +901,7 @@ class _Checkpoints:
         One that was written nearer to the row before is that row's. One more than there are rows may be of the next
         row, if the program saves before it evaluates. ended: the program has ended.
         """
-        known = [(since, path) for path, (_, since, _) in self._seen.items() if path.exists()]
+        known = [(seen.since, path) for path, seen in self._seen.items() if path.exists()]
         since, path = max(known, default=(0.0, None))
         earliest = self._row_times[0] if ended else sum(self._row_times) / len(self._row_times)
         written = since > earliest and self._changes >= self._rows and (ended or not self.extra)
@@ -929,14 +914,13 @@ class _Checkpoints:
         """
         self.look(at_once=True)
         ahead = disk.clock_ahead(self._folder)
-        signatures = {path: _signature(path) for path in self.paths()}
         known = [
-            (max(part[3] for part in signature) / 1e9, path)
-            for path, signature in signatures.items()
-            if _has_content(signature)
+            (max(part[3] for part in seen.signature) / 1e9, path)
+            for path, seen in self._seen.items()
+            if path.exists() and _has_content(seen.signature)
         ]
         modified, path = max(known, default=(0.0, None))
-        fresh = path is not None and self._old.get(path) != signatures[path]
+        fresh = path is not None and self._old.get(path) != self.seen(path)
         written = moment - 1.0 <= modified - ahead and not (killed and time.time() - modified + ahead < _SETTLED)
         return path if fresh and written else None
 
@@ -944,9 +928,26 @@ class _Checkpoints:
         return matching(self._folder, self._glob)
 
 
+def _glob_and_number(pattern: str, unit: str) -> tuple[str, re.Pattern[str] | None]:
+    """Return a pattern of checkpoints as a glob, and a regular expression that finds its number, if it has one.
+
+    Raises InvalidInput for other braces.
+    """
+    name = f"{{{unit}}}"
+    places = re.findall(r"\{[^{}]*\}", pattern)
+    if any(place != name for place in places) or len(places) > 1:
+        raise InvalidInput(
+            f"checkpoint = {pattern!r}: write {name} for the number of the {unit}, once, and * for other parts."
+        )
+    head, found, tail = pattern.partition(name)
+    number = re.compile(f"{_regex(head)}0*([0-9]+){_regex(tail)}") if found else None
+    return pattern.replace(name, "*"), number
+
+
 def _regex(glob: str) -> str:
     parts = {"**/": "(?:.*/)?", "*": "[^/]*?", "?": "[^/]"}
-    return "".join(parts.get(part, re.escape(part)) for part in re.findall(r"\*\*/|\*|\?|[^*?]+", glob))
+    found = re.findall(r"\*\*/|\*|\?|\[[^]]+\]|\[|[^*?[]+", glob)
+    return "".join(parts.get(part, part if len(part) > 2 and part[0] == "[" else re.escape(part)) for part in found)
 
 
 def _signature(path: Path) -> Any:
@@ -971,19 +972,13 @@ def _locked(log: Path) -> IO[bytes]:
 
     What a program leaves behind may hold its output open, but not this.
     """
-    import fcntl  # POSIX only
-
     lock = log.open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not disk.lock(lock):
         lock.close()
         raise InvalidInput(
             f"Another program writes its output to {log}, where haltune would read its metrics as those of this trial. "
             "If it is of another search, give each search its own folder: --logs FOLDER. Otherwise end it."
-        ) from None
-    except OSError:  # some network disks have no locks
-        pass
+        )
     return lock
 
 

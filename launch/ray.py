@@ -11,7 +11,6 @@ PostgreSQL. Each trial is a task in a placement group on any node, and reports t
 from __future__ import annotations
 
 import logging
-import math
 import re
 import secrets
 import time
@@ -21,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.checks import check_counts
+from haltune._utils.checks import check_counts, is_number
 from haltune.display import one_line
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, StoreError, installing
 from haltune.log.spending import Outcome
@@ -186,7 +185,7 @@ class Room(Child):
             self._keeper.leave.remote("the launcher was asked to stop: this trial continues later")
         done, _ = ray.wait([self._run], timeout=0)
         if done:
-            return _ending(lambda: ray.get(self._run))
+            return _ending(self._run)
         if not self._is_displaced():
             return None
         ray.cancel(self._run, force=True)
@@ -210,9 +209,9 @@ class Room(Child):
         remove_placement_group(self._group)  # Ray kills the tasks in it
 
 
-def _ending(outcome: Callable[[], str | None]) -> Ending:
+def _ending(run: Any) -> Ending:
     try:
-        return Ending(raised=outcome())
+        return Ending(raised=ray.get(run))
     except RayTaskError as error:  # an error around the training; train_one handles the training's own
         return Ending(raised=re.sub(r"\x1b\[[0-9;]*m", "", str(error)))  # without colours
     except WorkerCrashedError:
@@ -238,9 +237,8 @@ def checked(resources: Mapping[str, float]) -> dict[str, float]:
     """Return the resources of which more than 0 is needed. Raises InvalidInput for invalid ones."""
     wrong = not isinstance(resources, Mapping) or any(
         not isinstance(name, str)
-        or isinstance(amount, bool)
-        or not isinstance(amount, (int, float))
-        or not (0.0 <= amount < math.inf and (amount <= 1.0 or amount == int(amount)))
+        or not is_number(amount)
+        or not (amount >= 0.0 and (amount <= 1.0 or amount == int(amount)))
         for name, amount in resources.items()
     )
     if wrong or not any(resources.values()):

@@ -98,8 +98,6 @@ class Script(Child):
     def __init__(self, study: Study, program: Program, slot: Slot, marker: Path) -> None:
         self._study, self._program, self._slot, self._marker = study, program, slot, marker
         self._process: subprocess.Popen[bytes] | None = None
-        self._trial: Trial | None = None
-        self._log = Path()
 
     def begin(self, trial: Trial, log: Path) -> None:
         self._trial, self._log = trial, log
@@ -119,25 +117,22 @@ class Script(Child):
         self.session, self.began = self._process.pid, time.monotonic()
 
     def poll(self) -> Ending | None:
-        if self._process is None or self._trial is None:
-            return None
-        limits.kill_rest(self.session)
-        code = self._process.poll()
+        assert self._process is not None
+        code, trial = limits.status_of(self._process), self._trial
         if code is None:
             return None
         if code == 0:
-            trial = self._trial
             trial.recall()
             whole = trial.horizon is not None and trial.epoch >= trial.horizon
             decided = trial.verdict is not None and trial.verdict.stops
             if whole or decided or not self._marker.exists():  # else the signal of the launcher has ended it, too
                 trial.finish()
             return Ending()
-        if (code := limits.by_signal(code)) < 0:
+        if code < 0:
             return Ending(died=limits.how_it_died(code))
         if got_signal(self._marker):  # torchrun ends with 1 after a signal
             return Ending()
-        return failed(self._trial, limits.how_it_died(code), self._log, self._printed)
+        return failed(trial, limits.how_it_died(code), self._log, self._printed)
 
     def close(self, kill: bool = False) -> None:
         if self._process is not None:

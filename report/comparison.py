@@ -16,7 +16,7 @@ from haltune.study.messages import BEYOND
 from haltune.study.view import StudyView
 
 from .digest import MOST_TRIALS, Digest, digest, need_study, story_of
-from .figures.drawing import ACCENT, COOL, INK, MUTED, Spec, Trace, axis, first_view, layout, plotly_text
+from .figures.drawing import ACCENT, COOL, INK, MUTED, Spec, Trace, axis, figure, first_view, plotly_text
 from .figures.results import edf_spec, measures, switches
 from .page import document, keep_page
 from .page.words import copied
@@ -217,18 +217,15 @@ def _progress(found: list[_Study]) -> Spec:
             "hovertemplate": "<b>%{meta[1]}</b><br>%{meta[0]} %{y:.4~g}<br>%{customdata}<extra></extra>",
         })  # fmt: skip
     values, limited = [y for line in lines for y in line["y"]], any(s.facts.problem.constraints for s in found)
-    return {
-        "data": lines,
-        "layout": layout(
-            "Best so far", f"The best {goal.final} of {len(lines)} studies against {views[0].title}.",
-            note="Each line is the best value of a study at that time. As soon as a trial is complete, only complete "
-            f"trials count.{' Trials beyond the limits of constraints are left out.' * limited}",
-            order=10, wide=True, logs=bool(values) and min(values) > 0, xaxis=axis(views[0].title, rangemode="tozero"),
-            yaxis=axis(f"{plotly_text(goal.final)} ({'larger' if goal.sign > 0 else 'smaller'} is better)",
-                       range=first_view(values, goal.sign)),
-            updatemenus=[switches(views, xs)],
-        ),
-    }  # fmt: skip
+    return figure(
+        lines, "Best so far", f"The best {goal.final} of {len(lines)} studies against {views[0].title}.",
+        note="Each line is the best value of a study at that time. As soon as a trial is complete, only complete "
+        f"trials count.{' Trials beyond the limits of constraints are left out.' * limited}",
+        order=10, wide=True, logs=bool(values) and min(values) > 0, xaxis=axis(views[0].title, rangemode="tozero"),
+        yaxis=axis(f"{plotly_text(goal.final)} ({'larger' if goal.sign > 0 else 'smaller'} is better)",
+                   range=first_view(values, goal.sign)),
+        updatemenus=[switches(views, xs)],
+    )  # fmt: skip
 
 
 def _values(found: list[_Study]) -> Spec:

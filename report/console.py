@@ -22,6 +22,7 @@ from haltune.display import cell, escaped, notebook, short, visible
 from haltune.errors import StoreError
 from haltune.log.events import OVER, Reported, Status
 from haltune.log.history import History
+from haltune.log.records import TrialRecord
 from haltune.study import Study
 from haltune.study.messages import lead_of
 from haltune.study.view import follow_study
@@ -29,7 +30,7 @@ from haltune.study.view import follow_study
 from .digest import Digest, Row, digest
 from .figures.drawing import GROUP_STYLES
 from .page import script, style
-from .summary import BARS, sparkline, spending, summary
+from .summary import spending, summary
 from .watch.watched import Watched
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _REFRESH = 0.5  # seconds between readings
 _READING_SHARE = 0.05  # the largest share of the time spent on reading the log
 _CURVE = 30  # characters
+_BARS = "▁▂▃▄▅▆▇█"
 _OTHER_LINES = 7  # lines of the screen without a trial
 _HEIGHT = 640  # pixels of a notebook's cell
 _WHOLE = 20  # every 20th update sends the whole page: a frame that the notebook created again shows the first page
@@ -182,10 +184,10 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
     every = np.concatenate([*scores, np.zeros(0)])
     span = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
     last = float(facts.problem.max_epochs or max([r.epoch for r in records], default=0.0) or 1.0)
-    bars = BARS if "utf" in console.encoding.lower() else ".:-=+*#@"
+    bars = _BARS if "utf" in console.encoding.lower() else ".:-=+*#@"
     width = _CURVE if console.width >= 100 else _CURVE // 2
     for row in facts.rows[-most:] if most else facts.rows:
-        curve = sparkline(row.record, span, last, width, bars)
+        curve = _sparkline(row.record, span, last, width, bars)
         reason = latest.get(row.record.id, "") if row.record.status is Status.RUNNING else row.reason
         texts = (str(row.record.id), curve, _value(row), facts.problem.reached(row.record.epoch), row.outcome, reason)
         table.add_row(*(cell(text, GROUP_STYLES[row.group].rich) for text in texts))
@@ -196,6 +198,19 @@ def _picture(facts: Digest, latest: dict[int, str], console: Console, most: int 
     else:
         best = f"best {short(facts.best.value)} by trial {facts.best.trial}; " if facts.best else ""
     return Group(table, cell(f"{best}{spending(facts)}"))
+
+
+def _sparkline(record: TrialRecord, span: tuple[float, float], last: float, width: int, bars: str) -> str:
+    """Return the curve up to the epoch `last` as one line of text; column k holds the last report of its epochs."""
+    width = max(1, min(width, round(last)))
+    text = [" "] * width
+    low, high = span
+    drawn = np.isfinite(record.values) & np.isfinite(record.scores)
+    for epoch, score in zip(record.epochs[drawn], record.scores[drawn], strict=True):
+        height = (score - low) / (high - low) if high > low else 0.5
+        column = min(width - 1, int(np.ceil(epoch * width / last)) - 1)
+        text[column] = bars[min(len(bars) - 1, max(0, int(height * len(bars))))]
+    return "".join(text).rstrip()
 
 
 def _console() -> Console:

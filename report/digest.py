@@ -222,7 +222,7 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
     verdict = t.verdict if ended and t.verdict and t.verdict.stops else None
     found, values = outcome_of(t, history.problem, over, lost), t.counting(history.problem.goal)
     evidence = verdict.evidence if verdict else {}
-    numbers = [(k, v) for k, v in evidence.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    numbers = [(k, v) for k, v in evidence.items() if type(v) in (int, float) and math.isfinite(v)]
     silent = len(t.values) > 0 and not np.isfinite(t.values).any()
     return Row(
         record=t,
@@ -232,7 +232,7 @@ def _row(comparisons: Comparisons, t: TrialRecord, lead: Container[int | None], 
         value=float(values[-1]) if len(values) else None,
         reason=comparisons.reason(t) or "no value was finite" * silent,
         now=comparisons.now(t),
-        evidence={k.replace("_", " "): short(v) for k, v in numbers[:6] if math.isfinite(v)},
+        evidence={k.replace("_", " "): short(v) for k, v in numbers[:6]},
         saved=saved_epochs(t, history.problem, over),
         several=bool(history.problem.further),
     )

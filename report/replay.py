@@ -1,10 +1,4 @@
-"""Replay under another policy: judge a study's recorded curves by other stopping rules, without training.
-
-Configurations and their order are those of the log, and only `judge` is called: at the same reports, and on the data
-that the log's policy had seen, minus what the new policy ended. A trial that it stops ends there; its later epochs are
-not seen. A pause also ends a trial, unless the log paused it at the same report: then the trial continues as in the
-log. A trial that the log ended and the new policy would continue stays as it is.
-"""
+"""Replay under another policy: judge a study's recorded curves by other stopping rules, without training."""
 
 from __future__ import annotations
 

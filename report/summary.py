@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from haltune.display import duration, numeral, plural, settings, short, visible
 from haltune.log.folds import plus_minus
-from haltune.log.records import TrialRecord
 from haltune.store.checkpoints import readable
 from haltune.study.messages import BEYOND, lead_of, shared_fault
 
@@ -15,7 +12,6 @@ from .digest import Digest, KeptCheckpoints, Source, digest
 _LISTED = 20  # trials of a front
 IDLE = "no process trains now, but the search is not over: start its program again to continue it"
 MEANS = 0.05  # seconds; a shorter time would be written as "0.0 s"
-BARS = "▁▂▃▄▅▆▇█"
 
 
 def summary(study: Source) -> str:
@@ -127,24 +123,3 @@ def saved_share(facts: Digest) -> str:
 def trained_again_line(facts: Digest) -> str:
     """Return the text on epochs that were trained twice, to append; "" if there are none."""
     return f"; {facts.problem.amount(facts.again)} lost and trained again" if facts.again else ""
-
-
-def sparkline(trial: TrialRecord, span: tuple[float, float], last: float, width: int, bars: str = BARS) -> str:
-    """Return the curve as one line of text; column k holds the last report of its epochs.
-
-    Args:
-        trial: The trial.
-        span: The scores at the bottom and at the top.
-        last: The epoch at the right end.
-        width: The most characters.
-        bars: The characters, from low to high. Columns without a finite value are blank.
-    """
-    width = max(1, min(width, round(last)))
-    text = [" "] * width
-    low, high = span
-    drawn = np.isfinite(trial.values) & np.isfinite(trial.scores)
-    for epoch, score in zip(trial.epochs[drawn], trial.scores[drawn], strict=True):
-        height = (score - low) / (high - low) if high > low else 0.5
-        column = min(width - 1, int(np.ceil(epoch * width / last)) - 1)
-        text[column] = bars[min(len(bars) - 1, max(0, int(height * len(bars))))]
-    return "".join(text).rstrip()

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from haltune._utils.checks import check_seconds
+from haltune._utils.disk import lock
 from haltune.display import one_line, plural
 from haltune.errors import warn
 from haltune.log import events as ev
@@ -102,13 +103,9 @@ class Bookmark:
 
     def write(self, position: int) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps({"position": position}))
-
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+        written = self._path.with_suffix(".part")  # whole, or not: without a position all events are sent again
+        written.write_text(json.dumps({"position": position}))
+        written.replace(self._path)
 
 
 class Turn:
@@ -122,23 +119,23 @@ class Turn:
 
     def mine(self) -> bool:
         """Acquire the right if it is free; return whether this program has it."""
-        if fcntl is None or self._file is not None:
+        if os.name != "posix" or self._file is not None:
             return True
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError:
             return True  # locks are not available
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not lock(file):
             os.close(file)
-            return not isinstance(error, BlockingIOError)  # some network disks have no locks
+            return False
         self._file = file
         return True
 
     def release(self) -> None:
         """Release the right. The file stays, because a waiting program may have it open."""
         if self._file is not None:
+            import fcntl  # POSIX only
+
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child may have the file open
             os.close(self._file)

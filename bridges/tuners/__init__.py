@@ -383,16 +383,10 @@ def grid_values(low: float, high: float, step: float) -> tuple[float, ...] | Non
 
 
 def domain_of(domain: Any, words: Any, known: str, open_above: bool) -> Domain:
-    """Return the counterpart of a domain.
+    """Return the counterpart of another tuner's domain. Raises InvalidSpace if it has none.
 
-    Args:
-        domain: The other tuner's domain.
-        words: The module of its classes: Float, Integer, Categorical, Uniform, LogUniform, Quantized.
-        known: List of supported domains, for the error.
-        open_above: True if whole numbers exclude their upper bound, unless they have steps.
-
-    Raises:
-        InvalidSpace: If the domain has no counterpart.
+    words: the module of its classes, Float, Integer, Categorical, Uniform, LogUniform and Quantized. known: the
+    supported domains, for the error. open_above: whole numbers exclude their upper bound, unless they have steps.
     """
     sampler, step = domain.get_sampler(), None
     if isinstance(sampler, words.Quantized):

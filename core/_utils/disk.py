@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from haltune.errors import InvalidInput
 
@@ -90,6 +91,19 @@ def clock_ahead(folder: Path) -> float:
         ahead = os.fstat(file.fileno()).st_mtime - time.time()
         return ahead if abs(ahead) > 0.1 else 0.0  # times of files are rounded to ticks
     return 0.0
+
+
+def lock(file: int | IO[bytes]) -> bool:
+    """Lock an open file until it is closed, on a POSIX system; return False if another process has it."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network disks have no locks
+        pass
+    return True
 
 
 def force(path: Path) -> None:

@@ -31,7 +31,7 @@ from ..metric_model import line_through
 
 # isort: off
 from .drawing import (
-    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, axis, band, diamonds, drawn, empty, layout,
+    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, axis, band, diamonds, drawn, empty, figure,
     middle, on, on_axis, plotly_text, scale_of, time_unit,
 )  # fmt: skip
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _TOO_EARLY = "The first trainings measure the spread of scores and costs. No decision was made yet"
 _LINE, _SURFACE = 41, 21  # values of a parameter
 _LABELLED = 16  # the most points that are labelled with their numbers
-_BETTER = [(0.0, FAINT), (0.5, COOL_SOFT), (1.0, COOL)]
+_SCALE = [(0.0, FAINT), (0.5, COOL_SOFT), (1.0, COOL)]  # from the worst to the best, or by probability
 _EXPENSIVE = [(0.0, RULE), (1.0, MUTED)]
 
 
@@ -187,16 +187,13 @@ def posterior_spec(found: Beliefs | None, across: str | None = None) -> Spec:
     whole = {"dtick": 1} if most <= 12 else {}
     axes["xaxis4"] = axis("trainings", anchor="y4", range=[min(first, 1) - 0.5, most + 0.5], **whole)
     axes["yaxis4"] = axis(f"{view.metric}, observed and predicted", anchor="x4")
-    return {
-        "data": [*view.traces(), *view.path()],
-        "layout": layout(
-            "Score against cost", text, order=11, wide=True, height=300,
-            note=f"{text} {where}: the expected {view.metric} ± one standard deviation; the {takes}; the value of the "
-            "next training after its price. An open circle is a training that costs more than it gains. If all circles "
-            "are open, the search ends. Trainings are numbered in their order.",
-            **axes,
-        ),
-    }  # fmt: skip
+    return figure(
+        [*view.traces(), *view.path()], "Score against cost", text, order=11, wide=True, height=300,
+        note=f"{text} {where}: the expected {view.metric} ± one standard deviation; the {takes}; the value of the "
+        "next training after its price. An open circle is a training that costs more than it gains. If all circles "
+        "are open, the search ends. Trainings are numbered in their order.",
+        **axes,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +261,7 @@ class _Landscape:
         mean, low, high = self.found.score(flat)
         cost, sd = self.found.cost(flat)
         larger = self.found.history.problem.goal.sign > 0
-        better = _BETTER if larger else [(1.0 - at, colour) for at, colour in reversed(_BETTER)]
+        better = _SCALE if larger else [(1.0 - at, colour) for at, colour in reversed(_SCALE)]
         places = [on_axis(self.config(t)[along]) for _, t in self.numbered]
         traces: list[Trace] = []
         for n, z, spread, scale, said in (
@@ -328,7 +325,7 @@ class _Landscape:
         labels = {"mode": "markers+text", "cliponaxis": False, "text": [short(v) for v in raw],
                   "textposition": "top right"}  # fmt: skip
         few = labels if self.along and len(kept) <= _LABELLED else {"mode": "markers"}
-        coloured = {"color": worth[kept].tolist(), "colorscale": _BETTER} if self.along else {"color": COOL}
+        coloured = {"color": worth[kept].tolist(), "colorscale": _SCALE} if self.along else {"color": COOL}
         return {
             "type": "scatter", **few, "name": "value", "x": [on_axis(configs[i][self.across]) for i in kept],
             "y": raw if self.along is None else [on_axis(configs[i][self.along]) for i in kept], "showlegend": False,
@@ -370,7 +367,6 @@ class _Landscape:
 # -- regions -------------------------------------------------------------------------------
 
 _KINDS = ((False, "settled", "circle"), (True, "undecided", "circle-open"))
-_SCALE = [[0.0, FAINT], [0.5, COOL_SOFT], [1.0, COOL]]  # probability
 _CANDIDATES = [[0.0, COOL_SOFT], [1.0, COOL]]  # probability; drawn over faint points, so not FAINT
 
 
@@ -402,9 +398,9 @@ def region(found: LevelSet | Maximisers | StudyView, across: str | None = None, 
             region(study.level_set(), "width", "dropout").write_html("region.html")
     """
     spec = region_spec(answer_of(found) if isinstance(found, StudyView) else found, across, along)
-    figure = drawn(spec)
-    figure.update_layout(title={"text": spec["layout"]["meta"]["title"]}, width=760, height=560)
-    return figure
+    drawing = drawn(spec)
+    drawing.update_layout(title={"text": spec["layout"]["meta"]["title"]}, width=760, height=560)
+    return drawing
 
 
 def answer_of(study: StudyView) -> LevelSet | Maximisers:
@@ -441,15 +437,15 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
         f"{name}axis": axis(plotly_text(of or found.metric), **{"exponentformat": "power", **_scale_of(found, of)})
         for name, of in (("x", across), ("y", along))
     }
-    legend = {"legend": {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}}
+    axes["legend"] = {"orientation": "h", "y": -0.18, "font": {"color": MUTED}}
     if isinstance(found, Maximisers):
         count = plural(len(found.configs), "configuration")
         text = f"{count} of {len(found.configs) + len(found.others)} may be the best"
         close = f"the first is within {found.epsilon_at(0.95):.2g} of the best"
         note = f"{text}; the others are faint. With probability 0.95, {close}. Blue: higher probability to be the best."
         alt = f"{text}; with probability 0.95, {close}."
-        laid = layout("What may be the best", alt, order=5, wide=True, note=note, **axes)
-        return {"data": _candidates(found, across, along, shown), "layout": laid | legend}
+        data = _candidates(found, across, along, shown)
+        return figure(data, "What may be the best", alt, order=5, wide=True, note=note, **axes)
     traces = [] if along is None else _boundary(found, across, along)
     bounded, every = bool(traces), range(len(found.configs)) if along is None else shown
     for open_, name, symbol in _KINDS:
@@ -463,13 +459,10 @@ def region_spec(found: LevelSet | Maximisers, across: str | None = None, along: 
     note += " Blue: higher probability to reach it." if along else " The line is the threshold."
     note += " On the line the probability is 0.5." * bounded
     side = "at least" if found.larger else "at most"
-    return {
-        "data": traces,
-        "layout": layout(
-            f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more * bool(others)}", f"{counts}.",
-            order=5, wide=True, note=note, shapes=[] if along else [line], **axes,
-        ) | legend,
-    }  # fmt: skip
+    return figure(
+        traces, f"Where {plotly_text(found.metric)} is {side} {found.threshold:.4g}{more * bool(others)}", f"{counts}.",
+        order=5, wide=True, note=note, shapes=[] if along else [line], **axes,
+    )  # fmt: skip
 
 
 def _boundary(found: LevelSet, across: str, along: str) -> list[Trace]:

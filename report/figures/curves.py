@@ -102,11 +102,7 @@ def _curve(facts: Digest, row: Row, style: GroupStyle, height: int) -> Trace:
 def marks(facts: Digest, speaking: bool = True) -> list[Trace]:
     """Return a trace with the ends of each group's curves, and one with audited stops and their outcomes.
 
-    The legend entry of the ends also stands for the curves.
-
-    Args:
-        facts: The digest to draw.
-        speaking: Whether the ends have hover texts, as their curves do.
+    The legend entry of the ends also stands for the curves. speaking: the ends have hover texts, as their curves do.
     """
     metric, found = plotly_text(facts.problem.goal.metric), []
     for height, (style, rows) in enumerate(_groups(facts)):

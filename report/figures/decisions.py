@@ -37,8 +37,8 @@ from ..story import Story, gives_p_win
 
 # isort: off
 from .drawing import (
-    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, at_point, axis, drawn, empty, first_view,
-    layout, nothing, on, padded, plotly_text,
+    ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, Spec, Trace, at_point, axis, drawn, empty, figure,
+    first_view, nothing, on, padded, plotly_text,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -119,20 +119,17 @@ def rungs_spec(story: Story, facts: Digest) -> Spec:
     none = "No trial has reached a rung yet"
     problem = facts.problem
     sentence = ", ".join(f"after {problem.amount(step)} {counts[step]}" for step in steps)
-    return {
-        "data": data,
-        "layout": layout(
-            "Rungs", f"Trials that continued at each rung: {sentence}." if found else f"{none}.",
-            order=15, wide=len(steps) > 5,
-            note=f"Each column is a rung, a number of {problem.units} at which trials are compared, the best on the "
-            "left. The label counts how many continued."
-            + f" {plural(later, 'trial was', 'trials were')} first compared at a later rung." * (later > 0),
-            annotations=heads if data else [nothing(none)],
-            xaxis=axis(problem.units, range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),
-                       ticktext=[numeral(s) for s in steps]),
-            yaxis=axis(metric, range=shown),
-        ),
-    }  # fmt: skip
+    return figure(
+        data, "Rungs", f"Trials that continued at each rung: {sentence}." if found else f"{none}.",
+        order=15, wide=len(steps) > 5,
+        note=f"Each column is a rung, a number of {problem.units} at which trials are compared, the best on the "
+        "left. The label counts how many continued."
+        + f" {plural(later, 'trial was', 'trials were')} first compared at a later rung." * (later > 0),
+        annotations=heads if data else [nothing(none)],
+        xaxis=axis(problem.units, range=[-0.5, max(0.5, len(steps) - 0.5)], tickvals=list(range(len(steps))),
+                   ticktext=[numeral(s) for s in steps]),
+        yaxis=axis(metric, range=shown),
+    )  # fmt: skip
 
 
 def rung_entries(story: Story, facts: Digest) -> list[RungEntry]:
@@ -328,23 +325,20 @@ def decisions_spec(found: Decided | None, problem: Problem) -> Spec:
     ]  # fmt: skip
     span, near, shown, means = _views(found, incumbent)
     reason = clipped(found.event.verdict.reason, 300)
-    return {
-        "data": data,
-        "layout": layout(
-            f"Why trial {trial} was {'stopped' if found.event.verdict.stops else 'continued'}",
-            f"The curve of trial {trial} after {problem.amount(found.event.epoch)}, {_PATHS} possible curves, of "
-            f"which {int(wins.sum())} beat the best {problem.goal.metric}, and the means at which it stops.",
-            order=12, wide=True, showlegend=False, height=320,
-            note=f"{reason[:1].upper()}{reason[1:]}. Left: possible curves, blue if they beat the line at "
-            f"{incumbent:.4g}. Right: the mean so far, which decides. In the grey region the trial stops, in the blue "
-            "region it wins, between them it continues.",
-            shapes=[{"type": "line", "x0": span[0], "x1": span[1], "y0": incumbent, "y1": incumbent,
-                     "line": {"color": ACCENT, "width": 1.5}}],
-            xaxis=axis(unit, range=span, anchor="y"), yaxis=axis(metric, range=shown, anchor="x"),
-            xaxis2=axis(unit, range=near, anchor="y2"),
-            yaxis2=axis(f"mean {metric} so far", range=means, anchor="x2"),
-        ),
-    }  # fmt: skip
+    return figure(
+        data, f"Why trial {trial} was {'stopped' if found.event.verdict.stops else 'continued'}",
+        f"The curve of trial {trial} after {problem.amount(found.event.epoch)}, {_PATHS} possible curves, of "
+        f"which {int(wins.sum())} beat the best {problem.goal.metric}, and the means at which it stops.",
+        order=12, wide=True, showlegend=False, height=320,
+        note=f"{reason[:1].upper()}{reason[1:]}. Left: possible curves, blue if they beat the line at "
+        f"{incumbent:.4g}. Right: the mean so far, which decides. In the grey region the trial stops, in the blue "
+        "region it wins, between them it continues.",
+        shapes=[{"type": "line", "x0": span[0], "x1": span[1], "y0": incumbent, "y1": incumbent,
+                 "line": {"color": ACCENT, "width": 1.5}}],
+        xaxis=axis(unit, range=span, anchor="y"), yaxis=axis(metric, range=shown, anchor="x"),
+        xaxis2=axis(unit, range=near, anchor="y2"),
+        yaxis2=axis(f"mean {metric} so far", range=means, anchor="x2"),
+    )  # fmt: skip
 
 
 def _views(found: Decided, incumbent: float) -> tuple[list[float], ...]:
@@ -464,17 +458,15 @@ def calibration_spec(story: Story, history: History) -> Spec:
     ]  # fmt: skip
     sentence = "; ".join(f"at a stated {g.stated:.2g}, {g.won.count} of {g.won.of} won" for g in groups)
     ticks = {"tickvals": [0, 0.25, 0.5, 0.75, 1], "range": [-0.02, 1.02]}
-    return {
-        "data": [ideal, dots] if groups else [],
-        "layout": layout(
-            "Calibration", f"Stated probabilities to beat the best trial (audited trials): {sentence or 'none yet'}.",
-            order=90, showlegend=False, shapes=spans,
-            note="For audited trials: the stated probability to beat the best trial, and the share of trials that did, "
-            "with its 95% interval. On the dashed line both are equal.",
-            annotations=[] if groups else [nothing(_NO_AUDIT)],
-            xaxis=axis("stated P(beats)", **ticks), yaxis=axis("share that won", **ticks),
-        ),
-    }  # fmt: skip
+    return figure(
+        [ideal, dots] if groups else [],
+        "Calibration", f"Stated probabilities to beat the best trial (audited trials): {sentence or 'none yet'}.",
+        order=90, showlegend=False, shapes=spans,
+        note="For audited trials: the stated probability to beat the best trial, and the share of trials that did, "
+        "with its 95% interval. On the dashed line both are equal.",
+        annotations=[] if groups else [nothing(_NO_AUDIT)],
+        xaxis=axis("stated P(beats)", **ticks), yaxis=axis("share that won", **ticks),
+    )  # fmt: skip
 
 
 def grouped(story: Story, history: History) -> list[Group]:

@@ -93,8 +93,8 @@ def drawn(spec: Spec) -> go.Figure:
         else {name: v for name, v in trace.items() if name != "ids"}
         for trace in spec["data"]
     ]
-    figure: go.Figure = graph.Figure({"data": data, "layout": _side_by_side(spec["layout"])})
-    return figure
+    made: go.Figure = graph.Figure({"data": data, "layout": _side_by_side(spec["layout"])})
+    return made
 
 
 def _side_by_side(laid: dict[str, Any]) -> dict[str, Any]:
@@ -248,18 +248,11 @@ def layout(
     title: str, alt: str, *, order: int, note: str = "", wide: bool = False, tall: bool = False, logs: bool = False,
     heights: Mapping[str, int] | None = None, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return a layout.
+    """Return a layout. title: the heading on the page. alt: what the figure shows, in words. order: its position there.
 
-    Args:
-        title: The heading on the page.
-        alt: What the figure shows, in words.
-        order: Its position on the page.
-        note: The text above the figure on the page.
-        wide: Whether it takes the full width of the page.
-        tall: Whether it keeps its height on a narrow page.
-        logs: Whether it has a button for a logarithmic axis.
-        heights: Pixels of the panels that differ from the default, by their x axes.
-        more: Other parts of a Plotly layout.
+    note: the text above it. wide: over the whole page. tall: as high on a narrow page. logs: with a button for a
+    logarithmic axis. heights: pixels of the panels that differ from the default, by their x axes. more: other parts of
+    a Plotly layout.
     """
     font = {"family": FONT, "size": 13, "color": INK}
     return {
@@ -282,5 +275,10 @@ def nothing(text: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def figure(data: list[Trace], title: str, alt: str, **laid: Any) -> Spec:
+    """Return a figure of these traces as plain data. The other arguments are those of `layout`."""
+    return {"data": data, "layout": layout(title, alt, **laid)}
+
+
 def empty(title: str, text: str, order: int) -> Spec:
-    return {"data": [], "layout": layout(title, text, order=order, annotations=[nothing(text)])}
+    return figure([], title, text, order=order, annotations=[nothing(text)])

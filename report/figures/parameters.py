@@ -13,7 +13,7 @@ import numpy as np
 from haltune.display import plural, settings, short
 from haltune.errors import InvalidInput
 from haltune.models.final_values import FEWEST_TRIALS
-from haltune.space.domains import Choice, Constant, Float, Int
+from haltune.space.domains import Choice, Constant, Int
 
 from ..digest import MOST_TRIALS, Digest, Row, Source, digest, shown_trials
 from ..metric_model import Importance, Map, MetricModel, Slice
@@ -21,7 +21,7 @@ from ..metric_model import Importance, Map, MetricModel, Slice
 # isort: off
 from .drawing import (
     ACCENT, COOL, COOL_SOFT, FAINT, INK, MUTED, PAPER, RULE, SHARES, Spec, Trace, axis, band, diamonds, drawn, empty,
-    explained, first_view, layout, middle, nothing, on, on_axis, padded, plotly_text, scale_of, trial_ids, valued,
+    explained, figure, first_view, middle, nothing, on, on_axis, padded, plotly_text, scale_of, trial_ids, valued,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -83,18 +83,16 @@ def importance_spec(model: MetricModel | None, found: Importance | None = None) 
         {"type": "line", "x0": a, "x1": b, "y0": n, "y1": n, "line": {"color": INK, "width": 2}, "layer": "above"}
         for n, a, b in zip(names, low, high, strict=True)
     ]  # fmt: skip
-    return {
-        "data": [bars],
-        "layout": layout(
-            "Importance",
-            f"{found.names[0]} matters most: {found.mean[0]:.0%} of the differences in {model.metric}.",
-            order=30,
-            note=f"The share of the differences in {model.metric} between configurations that involves this parameter "
-            f"(total effects, {plural(model.trials, 'trial')}). Lines are 80% intervals.",
-            height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
-            xaxis=axis(range=[0.0, 1.0], **SHARES), yaxis=axis(type="category", automargin=True),
-        ) | {"margin": {"l": 140, "r": 24, "t": 20, "b": 40}},
-    }  # fmt: skip
+    return figure(
+        [bars], "Importance",
+        f"{found.names[0]} matters most: {found.mean[0]:.0%} of the differences in {model.metric}.",
+        order=30,
+        note=f"The share of the differences in {model.metric} between configurations that involves this parameter "
+        f"(total effects, {plural(model.trials, 'trial')}). Lines are 80% intervals.",
+        height=70 + 34 * len(names), tall=True, shapes=spans, showlegend=False,
+        xaxis=axis(range=[0.0, 1.0], **SHARES), yaxis=axis(type="category", automargin=True),
+        margin={"l": 140, "r": 24, "t": 20, "b": 40},
+    )  # fmt: skip
 
 
 def slices(study: Source) -> go.Figure:
@@ -127,17 +125,14 @@ def slices_spec(facts: Digest, model: MetricModel | None, names: tuple[str, ...]
         data += [{**t, **on(n), "showlegend": False} for t in _slice(facts, found[name], name, metric)]
         axes[f"xaxis{n}"] = axis(plotly_text(name), anchor=f"y{n}", **scale_of(facts.problem.space, name))
         axes[f"yaxis{n}"] = axis(metric if k == 0 else "", anchor=f"x{n}", range=shown)
-    return {
-        "data": data,
-        "layout": layout(
-            "Slices", f"The expected {facts.problem.goal.metric} along {', '.join(names) or 'no parameter yet'}.",
-            order=60, wide=len(names) > 2,
-            note="The expected value of a full training along one parameter, averaged over the others, with its 90% "
-            f"interval.{' A parameter is left out if a constant fits within its band.' * known} Where the band is "
-            f"wide, the estimate is uncertain. Open dots are trials that stopped or paused.{_floor(model)}",
-            annotations=[] if data else [nothing(_TOO_FEW)], **axes,
-        ),
-    }  # fmt: skip
+    return figure(
+        data, "Slices", f"The expected {facts.problem.goal.metric} along {', '.join(names) or 'no parameter yet'}.",
+        order=60, wide=len(names) > 2,
+        note="The expected value of a full training along one parameter, averaged over the others, with its 90% "
+        f"interval.{' A parameter is left out if a constant fits within its band.' * known} Where the band is "
+        f"wide, the estimate is uncertain. Open dots are trials that stopped or paused.{_floor(model)}",
+        annotations=[] if data else [nothing(_TOO_FEW)], **axes,
+    )  # fmt: skip
 
 
 def _floor(model: MetricModel | None) -> str:
@@ -245,15 +240,12 @@ def contour_spec(facts: Digest, model: MetricModel | None, names: Sequence[str |
         "hovertemplate": "expected %{meta[0]} %{z:.4~g}<br>90% interval: %{text}<extra></extra>",
     }  # fmt: skip
     across, along = next(iter(maps))
-    return {
-        "data": [heat, trial_dots(facts, across, along, metric)],
-        "layout": _over_two(
-            facts, title, 35, across, along, buttons,
-            f"The expected {goal.metric} of a full training, averaged over the other parameters; blue is better."
-            f"{' The most important pair is first.' * (len(buttons) > 1)} An empty cell is not known, or has no "
-            f"value.{_floor(model)}",
-        ),
-    }  # fmt: skip
+    return _over_two(
+        facts, [heat, trial_dots(facts, across, along, metric)], title, 35, across, along, buttons,
+        f"The expected {goal.metric} of a full training, averaged over the other parameters; blue is better."
+        f"{' The most important pair is first.' * (len(buttons) > 1)} An empty cell is not known, or has no "
+        f"value.{_floor(model)}",
+    )  # fmt: skip
 
 
 def _pairs(facts: Digest, names: Sequence[str]) -> list[tuple[str, str]]:
@@ -263,13 +255,14 @@ def _pairs(facts: Digest, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _over_two(
-    facts: Digest, title: str, order: int, across: str, along: str, buttons: list[dict[str, Any]], note: str
-) -> dict[str, Any]:
-    """Return the layout of a figure over two parameters, with a menu of pairs. buttons: the pair shown is first."""
+    facts: Digest, data: list[Trace], title: str, order: int, across: str, along: str, buttons: list[dict[str, Any]],
+    note: str,
+) -> Spec:  # fmt: skip
+    """Return a figure over two parameters, with a menu of pairs. buttons: the pair shown is first."""
     menu = {"type": "dropdown", "name": "two parameters", "buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02,
             "yanchor": "bottom"}  # fmt: skip
-    return layout(
-        title, buttons[0]["args"][1]["meta.alt"], order=order, showlegend=False, note=note,
+    return figure(
+        data, title, buttons[0]["args"][1]["meta.alt"], order=order, showlegend=False, note=note,
         xaxis=axis(plotly_text(across), **scale_of(facts.problem.space, across)),
         yaxis=axis(plotly_text(along), **scale_of(facts.problem.space, along)),
         updatemenus=[menu] if len(buttons) > 1 else [],
@@ -283,27 +276,20 @@ def _axis_of(facts: Digest, which: str, name: str, values: Sequence[Any]) -> dic
     return {f"{which}axis.{key}": value for key, value in {**found, "title.text": plotly_text(name)}.items()}
 
 
-def _label(across: str, along: str) -> str:
-    return plotly_text(f"{across} and {along}")
-
-
 def _pair(facts: Digest, found: Map, across: str, along: str) -> dict[str, Any]:
     """Return the button that shows a pair of parameters: its map, its dots and its axes."""
     rows = valued(facts)
     shown = np.where(found.known, found.mean, np.nan).tolist()
     ends = zip(found.low.tolist(), found.high.tolist(), strict=True)
-    changed: dict[str, Any] = {
-        "z": [[[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in shown]],
-        "text": [[[f"{short(a, 3)} to {short(b, 3)}" for a, b in zip(*row, strict=True)] for row in ends]],
-    }
-    alt = f"The expected {facts.problem.goal.metric} over {across} and {along}."
-    laid: dict[str, Any] = {"meta.alt": alt}
+    changed: dict[str, Any] = {}
+    laid: dict[str, Any] = {"meta.alt": f"The expected {facts.problem.goal.metric} over {across} and {along}."}
     for which, name, values in (("x", across, found.across), ("y", along, found.along)):
         cells = [on_axis(value) for value in values]
         changed[which] = cells, [_place(r, name) for r in rows]
         laid |= _axis_of(facts, which, name, cells) | {f"{which}axis.autorange": True}
-    ordered = {key: changed[key] for key in ("x", "y", "z", "text")}
-    return {"label": _label(across, along), "method": "update", "args": [ordered, laid]}
+    changed["z"] = [[[float(f"{z:.4g}") if math.isfinite(z) else None for z in row] for row in shown]]
+    changed["text"] = [[[f"{short(a, 3)} to {short(b, 3)}" for a, b in zip(*row, strict=True)] for row in ends]]
+    return {"label": plotly_text(f"{across} and {along}"), "method": "update", "args": [changed, laid]}
 
 
 # -- ranks -----------------------------------------------------------------------------------
@@ -351,21 +337,19 @@ def rank_spec(facts: Digest, names: Sequence[str] = ()) -> Spec:
         for which, name in (("x", across), ("y", along)):
             laid |= _axis_of(facts, which, name, places[name])
         ordered = {"x": [places[across]], "y": [places[along]]}
-        buttons.append({"label": _label(across, along), "method": "update", "args": [ordered, laid]})
+        buttons.append({"label": plotly_text(f"{across} and {along}"), "method": "update", "args": [ordered, laid]})
     across, along = pairs[0]
-    return {
-        "data": [{
-            "type": "scatter", "mode": "markers", "name": "a trial", "x": places[across], "y": places[along],
-            "marker": {"size": 9, "color": np.linspace(0.0, 1.0, len(rows)).tolist(), "cmin": 0.0, "cmax": 1.0,
-                       "symbol": ["circle" if r.record.complete else "circle-open" for r in rows],
-                       "colorscale": _LINES},
-            **explained(rows, metric),
-        }],
-        "layout": _over_two(
-            facts, "Ranks", 37, across, along, buttons,
-            f"Colour is the rank by {goal.metric}: the best trial orange, the worst pale. Open dots stopped or paused.",
-        ),
+    dots = {
+        "type": "scatter", "mode": "markers", "name": "a trial", "x": places[across], "y": places[along],
+        "marker": {"size": 9, "color": np.linspace(0.0, 1.0, len(rows)).tolist(), "cmin": 0.0, "cmax": 1.0,
+                   "symbol": ["circle" if r.record.complete else "circle-open" for r in rows],
+                   "colorscale": _LINES},
+        **explained(rows, metric),
     }  # fmt: skip
+    return _over_two(
+        facts, [dots], "Ranks", 37, across, along, buttons,
+        f"Colour is the rank by {goal.metric}: the best trial orange, the worst pale. Open dots stopped or paused.",
+    )  # fmt: skip
 
 
 # -- parallel coordinates ------------------------------------------------------------------
@@ -418,17 +402,15 @@ def parallel_spec(facts: Digest) -> Spec:
         ],
         "meta": {"hover": "<b>%{customdata[0]}</b><br>%{customdata[1]}<br><span>%{customdata[2]}</span>"},
     }  # fmt: skip
-    return {
-        "data": [trace] if rows and names else [],
-        "layout": layout(
-            "Parameters",
-            f"Parallel coordinates of {plural(len(rows), 'trial')}: {', '.join(names)} and {goal.metric}.",
-            order=40, wide=len(names) > 4,
-            note="Each line is a trial, the best in colour. To filter the page, drag along an axis or press arrow keys "
-            f"on it.{f' The first {_AXES} parameters are shown.' * (len(varying) > len(names))}",
-            annotations=[] if rows and names else [nothing("No trial has a value yet" if names else "No parameter")],
-        ) | {"margin": {"l": 68, "r": 68, "t": 80, "b": 30}},
-    }  # fmt: skip
+    return figure(
+        [trace] if rows and names else [], "Parameters",
+        f"Parallel coordinates of {plural(len(rows), 'trial')}: {', '.join(names)} and {goal.metric}.",
+        order=40, wide=len(names) > 4,
+        note="Each line is a trial, the best in colour. To filter the page, drag along an axis or press arrow keys "
+        f"on it.{f' The first {_AXES} parameters are shown.' * (len(varying) > len(names))}",
+        annotations=[] if rows and names else [nothing("No trial has a value yet" if names else "No parameter")],
+        margin={"l": 68, "r": 68, "t": 80, "b": 30},
+    )  # fmt: skip
 
 
 def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
@@ -445,8 +427,7 @@ def _dimension(name: str, domain: Any, values: list[Any]) -> dict[str, Any]:
         known = [float(v) for v in values if v is not _ABSENT] or [1.0]
         low = min(known) if isinstance(domain.low, str) else float(domain.low)
         high = max(known) if isinstance(domain.high, str) else float(domain.high)
-        log = isinstance(domain, (Float, Int)) and domain.log
-        if log:
+        if log := domain.log:
             low, high = math.log10(low), math.log10(high)
             marks = _decades(low, high)
             texts = [short(m).replace("e-0", "e-").replace("e+0", "e") for m in marks]  # 1e-5, as on other axes

@@ -27,7 +27,7 @@ from ..story import Cost, Story, Stretch
 # isort: off
 from .drawing import (
     ACCENT, COOL, COOL_SOFT, FAINT, GROUP_STYLES, INK, MUTED, RULE, SHARES, SOFT, GroupStyle, Spec, Trace,
-    at_point, axis, drawn, explained, first_view, layout, nothing, on, plotly_text, positions, time_unit, trial_ids,
+    at_point, axis, drawn, explained, figure, first_view, nothing, on, plotly_text, positions, time_unit, trial_ids,
     valued,
 )  # fmt: skip
 
@@ -147,19 +147,16 @@ def progress_spec(story: Story, facts: Digest) -> Spec:
         first = f"; the first was {short(steps[0].value)}, and the leader changed {plural(changes, 'time')}"
         sentence = f"The best {metric} is {short(steps[-1].value)}, found after {problem.amount(steps[-1].epochs)}"
         sentence += f"{first * (changes > 0)}."
-    return {
-        "data": [results, line, dots] if steps else [],
-        "layout": layout(
-            "Best so far", sentence, order=20, showlegend=False,
-            note="The line is the best value of the leading trials so far. A large dot marks a new leading trial; once "
-            "a trial is complete, only complete ones lead. Small dots are final values; open dots stopped or paused.",
-            logs=bool(steps) and min(ys) > 0,
-            xaxis=axis(views[0].title, rangemode="tozero"),
-            yaxis=axis(metric, range=first_view([*ys, *map(_value, came)], goal.sign)),
-            annotations=[] if steps else [nothing(f"No trial has reported a finite {metric} yet")],
-            updatemenus=[switches(views, xs)] if steps else [],
-        ),
-    }  # fmt: skip
+    return figure(
+        [results, line, dots] if steps else [], "Best so far", sentence, order=20, showlegend=False,
+        note="The line is the best value of the leading trials so far. A large dot marks a new leading trial; once "
+        "a trial is complete, only complete ones lead. Small dots are final values; open dots stopped or paused.",
+        logs=bool(steps) and min(ys) > 0,
+        xaxis=axis(views[0].title, rangemode="tozero"),
+        yaxis=axis(metric, range=first_view([*ys, *map(_value, came)], goal.sign)),
+        annotations=[] if steps else [nothing(f"No trial has reported a finite {metric} yet")],
+        updatemenus=[switches(views, xs)] if steps else [],
+    )  # fmt: skip
 
 
 def _ended(facts: Digest) -> list[Row]:
@@ -226,15 +223,12 @@ def edf_spec(facts: Digest) -> Spec:
         trials = f"{plural(len(values), 'trial')} have a final {goal.metric} of {half}"
         sentence = f"Half of {trials} or better, the best tenth {tenth} or better" if values[0] < values[-1] else trials
     cut = "; stopped trials count with their last value" * (len(lines) > 1)
-    return {
-        "data": lines,
-        "layout": layout(
-            "Final values", f"{sentence}.", order=26, note=f"The share of trials with at most this value{cut}.",
-            annotations=[] if values else [nothing(sentence)],
-            xaxis=axis(metric, range=first_view(values, goal.sign)),
-            yaxis=axis("share of trials", range=[0.0, 1.03], **SHARES),
-        ),
-    }  # fmt: skip
+    return figure(
+        lines, "Final values", f"{sentence}.", order=26, note=f"The share of trials with at most this value{cut}.",
+        annotations=[] if values else [nothing(sentence)],
+        xaxis=axis(metric, range=first_view(values, goal.sign)),
+        yaxis=axis("share of trials", range=[0.0, 1.03], **SHARES),
+    )  # fmt: skip
 
 
 # -- several goals -------------------------------------------------------------------------
@@ -306,17 +300,14 @@ def front_spec(facts: Digest) -> Spec:
     which = "Trials that were not trained in full, or that violate a constraint, are not on the front."
     if not all(facts.history.complete(run.trial) and not facts.history.beyond(run.trial) for run in facts.front):
         which = "No trial was trained in full within the limits yet. The front has those that came nearest."
-    return {
-        "data": data,
-        "layout": layout(
-            "Goals against each other", f"{plural(len(facts.front), 'trial')} on the Pareto front of "
-            f"{plotly_text(' against '.join(names))}.", order=5, wide=True,
-            note="Each point is a trial at its last report. No trial is better in all goals than a trial on the front. "
-            + which,
-            annotations=[] if found else [nothing("No trial has a value in every goal yet")],
-            **axes,
-        ),
-    }  # fmt: skip
+    return figure(
+        data, "Goals against each other", f"{plural(len(facts.front), 'trial')} on the Pareto front of "
+        f"{plotly_text(' against '.join(names))}.", order=5, wide=True,
+        note="Each point is a trial at its last report. No trial is better in all goals than a trial on the front. "
+        + which,
+        annotations=[] if found else [nothing("No trial has a value in every goal yet")],
+        **axes,
+    )  # fmt: skip
 
 
 # -- other metrics -------------------------------------------------------------------------
@@ -381,14 +372,11 @@ def metrics_spec(facts: Digest) -> Spec:
     folds = " Metrics named fold_ have the values of each single fold, one fold after the other." * some_over_folds
     shown = f"The curves of {', '.join(names[:_PANELS])} of {plural(len(rows), 'trial')}"
     sentence = f"{shown if names else _NO_METRIC}."
-    return {
-        "data": data,
-        "layout": layout(
-            "Other metrics", sentence, order=18, wide=True, height=280, showlegend=False,
-            note=f"Other metrics that were reported, {of}{left}. Each line is a trial.{folds}" if names else "",
-            annotations=[] if names else [nothing(_NO_METRIC)], updatemenus=[menu] if linear else [], **axes,
-        ),
-    }  # fmt: skip
+    return figure(
+        data, "Other metrics", sentence, order=18, wide=True, height=280, showlegend=False,
+        note=f"Other metrics that were reported, {of}{left}. Each line is a trial.{folds}" if names else "",
+        annotations=[] if names else [nothing(_NO_METRIC)], updatemenus=[menu] if linear else [], **axes,
+    )  # fmt: skip
 
 
 def _points(row: Row, name: str) -> NDArray[np.int64]:
@@ -473,17 +461,14 @@ def budget_spec(facts: Digest) -> Spec:
     got = f"{problem.amount(facts.trained)} trained in {plural(facts.trials, 'trial')}, {full} in full"
     saved = f"; {savings.most}{problem.amount(savings.epochs)} saved" * bool(savings.epochs)
     light = f" Light: {problem.units} that stopping saved." * bool(savings.epochs)
-    return {
-        "data": data,
-        "layout": layout(
-            "Budget", f"{f'Spent: {spent}. ' if spent else ''}{got}{saved}.", order=25, showlegend=False,
-            barmode="overlay", heights={"x": 44 + 36 * len(known)} if known and bars else None,
-            note=f"{'How much of each limit is spent, and the' if known else 'The'} {problem.units} of each trial, "
-            f"sorted from the longest.{light}",
-            annotations=texts if data else [nothing("No trial has started yet")],
-            **axes,
-        ),
-    }  # fmt: skip
+    return figure(
+        data, "Budget", f"{f'Spent: {spent}. ' if spent else ''}{got}{saved}.", order=25, showlegend=False,
+        barmode="overlay", heights={"x": 44 + 36 * len(known)} if known and bars else None,
+        note=f"{'How much of each limit is spent, and the' if known else 'The'} {problem.units} of each trial, "
+        f"sorted from the longest.{light}",
+        annotations=texts if data else [nothing("No trial has started yet")],
+        **axes,
+    )  # fmt: skip
 
 
 def limits(budget: Budget, spent: Spent) -> list[tuple[float, str]]:
@@ -586,18 +571,17 @@ def timeline_spec(story: Story) -> Spec:
     shared = f": {', '.join(percents)}" if (percents := _percent(story)) else ""
     left = len(story.stretches) > _MOST_STRETCHES
     more = f" The newest {_MOST_STRETCHES:,} of {len(story.stretches):,} are shown." if left else ""
-    return {
-        "data": data,
-        "layout": layout(
-            "Workers", f"{plural(len(workers), 'worker')}{f' in {duration(span)}' * (span >= 0.05)}{shared}.", order=80,
-            wide=len(workers) > 3,
-            note=f"Each bar is an attempt at a trial{shared and f'. Shares of the time{shared}'}.{more}",
-            height=96 + 26 * max(1, len(workers)), tall=True, barmode="overlay", bargap=0.3,
-            annotations=[] if stretches else [nothing("No trial has started yet")],
-            xaxis=axis(f"{word} since the first trial", range=[0.0, (span or 1.0) / unit * 1.01]),
-            yaxis=axis(type="category", autorange="reversed", automargin=True, categoryarray=list(names.values())),
-        ) | {"margin": {"l": 140, "r": 24, "t": 46, "b": 56}},
-    }  # fmt: skip
+    return figure(
+        data,
+        "Workers", f"{plural(len(workers), 'worker')}{f' in {duration(span)}' * (span >= 0.05)}{shared}.", order=80,
+        wide=len(workers) > 3,
+        note=f"Each bar is an attempt at a trial{shared and f'. Shares of the time{shared}'}.{more}",
+        height=96 + 26 * max(1, len(workers)), tall=True, barmode="overlay", bargap=0.3,
+        annotations=[] if stretches else [nothing("No trial has started yet")],
+        xaxis=axis(f"{word} since the first trial", range=[0.0, (span or 1.0) / unit * 1.01]),
+        yaxis=axis(type="category", autorange="reversed", automargin=True, categoryarray=list(names.values())),
+        margin={"l": 140, "r": 24, "t": 46, "b": 56},
+    )  # fmt: skip
 
 
 def _lines(stretches: list[Stretch]) -> dict[_Line, list[Stretch]]:

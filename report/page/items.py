@@ -53,14 +53,13 @@ class PageContents:
     def __post_init__(self) -> None:
         self.read()
 
-    def read(self) -> Digest:
-        """Read up to the newest event and return the facts."""
+    def read(self) -> None:
+        """Read up to the newest event."""
         self.facts = digest(self.source, MOST_TRIALS)
         self.position = self.facts.history.position
         if isinstance(self.source, StudyView):
             self.story = self.story or Story(self.source.history.problem)
             self.story.fold(self.source.events(self.story.position))
-        return self.facts
 
     def _keep(self, key: str, made_of: object, make: Callable[[], Any]) -> Any:
         """Return the cached value of a key; make it again if its inputs changed."""
@@ -115,9 +114,7 @@ class PageContents:
     def _figures(self) -> dict[str, Spec]:
         """Return the figures that change with every report, and those that change less often."""
         facts, story, learnt = self.facts, self.story, learnt_from(self.facts)
-        found = {"budget": budget_spec(facts)}
-        if (others := metrics_spec(facts))["data"]:
-            found["metrics"] = others
+        found = {"budget": budget_spec(facts), "metrics": metrics_spec(facts)}
         found["parallel"] = self._keep("parallel", learnt, lambda: parallel_spec(facts))
         if story is None:
             return found
@@ -152,7 +149,7 @@ class PageContents:
             items["figure/importance"] = importance_spec(model, ranked)
             if (slices := slices_spec(facts, model, names[:SLICES], known=True))["data"]:
                 items["figure/slices"] = slices
-            if len(names) > 1 and (over_two := contour_spec(facts, model, names, _KNOWN))["data"]:
+            if (over_two := contour_spec(facts, model, names, _KNOWN))["data"]:
                 items["figure/contour"] = over_two
         if "figure/contour" not in items and (ranks := rank_spec(facts, names))["data"]:
             items["figure/rank"] = ranks  # what is recorded, where the model has no map

@@ -15,6 +15,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
+from haltune._utils.checks import is_number
 from haltune.display import clipped, duration, escaped, numeral, plural, settings, short, visible
 from haltune.errors import InvalidInput
 from haltune.log.events import plain
@@ -315,8 +316,7 @@ def _json(value: object, comma: str = ",", colon: str = ":") -> str:
 
 def _plain(value: object) -> object:
     """Return a finite number, or a text."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return value if number else clipped(short(value))
+    return value if is_number(value) else clipped(short(value))
 
 
 def _cell(name: str, value: object, digits: int = 3) -> str:

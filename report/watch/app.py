@@ -47,19 +47,27 @@ _SHOWN |= dict.fromkeys((".txt", ".log", ".csv", ".json", ".yaml", ".toml"), "te
 _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Location:
-    """Location of a study. The store for writing is opened at the first action."""
+    """Location of a study, and what is open there. The store for writing is opened at the first action."""
 
     store: Store  # for reading
     name: str
     url: str  # for writing
     checkpoints: str | None = None  # their folder; None: the one next to the store
+    study: RecordedStudy | None = None  # open for reading, once the list has shown it
+    watched: Watched | None = None  # its page, once that was opened
 
     @cached_property
     def written(self) -> Store:
         """The store, opened for writing."""
         return open_store(self.url)
+
+    def opened(self) -> RecordedStudy:
+        """Open the study for reading, once."""
+        if self.study is None:
+            self.study = follow_study(self.store, self.name, self.checkpoints)
+        return self.study
 
 
 @dataclass
@@ -68,8 +76,6 @@ class Board:
 
     find: Callable[[], Sequence[Location]]  # returns the present studies
     locations: list[Location] = field(default_factory=list)
-    _open: dict[int, Watched] = field(default_factory=dict)
-    _read: dict[int, RecordedStudy] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def listed(self) -> list[Location]:
@@ -89,30 +95,23 @@ class Board:
         if (location := self.location(number)) is None:
             return None
         with self._lock:
-            if number not in self._open:
-                self._open[number] = Watched(self._following(number, location), served=True)
-            return self._open[number]
-
-    def _following(self, number: int, location: Location) -> RecordedStudy:
-        """Open the study for reading, once. The caller holds the lock."""
-        if number not in self._read:
-            self._read[number] = follow_study(location.store, location.name, location.checkpoints)
-        return self._read[number]
+            if location.watched is None:
+                location.watched = Watched(location.opened(), served=True)
+            return location.watched
 
     def brief(self, number: int) -> tuple[str, str]:
         """Return (best value, state) of a study, in words."""
         if (location := self.location(number)) is None:
             return "", "this study no longer exists"
-        study = self._read.get(number)
         try:
             with self._lock:
-                study, watched = self._following(number, location), self._open.get(number)
+                study, watched = location.opened(), location.watched
                 if watched is None:
                     study.sync()
                     return _standing(study)
             return watched.acted(lambda study, _: _standing(study), {})  # no other thread reads it meanwhile
         except HaltuneError as error:
-            return _standing(study)[0] if study else "", str(error)
+            return _standing(location.study)[0] if location.study else "", str(error)
 
 
 def _standing(study: RecordedStudy) -> tuple[str, str]:

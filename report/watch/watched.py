@@ -92,8 +92,8 @@ class Watched:
         self._learnt: object = learnt_from(self._told.facts)
         self._change()
 
-    def look(self) -> int:
-        """Read new events, unless it is too early, and return the present moment."""
+    def look(self) -> None:
+        """Read new events, unless it is too early."""
         with self._lock:
             if time.monotonic() >= self._rest:
                 began = time.thread_time()
@@ -106,7 +106,6 @@ class Watched:
                     self._change()
                 self._rest = self._after(_SHARE, began)
                 self._think()
-            return self.moment
 
     def acted(self, does: Callable[[RecordedStudy, Mapping[str, Any]], T], asked: Mapping[str, Any]) -> T:
         """Perform a page's action on the study as it is now, and return the answer."""
