@@ -147,8 +147,7 @@ Goal = Maximize | Minimize
 
 def goal_from_json(data: Mapping[str, Any]) -> Goal:
     kind = Maximize if data["goal"] == "maximize" else Minimize
-    given = {name: value for name, value in data.items() if name != "goal"}  # a newer option has its default
-    return kind(**{**given, "bounds": tuple(given["bounds"]) if given.get("bounds") else None})
+    return kind(**{name: value for name, value in data.items() if name != "goal"})  # a newer option has its default
 
 
 def _checked_bounds(bounds: Any) -> tuple[float, float]:

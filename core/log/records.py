@@ -381,8 +381,11 @@ class TrialBuilder:
             case Reported():
                 if e.epoch <= self.epoch:
                     return False
-                if e.metrics or self.metrics:
-                    self._append_metrics(e.metrics)
+                for name in e.metrics:
+                    if name not in self.metrics:
+                        self.metrics[name] = array("d", [math.nan] * len(self.epochs))
+                for name, column in self.metrics.items():
+                    column.append(e.metrics.get(name, math.nan))
                 self.fresh, self.epoch = False, e.epoch
                 self.epochs.append(e.epoch)
                 self.values.append(e.value)
@@ -415,13 +418,6 @@ class TrialBuilder:
                 self.former = None
         self.record = None
         return True
-
-    def _append_metrics(self, metrics: Mapping[str, float]) -> None:
-        for name in metrics:
-            if name not in self.metrics:
-                self.metrics[name] = array("d", [math.nan] * len(self.epochs))
-        for name, column in self.metrics.items():
-            column.append(metrics.get(name, math.nan))
 
     def _rank(self, i: int, value: float) -> None:
         goal = self.problem.goal
