@@ -397,12 +397,6 @@ class Layout:
     dim: int
 
     @cached_property
-    def named(self) -> tuple[tuple[str, FloatAxis | IntAxis | OptionAxis], ...]:
-        """The axes by name, in the order they were given."""
-        axes = {p.name: p.axis for p in self.ordered}
-        return tuple((name, axes[name]) for name in self.names)
-
-    @cached_property
     def by_name(self) -> dict[str, Parameter]:
         return {p.name: p for p in self.ordered}
 
@@ -669,7 +663,7 @@ def _active_values(p: Parameter, active: list[bool], configs: Sequence[Mapping[s
 
 
 def write_configs(layout: Layout, table: Table) -> list[Config]:
-    lists = [axis.write(table.columns[name]) for name, axis in layout.named]
+    lists = [layout.by_name[name].axis.write(table.columns[name]) for name in layout.names]
     if np.all([*table.active.values()]):
         return [dict(zip(layout.names, row, strict=True)) for row in zip(*lists, strict=True)]
     masks = np.column_stack([table.active[name] for name in layout.names]).tolist()

@@ -79,25 +79,10 @@ leases = sa.Table(
     sa.Column("expires", _real, nullable=False),
     sa.Column("renewed", _real, nullable=False),
 )
-READ = (
-    "seq",
-    "kind",
-    "action",
-    "reason",
-    "pause_at",
-    "body",
-    "checksum",
-    "at",
-    "trial",
-    "attempt",
-    "epoch",
-    "value",
-    "seconds",
-    "seen",
-    "validation",
-    "cost",
-    "deciding",
-)  # fmt: skip  (the columns that `event` needs)
+READ = (  # the columns that `event` needs
+    "seq", "kind", "action", "reason", "pause_at", "body", "checksum", "at", "trial", "attempt", "epoch", "value",
+    "seconds", "seen", "validation", "cost", "deciding",
+)  # fmt: skip
 
 # -- from an event to its row ---------------------------------------------------------------
 
@@ -147,22 +132,12 @@ def _checksum_of_report(
 ) -> int:  # fmt: skip
     """Return the checksum. texts: action, reason, body; measured: by stored names. Raises struct.error, TypeError."""
     nan = math.nan
-    total = crc32(
-        _NUMBERS(
-            at,
-            trial,
-            attempt,
-            epoch,
-            nan if value is None else value + 0.0,
-            seconds + 0.0,
-            seen,
-            nan if validation is None else validation + 0.0,
-            nan if cost is None else cost + 0.0,
-            deciding,
-            nan if pause_at is None else pause_at,
-        )
-    )  # fmt: skip  (SQLite stores -0.0 as 0.0; + 0.0 does the same)
-    total = crc32("\0".join(texts).encode(), total)
+    numbers = _NUMBERS(  # SQLite stores -0.0 as 0.0; + 0.0 does the same
+        at, trial, attempt, epoch, nan if value is None else value + 0.0, seconds + 0.0, seen,
+        nan if validation is None else validation + 0.0, nan if cost is None else cost + 0.0, deciding,
+        nan if pause_at is None else pause_at,
+    )  # fmt: skip
+    total = crc32("\0".join(texts).encode(), crc32(numbers))
     for name in sorted(measured) if measured else ():
         number: Any = measured[name]
         total = crc32(_NUMBER(nan if number is None or number != number else number + 0.0), total)

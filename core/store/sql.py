@@ -93,9 +93,7 @@ _RENEW = (
 _DROP_LEASE = _leases.delete().where(_held)
 
 
-def set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> None:
-    if lease is None:
-        return
+def set_lease(c: sa.Connection, study: int, lease: Lease | Release) -> None:
     if isinstance(lease, Release):
         c.execute(_DROP_LEASE, {"of_study": study, "of_trial": lease.trial})
         return

@@ -114,7 +114,7 @@ class SqliteStore(sql.SqlStore):
         check_new(events, lease)
 
         def work(c: sa.Connection) -> tuple[int, sql.Mark | None]:
-            study, known = self._ids.get(name) or self._id(c, name), self._last.get(name, (None, 0))[0]
+            study, known = self._id(c, name), self._known(name)
             if known is None:
                 head = c.scalar(sql.HEAD, {"of_study": study})
                 position = 0 if head is None else int(head) + 1
@@ -148,7 +148,7 @@ class SqliteStore(sql.SqlStore):
         return position
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
-        known = self._last.get(name, (None, 0))[0]
+        known = self._known(name)
         # called before each report, usually without new events: this takes a quarter of a transaction's time
         if known is not None and known[0] == start - 1 and self._marks(name, known[0]) == [known]:
             return iter(())
