@@ -270,7 +270,6 @@ def check_call(cls: Any, named: Mapping[str, Any]) -> None:
 
 def with_hints(function: Callable[P, R]) -> Callable[P, R]:
     """Return the function, which then gives a hint for an argument it does not accept."""
-
     name = [function.__qualname__]
     code = inspect.unwrap(function).__code__
     takes_all = bool(code.co_flags & inspect.CO_VARKEYWORDS)

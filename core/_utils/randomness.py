@@ -224,7 +224,6 @@ def kind_of(generator: Any) -> str:
 
 
 def new_generator(kind: str) -> Any:
-    """Return a generator of a kind."""
     if kind == "Generator":
         import torch
 

@@ -246,7 +246,6 @@ class Training:
 
 
 def _weights_of(optimizer: Any) -> list[Any]:
-    """Return those that it updates."""
     return [w for group in optimizer.param_groups for w in group["params"] if w.requires_grad]
 
 
@@ -261,7 +260,6 @@ Kind = tuple[int, frozenset[tuple[str, Any]]]  # how many weights an optimizer h
 
 
 def kind_of(groups: Iterable[Mapping[str, Any]], state: Mapping[Any, Any]) -> Kind:
-    """Return the kind of an optimizer."""
     held = frozenset((name, getattr(v, "shape", None)) for of in _mappings(state) for name, v in of.items())
     return sum(len(group["params"]) for group in groups), held
 

@@ -441,7 +441,7 @@ class TrialBuilder:
         scale = self.scale or scale
         values, epochs, seconds = np.array(self.values), np.array(self.epochs), np.array(self.seconds)
         scores = scale.score(values) if scale else np.full(len(values), math.nan)
-        metrics = {name: np.array(column) for name, column in self.metrics.items()} if self.metrics else {}
+        metrics = {name: np.array(column) for name, column in self.metrics.items()}
         seen = np.array(self.smoothed) if self.problem.goal.smooth is not None else None
         for column in (values, epochs, seconds, scores, *metrics.values(), *(() if seen is None else (seen,))):
             column.flags.writeable = False

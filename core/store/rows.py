@@ -99,7 +99,7 @@ def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
     verdict, value = event.verdict, None if math.isnan(event.value) else event.value
     action, reason = str(verdict.action), stored(verdict.reason)
     body = json.dumps(plain(verdict.evidence)) if verdict.evidence else ""
-    measured = {stored(name): value for name, value in event.metrics.items()} if event.metrics else {}
+    measured = {stored(name): value for name, value in event.metrics.items()}
     filled.update(
         trial=event.trial, attempt=event.attempt, epoch=event.epoch, value=value, seconds=event.seconds,
         validation=event.validation, cost=event.cost, deciding=event.deciding, seen=event.seen,
@@ -116,7 +116,7 @@ def metric_rows(batch: Sequence[Event], study: int = 0, seq: int = 0) -> list[di
     return [
         {"study": study, "seq": at, "name": stored(name), "value": None if math.isnan(value) else value}
         for at, event in enumerate(batch, seq)
-        if isinstance(event, ev.Reported) and event.metrics
+        if isinstance(event, ev.Reported)
         for name, value in event.metrics.items()
     ]
 
@@ -138,7 +138,7 @@ def _checksum_of_report(
         nan if pause_at is None else pause_at,
     )  # fmt: skip
     total = crc32("\0".join(texts).encode(), crc32(numbers))
-    for name in sorted(measured) if measured else ():
+    for name in sorted(measured):
         number: Any = measured[name]
         total = crc32(_NUMBER(nan if number is None or number != number else number + 0.0), total)
         total = crc32(name.encode(), total)

@@ -215,7 +215,6 @@ class SqlStore(ABC):
 
     def replace(self, name: str, first: Event, seen: int) -> bool:
         """See Store. The new study has another number, so processes with the old one cannot write to the new one."""
-
         check_new([first])
 
         def work(c: sa.Connection) -> int | None:
@@ -325,7 +324,6 @@ class SqlStore(ABC):
         return found
 
     def _try(self, work: Callable[[sa.Connection], T], write: bool) -> T:
-        """See `_run`."""
         started, lost, warned = time.monotonic(), False, False
         while True:
             try:

@@ -185,7 +185,6 @@ class SqliteStore(sql.SqlStore):
         # a search may start or end between reads, so each connection checks again
         pool = sa.NullPool if self._reading else sa.QueuePool
         engine = sa.create_engine("sqlite://", creator=connect, poolclass=pool)
-
         forks.closed_before.add(engine)
         return engine
 
