@@ -644,19 +644,17 @@ class Problem(KnowsArguments):
         """True with one goal and no constraints: the result of a trial is one number."""
         return not (self.further or self.constraints)
 
-    @cached_property
+    @property
     def measured(self) -> tuple[str, ...]:
         """The other metrics of trials: of further goals, constraints and rank_by=."""
-        names = [g.metric for g in self.further] + [c.metric for c in self.constraints]
-        names += [self.goal.rank_by] if self.goal.rank_by else []
-        return tuple(dict.fromkeys(name for name in names if name != self.goal.metric))
+        return self.measures.others
 
     @cached_property
     def measures(self) -> Measures:
-        goals = tuple(g.metric for g in self.further)
-        limited = dict.fromkeys(c.metric for c in self.constraints if c.metric != self.goal.metric)
-        ranked = tuple(n for n in self.measured if n not in goals and n not in limited)
-        return Measures(self.goal.metric, goals, tuple(n for n in limited if n not in goals), ranked)
+        goals, by = tuple(g.metric for g in self.further), self.goal.rank_by
+        limited = tuple(c.metric for c in self.constraints if c.metric not in (self.goal.metric, *goals))
+        ranked = () if by is None or by in (*goals, *limited) else (by,)
+        return Measures(self.goal.metric, goals, limited, ranked)
 
     def _checked_start(self) -> tuple[dict[str, Any], ...]:
         if isinstance(self.start, (str, Mapping)) or not isinstance(self.start, Sequence):

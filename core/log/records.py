@@ -395,7 +395,7 @@ class TrialBuilder:
                     value = smoothed(self.problem.goal, self.epochs, self.values)
                     self.smoothed.append(value)
                 self._rank(len(self.values) - 1, value)
-                if e.verdict.action in (Action.STOP, Action.PAUSE):
+                if e.verdict.stops:
                     self.verdict = e.verdict
                 elif e.verdict.pause_at is not None:
                     self.pause_at = e.verdict.pause_at
