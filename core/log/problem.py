@@ -28,6 +28,7 @@ from .metric_names import is_learnt
 
 ENDLESS = 1_000_000_000  # epochs that no training reaches
 MOST_EPOCHS = 10**12  # of a full training; more would overflow computations
+NEWER = "a newer haltune wrote this log; update haltune to read it"
 
 
 def _is_number(value: Any) -> bool:
@@ -704,9 +705,7 @@ class Problem(KnowsArguments):
         Raises InvalidSpace unless its constraint functions are supplied, InvalidInput for a field of a newer version.
         """
         if unknown := sorted(data.keys() - {"space", "goal", "constraints", "start", *_AS_IT_IS}):
-            raise InvalidInput(
-                f"a problem with {unknown[0]!r}: a newer haltune wrote this log; update haltune to read it"
-            )
+            raise InvalidInput(f"a problem with {unknown[0]!r}: {NEWER}")
         goals = data["goal"] if isinstance(data["goal"], (list, tuple)) else [data["goal"]]
         return cls(
             Space.from_json(data["space"], constraints),
