@@ -97,8 +97,7 @@ def set_lease(c: sa.Connection, study: int, lease: Lease | Release) -> None:
     if isinstance(lease, Release):
         c.execute(_DROP_LEASE, {"of_study": study, "of_trial": lease.trial})
         return
-    values = {"attempt": lease.attempt, "holder": lease.holder, "expires": lease.expires,
-              "renewed": lease.renewed}  # fmt: skip
+    values = {name: getattr(lease, name) for name in _LEASED}
     if not c.execute(_SET_LEASE, {"of_study": study, "of_trial": lease.trial, **values}).rowcount:
         c.execute(_NEW_LEASE, {"study": study, "trial": lease.trial, **values})
 
