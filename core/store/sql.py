@@ -49,7 +49,8 @@ _log = logging.getLogger("haltune")
 _events, _leases, _studies = rows.events, rows.leases, rows.studies
 _of_study = _events.c.study == sa.bindparam("of_study")
 _since = _of_study & (_events.c.seq >= sa.bindparam("start"))
-_held = (_leases.c.study == sa.bindparam("of_study")) & (_leases.c.trial == sa.bindparam("of_trial"))
+_leases_of_study = _leases.c.study == sa.bindparam("of_study")
+_held = _leases_of_study & (_leases.c.trial == sa.bindparam("of_trial"))
 _LEASED: dict[str, Any] = {name: sa.bindparam(name) for name in ("attempt", "holder", "expires", "renewed")}
 
 
@@ -69,7 +70,6 @@ MARKS = sa.select(_events.c.seq, _events.c.checksum).where(_since).order_by(_eve
 MOVED = sa.select(_events.c.seq).where(_since, _events.c.kind.in_([k.kind for k in MOVES])).limit(1)
 TOUCHED = sa.select(_events.c.seq).where(_since, _events.c.trial == sa.bindparam("of_trial")).limit(1)
 NEW_EVENTS, NEW_METRICS = _events.insert(), rows.metrics.insert()
-UNCLAIM = _leases.delete().where(_leases.c.study == sa.bindparam("of_study"), _leases.c.trial == CLAIM)
 
 _NAMES = sa.select(_studies.c.name).order_by(_studies.c.id)
 _ID = sa.select(_studies.c.id).where(_studies.c.name == sa.bindparam("of_name"))
@@ -78,12 +78,10 @@ _NEW_STUDY = _studies.insert()
 _UNNAME = _studies.update().where(_studies.c.id == sa.bindparam("of_study")).values(name="")
 _FORGET = (
     _events.delete().where(_of_study),
-    _leases.delete().where(_leases.c.study == sa.bindparam("of_study")),
+    _leases.delete().where(_leases_of_study),
     _studies.delete().where(_studies.c.id == sa.bindparam("of_study")),
 )
-_ALL_LEASES = sa.select(_leases.c.trial, *(_leases.c[name] for name in _LEASED)).where(
-    _leases.c.study == sa.bindparam("of_study")
-)
+_ALL_LEASES = sa.select(_leases.c.trial, *(_leases.c[name] for name in _LEASED)).where(_leases_of_study)
 _NEW_LEASE, _SET_LEASE = _leases.insert(), _leases.update().where(_held).values(_LEASED)
 _RENEW = (
     _leases.update()

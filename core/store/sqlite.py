@@ -26,7 +26,7 @@ from haltune.errors import InvalidInput, StoreError, StoreReadOnly, warn
 from haltune.log.events import Checkpointed, Ended, Event, Kept
 
 from . import rows, sql
-from .base import Conflict, Lease, Release, check_new
+from .base import CLAIM, Conflict, Lease, Release, check_new
 
 T = TypeVar("T")
 _READS = 10  # tries to read a file while it is written
@@ -136,7 +136,7 @@ class SqliteStore(sql.SqlStore):
             if lease is not None:
                 sql.set_lease(c, study, lease)
             if about is None:
-                c.execute(sql.UNCLAIM, {"of_study": study})
+                sql.set_lease(c, study, Release(CLAIM))
             return position, (added[-1]["seq"], added[-1]["checksum"]) if added else None
 
         position, last = self._run(work)
