@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
-from haltune._utils.checks import pythonic
+from haltune._utils.checks import is_number, pythonic, within
 from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.hints import KnowsArguments
@@ -29,10 +28,6 @@ from .metric_names import is_learnt
 ENDLESS = 1_000_000_000  # epochs that no training reaches
 MOST_EPOCHS = 10**12  # of a full training; more would overflow computations
 NEWER = "a newer haltune wrote this log; update haltune to read it"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 # -- goals -----------------------------------------------------------------------------------------
@@ -166,7 +161,7 @@ def _checked_bounds(bounds: Any) -> tuple[float, float]:
 
 def _checked_smooth(given: Any) -> float | tuple[str, float]:
     kind, width = given if isinstance(given, (list, tuple)) and len(given) == 2 else ("mean", given)
-    if kind not in ("mean", "median") or not _is_number(width) or not 0 < width < math.inf:
+    if kind not in ("mean", "median") or not within(width, 0.0):
         raise InvalidInput(
             f"smooth={given!r}: use the width of the average in the study's unit, such as 200 or ('median', 200)"
         )
@@ -259,7 +254,7 @@ class Constraint(KnowsArguments):
             raise InvalidInput(f"a constraint's metric must be a name such as 'params'; got {self.metric!r}")
         for name in ("at_most", "at_least"):
             if (value := getattr(self, name)) is not None:
-                if not _is_number(value) or not math.isfinite(value):
+                if not is_number(value):
                     raise InvalidInput(f"Constraint({self.metric!r}, {name}={value!r}): use a finite number")
                 object.__setattr__(self, name, float(value))
         if self.at_most is None and self.at_least is None:
@@ -336,9 +331,8 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
         parts = list(_DURATION.finditer(text := duration.strip().lower()))
         if parts and "".join(p.group(0) for p in parts) == text:
             total = sum(float(p.group(1)) * _UNITS[p.group(2)[0]] for p in parts)
-    elif _is_number(duration):
-        with suppress(OverflowError):
-            total = float(duration)
+    elif is_number(duration):
+        total = float(duration)
     if not (math.isfinite(total) and total > 0):
         raise InvalidInput(
             f"Cannot read {what}={duration!r}. Use a positive duration such as '2h', '1h30m', '90s', or seconds"
@@ -397,7 +391,8 @@ class Budget(KnowsArguments):
         for name in ("trials", "trials_without_gain", "epochs", "money", "price", "cost"):
             if (limit := getattr(self, name)) is None:
                 continue
-            if not _is_number(limit) or not 0 < limit <= math.inf or (isinstance(limit, int) and limit >= 2**63):
+            endless = isinstance(limit, float) and limit == math.inf
+            if not (endless or within(limit, 0.0)) or (isinstance(limit, int) and limit >= 2**63):
                 hint = f". To limit time, use Budget(time={limit!r})" if isinstance(limit, str) else ""
                 raise InvalidInput(f"Budget({name}={limit!r}): use a positive number, or None for no limit{hint}")
             if name.startswith("trials") and limit % 1 > 0:  # infinity has no remainder
@@ -553,7 +548,7 @@ class Problem(KnowsArguments):
                 f"unit={self.unit!r}: use the singular of what a training counts, such as 'step' or 'game'"
             )
         every = self.judge_every
-        if every is not None and (not _is_number(every) or not 0 < every <= (full or math.inf) or every == math.inf):
+        if every is not None and not (within(every, 0.0) and every <= (full or math.inf)):
             most = "" if full is None else f", at most {full}, a full training"
             raise InvalidInput(f"judge_every={every!r}: use a number of {self.units} above 0{most}")
         if self.grid is None and (every := self.every) is not None and (full or 1) / every > MOST_EPOCHS:
