@@ -30,14 +30,13 @@ from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly, i
 from haltune.log.events import ADVICE, MOVES, Event
 
 from . import rows
-from .base import CLAIM, Lease, Release, check_new
+from .base import CLAIM, LAST, Lease, Release, check_new
 
 T = TypeVar("T")
 Mark = tuple[int, int]  # position and checksum of an event; another log has different ones
 
 BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another one
 _BRIEFLY = 1.0  # likewise, after Ctrl-C
-LAST = 2**31 - 1  # the largest position
 _PAUSE = 0.05  # seconds between tries, at most
 _SILENCE = 5.0  # seconds of waiting before a warning
 _OPTUNAS = {"studies", "trials", "version_info"}  # tables

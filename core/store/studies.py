@@ -23,10 +23,9 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem, length_argument
 from haltune.space import Space
 
-from .base import Store, holder_is_gone
+from .base import LAST, Store, holder_is_gone
 
 _log = logging.getLogger("haltune")
-_ANY = 2**31 - 1  # a position beyond every log: the event conflicts with none
 _NOTE = 2000  # characters of a note
 # a log with only these events has no reports
 _UNREPORTED = (Created, ev.Budgeted, ev.Started, ev.Resumed, ev.Slept, ev.Ended, ev.Expired, ev.Finished)
@@ -186,13 +185,13 @@ def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
 
 
 def hold(store: Store, name: str, reason: str) -> None:
-    store.append(name, [ev.Held(at=store.now(), reason=reason)], seen=_ANY, about=None)
+    store.append(name, [ev.Held(at=store.now(), reason=reason)], seen=LAST, about=None)
 
 
 def lift(store: Store, name: str, history: History) -> bool:
     if history.held is None:
         return False
-    store.append(name, [ev.Held(at=store.now(), reason=None)], seen=_ANY, about=None)
+    store.append(name, [ev.Held(at=store.now(), reason=None)], seen=LAST, about=None)
     return True
 
 
@@ -209,7 +208,7 @@ def ask_of(store: Store, name: str, history: History, trial: int, wish: str, rea
     if wish == "continue" and trial not in history.wishes.runs:
         raise InvalidInput(f"trial {trial} has no request to withdraw; it is {r.status}")
     asked = ev.Asked(at=store.now(), trial=trial, attempt=r.attempt, wish=wish, reason=reason)
-    store.append(name, [asked], seen=_ANY, about=None)
+    store.append(name, [asked], seen=LAST, about=None)
 
 
 def note_on(store: Store, name: str, history: History, trial: int, text: str) -> None:
@@ -220,7 +219,7 @@ def note_on(store: Store, name: str, history: History, trial: int, text: str) ->
     history.trial(trial)
     if len(text) > _NOTE:
         raise InvalidInput(f"A note has at most {_NOTE} characters; this one has {len(text)}. Shorten it.")
-    store.append(name, [ev.Noted(at=store.now(), trial=trial, text=text.strip())], seen=_ANY, about=None)
+    store.append(name, [ev.Noted(at=store.now(), trial=trial, text=text.strip())], seen=LAST, about=None)
 
 
 def enqueued(
@@ -269,7 +268,7 @@ def raise_limits(store: Store, name: str, history: History, limits: dict[str, An
     larger = {n: limit for n, limit in given.items() if (getattr(now, n) or limit) < limit}
     if not larger:
         raise InvalidInput(f"no limit is raised. The budget is {limits_of(now) or 'unlimited'}")
-    store.append(name, [ev.Raised(at=store.now(), budget=larger)], seen=_ANY, about=None)
+    store.append(name, [ev.Raised(at=store.now(), budget=larger)], seen=LAST, about=None)
     history.wishes.limits.update(larger)
     return history.wishes.extended(now)
 
