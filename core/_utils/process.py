@@ -96,8 +96,12 @@ def _was_before_boot(holder: str) -> bool:
     return len(parts) == 6 and parts[0] == host and bool(parts[1] and boot) and parts[1] != boot
 
 
+def is_mine(holder: str) -> bool:
+    return checkable(holder) and holder.split("/")[3] == str(os.getpid())
+
+
 def is_other_alive(holder: str) -> bool:
-    return checkable(holder) and holder.split("/")[3] != str(os.getpid()) and not surely_gone(holder)
+    return checkable(holder) and not is_mine(holder) and not surely_gone(holder)
 
 
 # -- folders --------------------------------------------------------------------------------

@@ -6,13 +6,12 @@ While the search is paused no trial starts, and running trials are saved at thei
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from haltune._utils.process import checkable
+from haltune._utils.process import is_mine
 from haltune.display import clipped, one_line
 from haltune.errors import InvalidInput, StoreError, StudyMismatch
 from haltune.log import events as ev
@@ -83,10 +82,10 @@ def _length_of_nothing(store: Store, name: str) -> int:
     for event in store.read(name):
         if not isinstance(event, _UNREPORTED):
             return 0
-        if isinstance(event, ev.Started | ev.Resumed):
-            mine = checkable(event.worker) and event.worker.split("/")[3] == str(os.getpid())
-            if not (mine or holder_is_gone(store, event.worker)):  # the same process starts again
-                return 0
+        if isinstance(event, ev.Started | ev.Resumed) and not (
+            is_mine(event.worker) or holder_is_gone(store, event.worker)  # the same process starts again
+        ):
+            return 0
         length += 1
     return length
 
