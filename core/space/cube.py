@@ -529,7 +529,8 @@ class Table:
         """(count,) true if every active parameter has a value within its bounds."""
         return np.asarray(~np.logical_or.reduce([*self.crossed.values()]))
 
-    def open(self, parameter: Parameter) -> None:
+    def open(self, parameter: Parameter) -> tuple[Column, Column, Mask]:
+        """Add what the columns before it say of a parameter; return its bounds, and where it is active."""
         name = parameter.name
         active = np.ones(self.count, dtype=np.bool_)
         for condition in parameter.conditions:
@@ -537,6 +538,7 @@ class Table:
         low, high = self.bounds(parameter)
         self.active[name], self.crossed[name] = active, active & (low > high)
         self.lows[name], self.highs[name] = low, np.maximum(low, high)
+        return low, self.highs[name], active
 
     def bounds(
         self, parameter: Parameter, axis: _Axis | None = None, columns: Mapping[str, Column] | None = None
@@ -566,8 +568,8 @@ def read_cube(layout: Layout, u: Array, inner: Layout | None = None) -> Table:
     """Return the configurations at points (n, dim); with an inner layout the nearest ones in it, bound by bound."""
     table, within = Table(len(u)), {} if inner is None else inner.by_name
     for p in layout.ordered:
-        table.open(p)
-        point, low, high = u[:, p.columns], table.lows[p.name], table.highs[p.name]
+        low, high, active = table.open(p)
+        point = u[:, p.columns]
         if (q := within.get(p.name)) is None:
             table.columns[p.name] = p.axis.decode(point, low, high)
         elif isinstance(p.axis, OptionAxis):
@@ -575,7 +577,7 @@ def read_cube(layout: Layout, u: Array, inner: Layout | None = None) -> Table:
         else:
             least, most = table.bounds(q, p.axis)
             least, most = np.maximum(low, least), np.minimum(high, most)
-            table.crossed[p.name] |= table.active[p.name] & (least > most)
+            table.crossed[p.name] |= active & (least > most)
             column = p.axis.decode(point, low, high)
             table.columns[p.name] = np.clip(column, least, np.maximum(least, most)).astype(column.dtype)
     return table
@@ -622,8 +624,7 @@ def read_configs(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> Table:
         for name in config.keys() - known:
             raise InvalidSpace(f"The space has no parameter {name!r}. {_suggestion(name, layout.names)}")
     for p in layout.ordered:
-        table.open(p)
-        low, high, active = table.lows[p.name], table.highs[p.name], table.active[p.name]
+        low, high, active = table.open(p)
         for row in np.flatnonzero(table.crossed[p.name])[:1]:
             named = " and ".join(repr(name) for name in p.bounds if name)
             raise InvalidSpace(
@@ -700,11 +701,10 @@ def configurations(layout: Layout) -> list[Config]:
     table, keep = Table(size), np.ones(size, dtype=np.bool_)
     offsets = dict(zip(layout.names, grids, strict=True))
     for p in layout.ordered:
-        table.open(p)
-        column = (p.hull[0] + offsets[p.name]).astype(p.axis.dtype)
-        table.columns[p.name] = column
-        within = (table.lows[p.name] <= column) & (column <= table.highs[p.name])
-        keep &= np.where(table.active[p.name], within & ~table.crossed[p.name], offsets[p.name] == 0)
+        low, high, active = table.open(p)
+        table.columns[p.name] = column = (p.hull[0] + offsets[p.name]).astype(p.axis.dtype)
+        within = (low <= column) & (column <= high)
+        keep &= np.where(active, within & ~table.crossed[p.name], offsets[p.name] == 0)
     return write_configs(layout, table.rows(keep))
 
 
