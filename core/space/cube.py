@@ -47,7 +47,6 @@ from .domains import (
     as_float,
     bounding,
     options_of,
-    pack,
     plain_value,
     token,
 )  # fmt: skip
@@ -740,6 +739,8 @@ def mesh_axes(layout: Layout, levels: int, most: int) -> list[Array]:
 # Any other change is a widening to the smallest layout that contains both, `cover`, of which the search uses an inner
 # layout: narrowing. There a range or a choice may also become a constant, and a parameter may be missing if the inner
 # layout makes it inactive.
+#
+# Values are compared by their repr, in which 1 differs from 1.0 and a tuple from a list, as in a log.
 
 
 def widened(new: Layout, old: Layout) -> Layout:
@@ -803,8 +804,8 @@ def cover(new: Layout, old: Layout) -> dict[str, Domain]:
             continue
         when: dict[str, list[Any]] = {}
         for parent, values in mine.items():
-            texts = list(map(_text, values))
-            when[parent] = values + [v for v in theirs[parent] if _text(v) not in texts and never(parent, v)]
+            texts = list(map(repr, values))
+            when[parent] = values + [v for v in theirs[parent] if repr(v) not in texts and never(parent, v)]
         found[name] = replace(joined, when=when)
     return found
 
@@ -839,7 +840,7 @@ def _joined(new: Domain, old: Domain) -> Domain | None:
 def _has(domain: Domain, constant: Constant) -> bool:
     """Return whether the constant's value is one of the domain's in every configuration."""
     if isinstance(domain, Choice | Constant):
-        return _text(constant.value) in map(_text, options_of(domain))
+        return repr(constant.value) in map(repr, options_of(domain))
     value, low, high = _number(constant), domain.low, domain.high
     if value is None or isinstance(low, str) or isinstance(high, str):
         return False
@@ -850,8 +851,8 @@ def _joined_choice(new: Domain, old: Choice) -> Choice | None:
     options = options_of(new)
     if not options or (isinstance(new, Choice) and new.ordered != old.ordered):
         return None
-    by_text = {_text(option): option for option in (*old.options, *options)}
-    texts, before = [_text(option) for option in options], [_text(option) for option in old.options]
+    by_text = {repr(option): option for option in (*old.options, *options)}
+    texts, before = [repr(option) for option in options], [repr(option) for option in old.options]
     merged = _merged(texts, before) if old.ordered else [*texts, *(text for text in before if text not in texts)]
     try:
         return None if merged is None else Choice([by_text[text] for text in merged], ordered=old.ordered)
@@ -901,9 +902,9 @@ def lacking(new: Layout, old: Layout) -> list[str]:
         if was.keys() != is_now.keys():
             return False
         for parent, values in is_now.items():
-            texts = list(map(_text, was[parent]))
-            more = [value for value in values if _text(value) not in texts]
-            if set(texts) - set(map(_text, values)) or any(could_hold(parent, value) for value in more):
+            texts = list(map(repr, was[parent]))
+            more = [value for value in values if repr(value) not in texts]
+            if set(texts) - set(map(repr, values)) or any(could_hold(parent, value) for value in more):
                 return False
         return True
 
@@ -921,8 +922,3 @@ def lacking(new: Layout, old: Layout) -> list[str]:
     if not found and [n for n in new.names if n in before] != list(old.names):
         found.append(f"the order was {', '.join(old.names)}")
     return found
-
-
-def _text(value: Any) -> str:
-    """Return the value as in a log, where 1 differs from 1.0 and a tuple differs from a list."""
-    return repr(pack(value))
