@@ -72,7 +72,7 @@ class TrialRecord(KnowsAttributes):
     content: str = ""  # size and digest of `checkpoint` when it was recorded; "": a folder, or not known
     kept: str | None = None  # path of the state after its best epoch, if that epoch counts
     started: float = 0.0  # seconds since the epoch
-    verdict: Verdict | None = None  # the last one other than CONTINUE
+    verdict: Verdict | None = None  # the last one that stops or pauses it
     error: str | None = None
     proposed: str = ""  # the policy's reason for choosing it
     resumed: str = ""  # the reason for its current attempt; "" for the first one
@@ -104,7 +104,7 @@ class TrialRecord(KnowsAttributes):
     def ended_because(self) -> str:
         """Its error, or the reason of the verdict that ended it; "" if neither did, as after a refused pause."""
         ended = self.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)
-        return self.error or (self.verdict.reason if ended and self.verdict and self.verdict.stops else "")
+        return self.error or (self.verdict.reason if ended and self.verdict else "")
 
     @property
     def cut_because(self) -> tuple[str, str]:
