@@ -238,9 +238,9 @@ def check_count(cls: Any, given: Sequence[Any]) -> None:
     code = getattr(inspect.unwrap(cls.__init__), "__code__", None)
     if code is None or code.co_flags & inspect.CO_VARARGS or len(given) < code.co_argcount:
         return
-    named = isinstance(given[0], str) and not isinstance(given[1], str)  # as in Keras Tuner's hp.Float("lr", ...)
-    hint = _NAMED if named else _OPTIONS if cls.__name__ == "Choice" else None
-    raise _too_many(cls.__name__, code, len(given), hint if cls.__name__ in ("Float", "Int", "Choice") else None)
+    named = cls.__name__ in ("Float", "Int", "Choice") and isinstance(given[0], str) and not isinstance(given[1], str)
+    hint = _NAMED if named else _OPTIONS if cls.__name__ == "Choice" else None  # Keras Tuner has hp.Float("lr", ...)
+    raise _too_many(cls.__name__, code, len(given), hint)
 
 
 def _too_many(name: str, code: CodeType, given: int, hint: str | None) -> UnknownArgument:
