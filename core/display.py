@@ -26,14 +26,7 @@ if TYPE_CHECKING:
 # -- numbers and units -------------------------------------------------------------------------------------------------
 
 _WRITTEN_OUT = 1e7  # larger numbers are shown with a power of ten
-_ONE = {
-    "epochs": "epoch",
-    "steps": "step",
-    "tokens": "token",
-    "seconds": "second",
-    "trials": "trial",
-    "samples": "sample",
-}
+_ONE = {f"{one}s": one for one in ("epoch", "step", "token", "second", "trial", "sample")}
 
 
 def counted(count: float) -> str:

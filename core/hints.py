@@ -42,6 +42,7 @@ _N_TRIALS = "n_trials max_trials num_samples max_evals n_iter n_calls"
 _TIMEOUT = "timeout max_time time_budget_s duration minutes hours seconds"
 _FOLDS = f"in train(trial) loop over its folds: for fold in trial.folds(5); see {documented('howto/cross_validation')}"
 _RECORD = "study.trials[trial.id]"
+_FRAME = "study.frame(), one row per report"
 NO_TRIAL = (
     "study.ask() returns a Trial, a Wait while others train, or a Finish at the end of the search. Use for trial in "
     "study:, which yields only trials; or while isinstance(trial := study.ask(), Trial):"
@@ -76,11 +77,8 @@ ARGUMENTS: Rows = (
     ("Study.optimize", f"{_N_TRIALS} {_TIMEOUT}", f"{_BUDGET}; workers=4 trains in processes"),
     ("Study Study.optimize", "cv folds n_folds n_splits kfold", _FOLDS),
     ("Study.optimize", "n_jobs num_workers", _WORKERS),
-    (
-        "Study.optimize",
-        "callbacks",
-        "a framework's go to its trainer, in train(trial); for code after each trial write `for trial in study:`",
-    ),
+    ("Study.optimize", "callbacks",
+     "a framework's go to its trainer, in train(trial); for code after each trial write `for trial in study:`"),
     ("Study.optimize", "gpus trial_timeout memory_limit", "haltune.launch.run(study, train, gpus=[0, 1]) has it"),
     ("Study.optimize", "show_progress_bar progress_bar progress", "with haltune.report.live(study): around it"),
     ("Study.optimize", "catch", "exceptions are recorded and the search continues; see Study(..., max_failures=5)"),
@@ -111,12 +109,8 @@ ARGUMENTS: Rows = (
     ("Policy", "n_startup_trials n_initial_points random_starts", "initial="),
 )  # fmt: skip
 ATTRIBUTES: Rows = (
-    (
-        "Trial",
-        "suggest_float suggest_int suggest_categorical suggest_uniform suggest_loguniform suggest_discrete_uniform "
-        "Float Int Choice Boolean Fixed",
-        _SUGGEST,
-    ),
+    ("Trial", "suggest_float suggest_int suggest_categorical suggest_uniform suggest_loguniform", _SUGGEST),
+    ("Trial", "suggest_discrete_uniform Float Int Choice Boolean Fixed", _SUGGEST),
     ("Trial", "should_prune", "trial.report(value) returns a verdict: if trial.report(value).stops: break"),
     ("Trial TrialRecord Best", "params parameters hyperparameters hp hparams get items keys", ".config"),
     ("Trial TrialRecord", "number trial_id trial index", ".id"),
@@ -139,12 +133,8 @@ ATTRIBUTES: Rows = (
     ("Study", "params config value score", "of the best trial: study.best.config, study.best.value"),
     ("Study", "best_trials", "study.pareto_front()"),
     ("Study", "get_trials", "study.trials"),
-    (
-        "Study",
-        "trials_dataframe get_dataframe to_dataframe best_dataframe metrics_dataframe dataframe df results cv_results "
-        "get_history curves",
-        "study.frame(), one row per report",
-    ),
+    ("Study", "trials_dataframe get_dataframe to_dataframe best_dataframe dataframe df", _FRAME),
+    ("Study", "metrics_dataframe results cv_results get_history curves", _FRAME),
     ("Study", "errors num_errors", "[trial.error for trial in study.trials]"),
     ("Study", "state status finished done is_over", "study.outcome"),
     ("Study", "enqueue_trial", "study.enqueue(config)"),
@@ -159,11 +149,8 @@ ATTRIBUTES: Rows = (
     ("Study", "plot show", "study.report() writes a page; haltune.report has its figures"),
     ("Study", "save load", "Study(..., 'search.db') saves it, haltune.load_study('search.db') opens it"),
     ("Study", "best_checkpoint checkpoint get_best_checkpoint best_model_path", "study.best.checkpoint"),
-    (
-        "Study Best",
-        "best_model model best_estimator get_best_model get_best_models",
-        "study.best.checkpoint is its file; for Keras, study.best.load_model()",
-    ),
+    ("Study Best", "best_model model best_estimator get_best_model get_best_models",
+     "study.best.checkpoint is its file; for Keras, study.best.load_model()"),
     ("Study", "set_user_attr user_attrs", "haltune keeps what trials report; write your own notes to a file"),
     ("Study", "delete delete_study", "nothing recorded is lost; delete its file, or use another name="),
     ("Study", "delete_trial remove_trial", "nothing recorded is lost; a note '#hidden' hides a trial on the page"),
@@ -251,9 +238,9 @@ def check_count(cls: Any, given: Sequence[Any]) -> None:
     code = getattr(inspect.unwrap(cls.__init__), "__code__", None)
     if code is None or code.co_flags & inspect.CO_VARARGS or len(given) < code.co_argcount:
         return
-    named = isinstance(given[0], str) and not isinstance(given[1], str)  # as in Keras Tuner's hp.Float("lr", ...)
-    hint = _NAMED if named else _OPTIONS if cls.__name__ == "Choice" else None
-    raise _too_many(cls.__name__, code, len(given), hint if cls.__name__ in ("Float", "Int", "Choice") else None)
+    named = cls.__name__ in ("Float", "Int", "Choice") and isinstance(given[0], str) and not isinstance(given[1], str)
+    hint = _NAMED if named else _OPTIONS if cls.__name__ == "Choice" else None  # Keras Tuner has hp.Float("lr", ...)
+    raise _too_many(cls.__name__, code, len(given), hint)
 
 
 def _too_many(name: str, code: CodeType, given: int, hint: str | None) -> UnknownArgument:
@@ -270,7 +257,6 @@ def check_call(cls: Any, named: Mapping[str, Any]) -> None:
 
 def with_hints(function: Callable[P, R]) -> Callable[P, R]:
     """Return the function, which then gives a hint for an argument it does not accept."""
-
     name = [function.__qualname__]
     code = inspect.unwrap(function).__code__
     takes_all = bool(code.co_flags & inspect.CO_VARKEYWORDS)

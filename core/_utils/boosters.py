@@ -86,7 +86,6 @@ def forgets(booster: Any, by_hand: bool) -> str | None:
     by_hand: by `update` of this object. `lgb.train` draws afresh in each call, so not within one that is running, which
     a callback of the program reports. `xgb.train` continues to draw.
     """
-
     library = library_of(booster)
     if library == "xgboost" and (drawn := drawn_by_xgboost(values_in(json.loads(booster.save_config())))):
         return unsaved(drawn, "XGBoost")

@@ -186,5 +186,5 @@ def keep(text: str, path: str | os.PathLike[str]) -> Path:
 
 def need_folder(target: Path) -> None:
     """Raise InvalidInput if a file's folder does not exist. Write permission is not checked."""
-    if not os.path.isdir(target.parent) and is_gone(target.parent):
+    if is_gone(target.parent):
         raise InvalidInput(f"cannot write {target.name}: the folder {target.parent} does not exist. Create it first")

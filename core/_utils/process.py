@@ -86,9 +86,8 @@ def surely_gone(holder: str, one_machine: bool = False) -> bool:
         return True
     except OSError:  # it runs under another user
         pass
-    found = _stat(pid)
-    dead = bool(found) and found[0] in "ZX"  # killed, but its parent has not collected it yet
-    return dead or (bool(start) and bool(found) and found[19] != start)
+    found = _stat(pid)  # "Z": it was killed, but its parent has not collected it yet
+    return bool(found) and (found[0] in "ZX" or (start != "" and found[19] != start))
 
 
 def _was_before_boot(holder: str) -> bool:
@@ -96,8 +95,12 @@ def _was_before_boot(holder: str) -> bool:
     return len(parts) == 6 and parts[0] == host and bool(parts[1] and boot) and parts[1] != boot
 
 
+def is_mine(holder: str) -> bool:
+    return checkable(holder) and holder.split("/")[3] == str(os.getpid())
+
+
 def is_other_alive(holder: str) -> bool:
-    return checkable(holder) and holder.split("/")[3] != str(os.getpid()) and not surely_gone(holder)
+    return checkable(holder) and not is_mine(holder) and not surely_gone(holder)
 
 
 # -- folders --------------------------------------------------------------------------------

@@ -224,7 +224,6 @@ def kind_of(generator: Any) -> str:
 
 
 def new_generator(kind: str) -> Any:
-    """Return a generator of a kind."""
     if kind == "Generator":
         import torch
 
@@ -400,13 +399,9 @@ def tupled(value: Any) -> Any:
     return tuple(tupled(v) for v in value) if isinstance(value, list) else value
 
 
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
 def of_tensor(tensor: Any) -> str:
     """Return the state of a torch generator as text."""
-    return _text(tensor.cpu().numpy().tobytes())
+    return base64.b64encode(tensor.cpu().numpy().tobytes()).decode("ascii")
 
 
 def tensor_of(text: str) -> Any:

@@ -155,14 +155,6 @@ class Training:
         self._saved, self._saved_at = [of for of in self._all if of.last > reported], self.made
 
     @property
-    def _of_saved(self) -> list[_Weights]:
-        """The weights of the last saved state.
-
-        Late ones are perhaps a critic or a probe, trained after each report: the training then continues with others.
-        """
-        return [of for of in self._saved if not of.late]
-
-    @property
     def saved_trained(self) -> bool:
         """True if the last saved state is of weights that were updated after the report before it.
 
@@ -174,9 +166,10 @@ class Training:
     def trains_on(self) -> bool:
         """True if weights of the last saved state were updated after it, or others while all of these are frozen.
 
-        Otherwise updates of others are those of a probe that evaluates the state, or of a copy.
+        Otherwise updates of others are those of a probe that evaluates the state, or of a copy. Late ones of that state
+        are perhaps a critic or a probe, trained after each report: the training then continues with others.
         """
-        saved, later = self._of_saved, [of for of in self._all if of.last > self._saved_at]
+        saved, later = [of for of in self._saved if not of.late], [of for of in self._all if of.last > self._saved_at]
         return any(of in saved for of in later) or (bool(later) and all(of.frozen for of in saved))
 
     @property
@@ -253,7 +246,6 @@ class Training:
 
 
 def _weights_of(optimizer: Any) -> list[Any]:
-    """Return those that it updates."""
     return [w for group in optimizer.param_groups for w in group["params"] if w.requires_grad]
 
 
@@ -268,7 +260,6 @@ Kind = tuple[int, frozenset[tuple[str, Any]]]  # how many weights an optimizer h
 
 
 def kind_of(groups: Iterable[Mapping[str, Any]], state: Mapping[Any, Any]) -> Kind:
-    """Return the kind of an optimizer."""
     held = frozenset((name, getattr(v, "shape", None)) for of in _mappings(state) for name, v in of.items())
     return sum(len(group["params"]) for group in groups), held
 

@@ -21,7 +21,7 @@ from haltune.errors import InvalidInput
 from haltune.hints import KnowsAttributes
 
 from .decisions import EARLIER, Action, Verdict
-from .problem import Budget
+from .problem import NEWER, Budget
 
 ADVICE = (
     "The log is damaged, or another program wrote to it. Restore a copy of the store, or start "
@@ -310,12 +310,11 @@ def from_json(body: Mapping[str, Any]) -> Event:
     kind = body.get("kind") if isinstance(body, Mapping) else None
     if not isinstance(kind, str):
         raise InvalidInput(f"an event must be a table with a 'kind'; got {str(body)[:80]!r}")
-    newer = "a newer haltune wrote this log; update haltune to read it"
     if kind not in KINDS:
-        raise InvalidInput(f"an event of kind {kind!r}: {newer}")
+        raise InvalidInput(f"an event of kind {kind!r}: {NEWER}")
     rest = {name: value for name, value in body.items() if name != "kind"}
     if unknown := [name for name in rest if name not in KINDS[kind].__dataclass_fields__]:
-        raise InvalidInput(f"an event {kind!r} with {unknown[0]!r}: {newer}")
+        raise InvalidInput(f"an event {kind!r} with {unknown[0]!r}: {NEWER}")
     try:
         for name in _FLOATS[kind]:
             if rest.get(name) is not None:

@@ -91,7 +91,6 @@ class History:
         self.whose = "the study"  # in errors
         self.locate: Locate = str  # from a logged path to one users can open
         self._trials: list[TrialBuilder] = []
-        self._peaks = array("d")  # sign * best value of each trial, -inf if none
         self._results = array("d")  # sign * result of each trial that ended or paused, until it ends again; or -inf
         self._firsts: dict[int, float] = {}  # trial -> sign * first finite value
         self._points = Points(problem.space)
@@ -328,7 +327,7 @@ class History:
         """Return the scale learnt from the values so far; None with bounds or without data."""
         if self.problem.goal.bounds is not None or not self._firsts:
             return None
-        best = float(np.fmax.reduce(measured(self._peaks), initial=-math.inf))
+        best = float(np.fmax.reduce(measured([t.peak for t in self._trials]), initial=-math.inf))
         return learn(list(self._firsts.values()), best, self.problem.goal.sign)
 
     def outgrown(self, now: Callable[[], float]) -> ev.Rescaled | None:
@@ -513,7 +512,6 @@ class History:
         if "rung" in e.tags and "of" not in e.tags:
             self.first_rungs[str(e.tags.get("bracket"))] = e.resource
         self._trials.append(TrialBuilder.of(e, self.scale, self.problem))
-        self._peaks.append(-math.inf)
         self._results.append(-math.inf)
         self._with[Status.RUNNING].add(e.trial)
         self.deciding = e.deciding
@@ -528,7 +526,6 @@ class History:
         self._with[t.status].discard(t.id)
         t.resume(e)
         self._with[t.status].add(t.id)
-        self._peaks[t.id] = t.peak
         if e.given_up:
             self._results[t.id] = -math.inf
             if not any(map(math.isfinite, t.values)):
@@ -549,7 +546,6 @@ class History:
                     self._spending.report(e, e.epoch - before)
                 if abs(t.end) <= LARGEST:
                     self._firsts.setdefault(t.id, t.end)
-                self._peaks[t.id] = t.peak
             case ev.Checkpointed() | ev.Kept():
                 self._spending.save(t.id, e.at, e.seconds)
             case ev.Slept():

@@ -299,11 +299,8 @@ class Comparisons:
         return {t.tags["of"] for t in self.history.trials if "rung" in t.tags and "of" in t.tags}
 
     def _arrived(self, rung: _Rung) -> _Arrivals:
-        if rung not in self._arrivals:
-            self._arrivals[rung] = self._came(rung)
-        return self._arrivals[rung]
-
-    def _came(self, rung: _Rung) -> _Arrivals:
+        if rung in self._arrivals:
+            return self._arrivals[rung]
         found, problem = _Arrivals(), self.history.problem
         for t in self._groups[rung.group]:
             if rung.unit == "anew" and (t.tags["rung"] != rung.stage or t.status is Status.RUNNING):
@@ -314,6 +311,7 @@ class Comparisons:
                     if self._continued(t, run, at, rung):
                         found.continued.add(t.id)
                     break
+        self._arrivals[rung] = found
         return found
 
     def _continued(self, t: TrialRecord, run: TrialRecord, at: int, rung: _Rung) -> bool:

@@ -378,7 +378,6 @@ class Fold:
 
     def take(self, event: Event, checked: bool = False) -> None:
         """Fold the next event. Raises StoreError if it cannot follow, and the policy's own errors. checked: it can."""
-        grid = self._grid(self.judged)
         if not checked:
             self.history.check(event)  # a policy allocates memory up to the trial's number
         try:
@@ -386,7 +385,7 @@ class Fold:
                 problem = self.history.problem_from(event)
                 if problem is not self.history.problem:
                     self.state, self.judged = self.under(problem)
-                    grid = self._grid(self.judged)
+            grid = self._grid(self.judged)
             counted = event if grid is None else in_points(event, grid, self.history, self.judged)
             state = self.policy.fold(self.state, counted)
             self.torn = True

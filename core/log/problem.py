@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
-from haltune._utils.checks import pythonic
+from haltune._utils.checks import is_number, pythonic, within
 from haltune.display import numeral, several_of
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.hints import KnowsArguments
@@ -28,10 +27,7 @@ from .metric_names import is_learnt
 
 ENDLESS = 1_000_000_000  # epochs that no training reaches
 MOST_EPOCHS = 10**12  # of a full training; more would overflow computations
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+NEWER = "a newer haltune wrote this log; update haltune to read it"
 
 
 # -- goals -----------------------------------------------------------------------------------------
@@ -147,8 +143,7 @@ Goal = Maximize | Minimize
 
 def goal_from_json(data: Mapping[str, Any]) -> Goal:
     kind = Maximize if data["goal"] == "maximize" else Minimize
-    given = {name: value for name, value in data.items() if name != "goal"}  # a newer option has its default
-    return kind(**{**given, "bounds": tuple(given["bounds"]) if given.get("bounds") else None})
+    return kind(**{name: value for name, value in data.items() if name != "goal"})  # a newer option has its default
 
 
 def _checked_bounds(bounds: Any) -> tuple[float, float]:
@@ -166,7 +161,7 @@ def _checked_bounds(bounds: Any) -> tuple[float, float]:
 
 def _checked_smooth(given: Any) -> float | tuple[str, float]:
     kind, width = given if isinstance(given, (list, tuple)) and len(given) == 2 else ("mean", given)
-    if kind not in ("mean", "median") or not _is_number(width) or not 0 < width < math.inf:
+    if kind not in ("mean", "median") or not within(width, 0.0):
         raise InvalidInput(
             f"smooth={given!r}: use the width of the average in the study's unit, such as 200 or ('median', 200)"
         )
@@ -259,7 +254,7 @@ class Constraint(KnowsArguments):
             raise InvalidInput(f"a constraint's metric must be a name such as 'params'; got {self.metric!r}")
         for name in ("at_most", "at_least"):
             if (value := getattr(self, name)) is not None:
-                if not _is_number(value) or not math.isfinite(value):
+                if not is_number(value):
                     raise InvalidInput(f"Constraint({self.metric!r}, {name}={value!r}): use a finite number")
                 object.__setattr__(self, name, float(value))
         if self.at_most is None and self.at_least is None:
@@ -336,9 +331,8 @@ def seconds_of(duration: float | str, what: str = "time") -> float:
         parts = list(_DURATION.finditer(text := duration.strip().lower()))
         if parts and "".join(p.group(0) for p in parts) == text:
             total = sum(float(p.group(1)) * _UNITS[p.group(2)[0]] for p in parts)
-    elif _is_number(duration):
-        with suppress(OverflowError):
-            total = float(duration)
+    elif is_number(duration):
+        total = float(duration)
     if not (math.isfinite(total) and total > 0):
         raise InvalidInput(
             f"Cannot read {what}={duration!r}. Use a positive duration such as '2h', '1h30m', '90s', or seconds"
@@ -397,7 +391,8 @@ class Budget(KnowsArguments):
         for name in ("trials", "trials_without_gain", "epochs", "money", "price", "cost"):
             if (limit := getattr(self, name)) is None:
                 continue
-            if not _is_number(limit) or not 0 < limit <= math.inf or (isinstance(limit, int) and limit >= 2**63):
+            endless = isinstance(limit, float) and limit == math.inf
+            if not (endless or within(limit, 0.0)) or (isinstance(limit, int) and limit >= 2**63):
                 hint = f". To limit time, use Budget(time={limit!r})" if isinstance(limit, str) else ""
                 raise InvalidInput(f"Budget({name}={limit!r}): use a positive number, or None for no limit{hint}")
             if name.startswith("trials") and limit % 1 > 0:  # infinity has no remainder
@@ -553,7 +548,7 @@ class Problem(KnowsArguments):
                 f"unit={self.unit!r}: use the singular of what a training counts, such as 'step' or 'game'"
             )
         every = self.judge_every
-        if every is not None and (not _is_number(every) or not 0 < every <= (full or math.inf) or every == math.inf):
+        if every is not None and not (within(every, 0.0) and every <= (full or math.inf)):
             most = "" if full is None else f", at most {full}, a full training"
             raise InvalidInput(f"judge_every={every!r}: use a number of {self.units} above 0{most}")
         if self.grid is None and (every := self.every) is not None and (full or 1) / every > MOST_EPOCHS:
@@ -645,19 +640,17 @@ class Problem(KnowsArguments):
         """True with one goal and no constraints: the result of a trial is one number."""
         return not (self.further or self.constraints)
 
-    @cached_property
+    @property
     def measured(self) -> tuple[str, ...]:
         """The other metrics of trials: of further goals, constraints and rank_by=."""
-        names = [g.metric for g in self.further] + [c.metric for c in self.constraints]
-        names += [self.goal.rank_by] if self.goal.rank_by else []
-        return tuple(dict.fromkeys(name for name in names if name != self.goal.metric))
+        return self.measures.others
 
     @cached_property
     def measures(self) -> Measures:
-        goals = tuple(g.metric for g in self.further)
-        limited = dict.fromkeys(c.metric for c in self.constraints if c.metric != self.goal.metric)
-        ranked = tuple(n for n in self.measured if n not in goals and n not in limited)
-        return Measures(self.goal.metric, goals, tuple(n for n in limited if n not in goals), ranked)
+        goals, by = tuple(g.metric for g in self.further), self.goal.rank_by
+        limited = tuple(c.metric for c in self.constraints if c.metric not in (self.goal.metric, *goals))
+        ranked = () if by is None or by in (*goals, *limited) else (by,)
+        return Measures(self.goal.metric, goals, limited, ranked)
 
     def _checked_start(self) -> tuple[dict[str, Any], ...]:
         if isinstance(self.start, (str, Mapping)) or not isinstance(self.start, Sequence):
@@ -707,9 +700,7 @@ class Problem(KnowsArguments):
         Raises InvalidSpace unless its constraint functions are supplied, InvalidInput for a field of a newer version.
         """
         if unknown := sorted(data.keys() - {"space", "goal", "constraints", "start", *_AS_IT_IS}):
-            raise InvalidInput(
-                f"a problem with {unknown[0]!r}: a newer haltune wrote this log; update haltune to read it"
-            )
+            raise InvalidInput(f"a problem with {unknown[0]!r}: {NEWER}")
         goals = data["goal"] if isinstance(data["goal"], (list, tuple)) else [data["goal"]]
         return cls(
             Space.from_json(data["space"], constraints),

@@ -72,7 +72,7 @@ class TrialRecord(KnowsAttributes):
     content: str = ""  # size and digest of `checkpoint` when it was recorded; "": a folder, or not known
     kept: str | None = None  # path of the state after its best epoch, if that epoch counts
     started: float = 0.0  # seconds since the epoch
-    verdict: Verdict | None = None  # the last one other than CONTINUE
+    verdict: Verdict | None = None  # the last one that stops or pauses it
     error: str | None = None
     proposed: str = ""  # the policy's reason for choosing it
     resumed: str = ""  # the reason for its current attempt; "" for the first one
@@ -104,7 +104,7 @@ class TrialRecord(KnowsAttributes):
     def ended_because(self) -> str:
         """Its error, or the reason of the verdict that ended it; "" if neither did, as after a refused pause."""
         ended = self.status in (Status.STOPPED, Status.PAUSED, Status.INTERRUPTED)
-        return self.error or (self.verdict.reason if ended and self.verdict and self.verdict.stops else "")
+        return self.error or (self.verdict.reason if ended and self.verdict else "")
 
     @property
     def cut_because(self) -> tuple[str, str]:
@@ -381,8 +381,11 @@ class TrialBuilder:
             case Reported():
                 if e.epoch <= self.epoch:
                     return False
-                if e.metrics or self.metrics:
-                    self._append_metrics(e.metrics)
+                for name in e.metrics:
+                    if name not in self.metrics:
+                        self.metrics[name] = array("d", [math.nan] * len(self.epochs))
+                for name, column in self.metrics.items():
+                    column.append(e.metrics.get(name, math.nan))
                 self.fresh, self.epoch = False, e.epoch
                 self.epochs.append(e.epoch)
                 self.values.append(e.value)
@@ -392,7 +395,7 @@ class TrialBuilder:
                     value = smoothed(self.problem.goal, self.epochs, self.values)
                     self.smoothed.append(value)
                 self._rank(len(self.values) - 1, value)
-                if e.verdict.action in (Action.STOP, Action.PAUSE):
+                if e.verdict.stops:
                     self.verdict = e.verdict
                 elif e.verdict.pause_at is not None:
                     self.pause_at = e.verdict.pause_at
@@ -416,13 +419,6 @@ class TrialBuilder:
         self.record = None
         return True
 
-    def _append_metrics(self, metrics: Mapping[str, float]) -> None:
-        for name in metrics:
-            if name not in self.metrics:
-                self.metrics[name] = array("d", [math.nan] * len(self.epochs))
-        for name, column in self.metrics.items():
-            column.append(metrics.get(name, math.nan))
-
     def _rank(self, i: int, value: float) -> None:
         goal = self.problem.goal
         self.end = goal.sign * value if math.isfinite(value) else -math.inf
@@ -445,7 +441,7 @@ class TrialBuilder:
         scale = self.scale or scale
         values, epochs, seconds = np.array(self.values), np.array(self.epochs), np.array(self.seconds)
         scores = scale.score(values) if scale else np.full(len(values), math.nan)
-        metrics = {name: np.array(column) for name, column in self.metrics.items()} if self.metrics else {}
+        metrics = {name: np.array(column) for name, column in self.metrics.items()}
         seen = np.array(self.smoothed) if self.problem.goal.smooth is not None else None
         for column in (values, epochs, seconds, scores, *metrics.values(), *(() if seen is None else (seen,))):
             column.flags.writeable = False

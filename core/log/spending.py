@@ -156,11 +156,9 @@ class HeldTime:
         return self.summed + held
 
     def at(self, trial: int, now: float) -> HeldTime:
-        held = dict(self.open)
-        if trial in held:
-            start, last = held[trial]
-            held[trial] = (start, max(last, now))
-        return HeldTime(self.starts, self.ends, self.total, self.summed, held)
+        found = HeldTime(self.starts, self.ends, self.total, self.summed, dict(self.open))
+        found.alive(trial, now)
+        return found
 
 
 class Spending:
@@ -221,8 +219,6 @@ class Spending:
     def sleep(self, trial: int, since: float, at: float, seconds: float) -> None:
         """Subtract `seconds` between `since` and `at`. Two processes may record the same sleep."""
         time = self._monotonic(trial, at)
-        if trial not in self._clock.open:
-            return
         since = min(max(since + self._back, self._clock.open[trial][0]), time)
         known = sum(gap for recorded, gap in self._slept.get(trial, ()) if recorded > since)
         slept = min(seconds - known, time - since)

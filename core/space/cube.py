@@ -47,7 +47,6 @@ from .domains import (
     as_float,
     bounding,
     options_of,
-    pack,
     plain_value,
     token,
 )  # fmt: skip
@@ -397,12 +396,6 @@ class Layout:
     dim: int
 
     @cached_property
-    def named(self) -> tuple[tuple[str, FloatAxis | IntAxis | OptionAxis], ...]:
-        """The axes by name, in the order they were given."""
-        axes = {p.name: p.axis for p in self.ordered}
-        return tuple((name, axes[name]) for name in self.names)
-
-    @cached_property
     def by_name(self) -> dict[str, Parameter]:
         return {p.name: p for p in self.ordered}
 
@@ -535,7 +528,8 @@ class Table:
         """(count,) true if every active parameter has a value within its bounds."""
         return np.asarray(~np.logical_or.reduce([*self.crossed.values()]))
 
-    def open(self, parameter: Parameter) -> None:
+    def open(self, parameter: Parameter) -> tuple[Column, Column, Mask]:
+        """Add what the columns before it say of a parameter; return its bounds, and where it is active."""
         name = parameter.name
         active = np.ones(self.count, dtype=np.bool_)
         for condition in parameter.conditions:
@@ -543,6 +537,7 @@ class Table:
         low, high = self.bounds(parameter)
         self.active[name], self.crossed[name] = active, active & (low > high)
         self.lows[name], self.highs[name] = low, np.maximum(low, high)
+        return low, self.highs[name], active
 
     def bounds(
         self, parameter: Parameter, axis: _Axis | None = None, columns: Mapping[str, Column] | None = None
@@ -572,8 +567,8 @@ def read_cube(layout: Layout, u: Array, inner: Layout | None = None) -> Table:
     """Return the configurations at points (n, dim); with an inner layout the nearest ones in it, bound by bound."""
     table, within = Table(len(u)), {} if inner is None else inner.by_name
     for p in layout.ordered:
-        table.open(p)
-        point, low, high = u[:, p.columns], table.lows[p.name], table.highs[p.name]
+        low, high, active = table.open(p)
+        point = u[:, p.columns]
         if (q := within.get(p.name)) is None:
             table.columns[p.name] = p.axis.decode(point, low, high)
         elif isinstance(p.axis, OptionAxis):
@@ -581,7 +576,7 @@ def read_cube(layout: Layout, u: Array, inner: Layout | None = None) -> Table:
         else:
             least, most = table.bounds(q, p.axis)
             least, most = np.maximum(low, least), np.minimum(high, most)
-            table.crossed[p.name] |= table.active[p.name] & (least > most)
+            table.crossed[p.name] |= active & (least > most)
             column = p.axis.decode(point, low, high)
             table.columns[p.name] = np.clip(column, least, np.maximum(least, most)).astype(column.dtype)
     return table
@@ -628,8 +623,7 @@ def read_configs(layout: Layout, configs: Sequence[Mapping[str, Any]]) -> Table:
         for name in config.keys() - known:
             raise InvalidSpace(f"The space has no parameter {name!r}. {_suggestion(name, layout.names)}")
     for p in layout.ordered:
-        table.open(p)
-        low, high, active = table.lows[p.name], table.highs[p.name], table.active[p.name]
+        low, high, active = table.open(p)
         for row in np.flatnonzero(table.crossed[p.name])[:1]:
             named = " and ".join(repr(name) for name in p.bounds if name)
             raise InvalidSpace(
@@ -669,7 +663,7 @@ def _active_values(p: Parameter, active: list[bool], configs: Sequence[Mapping[s
 
 
 def write_configs(layout: Layout, table: Table) -> list[Config]:
-    lists = [axis.write(table.columns[name]) for name, axis in layout.named]
+    lists = [layout.by_name[name].axis.write(table.columns[name]) for name in layout.names]
     if np.all([*table.active.values()]):
         return [dict(zip(layout.names, row, strict=True)) for row in zip(*lists, strict=True)]
     masks = np.column_stack([table.active[name] for name in layout.names]).tolist()
@@ -706,11 +700,10 @@ def configurations(layout: Layout) -> list[Config]:
     table, keep = Table(size), np.ones(size, dtype=np.bool_)
     offsets = dict(zip(layout.names, grids, strict=True))
     for p in layout.ordered:
-        table.open(p)
-        column = (p.hull[0] + offsets[p.name]).astype(p.axis.dtype)
-        table.columns[p.name] = column
-        within = (table.lows[p.name] <= column) & (column <= table.highs[p.name])
-        keep &= np.where(table.active[p.name], within & ~table.crossed[p.name], offsets[p.name] == 0)
+        low, high, active = table.open(p)
+        table.columns[p.name] = column = (p.hull[0] + offsets[p.name]).astype(p.axis.dtype)
+        within = (low <= column) & (column <= high)
+        keep &= np.where(active, within & ~table.crossed[p.name], offsets[p.name] == 0)
     return write_configs(layout, table.rows(keep))
 
 
@@ -746,6 +739,8 @@ def mesh_axes(layout: Layout, levels: int, most: int) -> list[Array]:
 # Any other change is a widening to the smallest layout that contains both, `cover`, of which the search uses an inner
 # layout: narrowing. There a range or a choice may also become a constant, and a parameter may be missing if the inner
 # layout makes it inactive.
+#
+# Values are compared by their repr, in which 1 differs from 1.0 and a tuple from a list, as in a log.
 
 
 def widened(new: Layout, old: Layout) -> Layout:
@@ -809,8 +804,8 @@ def cover(new: Layout, old: Layout) -> dict[str, Domain]:
             continue
         when: dict[str, list[Any]] = {}
         for parent, values in mine.items():
-            texts = list(map(_text, values))
-            when[parent] = values + [v for v in theirs[parent] if _text(v) not in texts and never(parent, v)]
+            texts = list(map(repr, values))
+            when[parent] = values + [v for v in theirs[parent] if repr(v) not in texts and never(parent, v)]
         found[name] = replace(joined, when=when)
     return found
 
@@ -845,7 +840,7 @@ def _joined(new: Domain, old: Domain) -> Domain | None:
 def _has(domain: Domain, constant: Constant) -> bool:
     """Return whether the constant's value is one of the domain's in every configuration."""
     if isinstance(domain, Choice | Constant):
-        return _text(constant.value) in map(_text, options_of(domain))
+        return repr(constant.value) in map(repr, options_of(domain))
     value, low, high = _number(constant), domain.low, domain.high
     if value is None or isinstance(low, str) or isinstance(high, str):
         return False
@@ -856,8 +851,8 @@ def _joined_choice(new: Domain, old: Choice) -> Choice | None:
     options = options_of(new)
     if not options or (isinstance(new, Choice) and new.ordered != old.ordered):
         return None
-    by_text = {_text(option): option for option in (*old.options, *options)}
-    texts, before = [_text(option) for option in options], [_text(option) for option in old.options]
+    by_text = {repr(option): option for option in (*old.options, *options)}
+    texts, before = [repr(option) for option in options], [repr(option) for option in old.options]
     merged = _merged(texts, before) if old.ordered else [*texts, *(text for text in before if text not in texts)]
     try:
         return None if merged is None else Choice([by_text[text] for text in merged], ordered=old.ordered)
@@ -907,9 +902,9 @@ def lacking(new: Layout, old: Layout) -> list[str]:
         if was.keys() != is_now.keys():
             return False
         for parent, values in is_now.items():
-            texts = list(map(_text, was[parent]))
-            more = [value for value in values if _text(value) not in texts]
-            if set(texts) - set(map(_text, values)) or any(could_hold(parent, value) for value in more):
+            texts = list(map(repr, was[parent]))
+            more = [value for value in values if repr(value) not in texts]
+            if set(texts) - set(map(repr, values)) or any(could_hold(parent, value) for value in more):
                 return False
         return True
 
@@ -927,8 +922,3 @@ def lacking(new: Layout, old: Layout) -> list[str]:
     if not found and [n for n in new.names if n in before] != list(old.names):
         found.append(f"the order was {', '.join(old.names)}")
     return found
-
-
-def _text(value: Any) -> str:
-    """Return the value as in a log, where 1 differs from 1.0 and a tuple differs from a list."""
-    return repr(pack(value))

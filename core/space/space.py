@@ -35,24 +35,8 @@ from haltune._utils.arrays import Array, Mask
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.hints import KnowsArguments
 
-from .cube import (
-    MOST_ROWS,
-    Config,
-    Table,
-    configurations,
-    cover,
-    cube_points,
-    holding,
-    inner_box,
-    lacking,
-    layout_of,
-    mesh_axes,
-    read_configs,
-    read_cube,
-    widened,
-    write_configs,
-    write_cube,
-)  # fmt: skip
+from . import cube
+from .cube import Config, Table
 from .domains import Domain, Parameters, domain_from, domains_from
 
 Predicate = Callable[[Config], bool]
@@ -145,7 +129,7 @@ class Space(KnowsArguments):
     def __init__(self, parameters: Parameters, constraints: Constraints = ()) -> None:
         self.parameters: Mapping[str, Domain] = MappingProxyType(domains_from(parameters))
         self.constraints = constraints_from(constraints)
-        self._layout = layout_of(self.parameters)
+        self._layout = cube.layout_of(self.parameters)
         self._whole: Space | None = None  # of a narrowed space; see `narrowed_to`
         self._inner: Space | None = None
 
@@ -189,7 +173,7 @@ class Space(KnowsArguments):
     @cached_property
     def box(self) -> Array:
         """(2, dim) the lowest and the highest coordinates of new configurations: 0 and 1, or less if it is narrowed."""
-        box = inner_box(self._layout, None if self._inner is None else self._inner._layout)
+        box = cube.inner_box(self._layout, None if self._inner is None else self._inner._layout)
         box.flags.writeable = False
         return box
 
@@ -210,7 +194,7 @@ class Space(KnowsArguments):
 
     def canonical_many(self, configs: Sequence[Mapping[str, Any]]) -> list[Config]:
         """Return the canonical form of each configuration."""
-        return write_configs(self._layout, read_configs(self._layout, configs))
+        return cube.write_configs(self._layout, cube.read_configs(self._layout, configs))
 
     def contains(self, config: Mapping[str, Any]) -> bool:
         """Return whether a configuration is in the space and satisfies the constraints."""
@@ -255,7 +239,7 @@ class Space(KnowsArguments):
 
     def encode_many(self, configs: Sequence[Mapping[str, Any]]) -> Array:
         """Return the points (n, dim) of the configurations."""
-        return write_cube(self._layout, read_configs(self._layout, configs))
+        return cube.write_cube(self._layout, cube.read_configs(self._layout, configs))
 
     def decode(self, u: ArrayLike) -> Config:
         """Return the configuration at a point of the unit cube.
@@ -274,7 +258,7 @@ class Space(KnowsArguments):
 
     def decode_many(self, u: ArrayLike) -> list[Config]:
         """Return the configuration at each row of (n, dim), clipped to [0, 1]."""
-        return write_configs(self._layout, self._at(u))
+        return cube.write_configs(self._layout, self._at(u))
 
     def decode_valid(self, u: ArrayLike) -> Config | None:
         """Return the configuration at a point (dim,), or None if its bounds cross or a constraint fails."""
@@ -283,7 +267,7 @@ class Space(KnowsArguments):
 
     def snap(self, u: ArrayLike) -> Array:
         """Return the points (n, dim) of the configurations at these points."""
-        return write_cube(self._layout, self._at(u))
+        return cube.write_cube(self._layout, self._at(u))
 
     def sample(self, n: int, rng: np.random.Generator, design: str = "uniform") -> list[Config]:
         """Return configurations spread over the unit cube, all valid: constraints hold and no bounds cross.
@@ -329,15 +313,15 @@ class Space(KnowsArguments):
         dependent = any(p.conditions or any(p.bounds) for p in self._layout.ordered)
         if product is None or not (dependent or self.constraints):
             return product
-        return len(self.enumerate()) if product <= MOST_ROWS else None
+        return len(self.enumerate()) if product <= cube.MOST_ROWS else None
 
     def enumerate(self) -> list[Config]:
         """Return every configuration; the last parameter varies fastest. Raises InvalidSpace beyond 100,000."""
         if self._inner is not None:
             return self.canonical_many(self._inner.enumerate())
-        return [config for config in configurations(self._layout) if self._allows(config)]
+        return [config for config in cube.configurations(self._layout) if self._allows(config)]
 
-    def mesh(self, levels: int, most: int = MOST_ROWS) -> list[Config]:
+    def mesh(self, levels: int, most: int = cube.MOST_ROWS) -> list[Config]:
         """Return the configurations of a mesh; the last parameter varies fastest.
 
         Choices and short ranges contribute all their values.
@@ -356,7 +340,7 @@ class Space(KnowsArguments):
         """
         if self._inner is not None:
             return self.canonical_many(self._inner.mesh(levels, most))
-        axes = mesh_axes(self._layout, levels, most)
+        axes = cube.mesh_axes(self._layout, levels, most)
         nodes = np.meshgrid(*axes, indexing="ij") if axes else []
         points = np.stack([node.ravel() for node in nodes], axis=1) if nodes else np.empty((1, 0))
         found = {self.key_of_canonical(config): config for config in self._passing(points)}
@@ -382,18 +366,18 @@ class Space(KnowsArguments):
     def lacking(self, older: Space) -> list[str]:
         """Return the reasons why a search in `older` cannot continue in this space; empty if it can."""
         same = [c.name for c in self.constraints] == [c.name for c in older.constraints]
-        return lacking(self._layout, older._layout) + ([] if same else ["the constraints differ"])
+        return cube.lacking(self._layout, older._layout) + ([] if same else ["the constraints differ"])
 
     def widening(self, older: Space) -> Space:
         """Return this space as a widening of `older`: configurations of `older` keep their exact values."""
         found = copy(self)
-        found._layout = widened(self._layout, older._layout)
+        found._layout = cube.widened(self._layout, older._layout)
         return found
 
     def covering(self, older: Space) -> Space:
         """Return the smallest space that contains both; if there is none, `lacking(older)` of the result says why."""
         try:
-            return Space(cover(self._layout, older._layout), [(c.name, c.predicate) for c in self.constraints])
+            return Space(cube.cover(self._layout, older._layout), [(c.name, c.predicate) for c in self.constraints])
         except InvalidSpace:  # an older parameter depends on one that is missing
             return self
 
@@ -404,7 +388,7 @@ class Space(KnowsArguments):
         are decoded lie inside; `contains` is about the inner space.
         """
         whole = copy(self)
-        whole._layout = holding(self._layout, inner._layout)
+        whole._layout = cube.holding(self._layout, inner._layout)
         found = Space.__new__(Space)
         found.parameters = MappingProxyType({**self.parameters, **inner.parameters})
         found.constraints = self.constraints
@@ -464,16 +448,16 @@ class Space(KnowsArguments):
     def _passing(self, points: Array) -> list[Config]:
         """Return the valid configurations. Each parameter has one design coordinate, which balances one-hot choices."""
         parts = [p.axis.spread(points[:, i]) for i, p in enumerate(self._layout.coordinates)]
-        table = read_cube(self._layout, np.hstack([np.empty((len(points), 0)), *parts]))
+        table = cube.read_cube(self._layout, np.hstack([np.empty((len(points), 0)), *parts]))
         return self._valid(table)
 
     def _at(self, u: ArrayLike) -> Table:
         inner = None if self._inner is None else self._inner._layout
-        return read_cube(self._layout, cube_points(u, self._layout.dim), inner)
+        return cube.read_cube(self._layout, cube.cube_points(u, self._layout.dim), inner)
 
     def _valid(self, table: Table) -> list[Config]:
         """Return the configurations whose bounds do not cross and that satisfy the constraints."""
-        found = write_configs(self._layout, table.rows(table.valid))
+        found = cube.write_configs(self._layout, table.rows(table.valid))
         return [c for c in found if self._allows(c)] if self.constraints else found
 
 

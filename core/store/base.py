@@ -21,6 +21,7 @@ from haltune.log.events import Event, check_new_event
 
 T = TypeVar("T")
 CLAIM = -1  # in place of a trial's number: the lease of the worker that decides what to train next
+LAST = 2**31 - 1  # the largest position; an event that was decided there conflicts with none
 
 
 class Conflict(Exception):

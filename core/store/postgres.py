@@ -25,7 +25,7 @@ from haltune._utils.signals import interrupts, undisturbed
 from haltune.log.events import MOVES, Event
 
 from . import rows, sql
-from .base import CLAIM, Conflict, Lease, Release, check_new, seconds_left
+from .base import CLAIM, LAST, Conflict, Lease, Release, check_new, seconds_left
 
 T = TypeVar("T")
 
@@ -223,7 +223,7 @@ class PostgresStore(sql.SqlStore):
         outages = self.outages
 
         def work(c: sa.Connection) -> int | None:
-            if events and self.outages != outages and seen < sql.LAST:
+            if events and self.outages != outages and seen < LAST:
                 # the first try had no answer: check whether it was stored
                 return self._stored(c, name, events, seen)
             before, last = self.outages, self._known(name)
@@ -276,7 +276,7 @@ class PostgresStore(sql.SqlStore):
         """Return the position of events whose append was not acknowledged; None if they are not in the log."""
         c.exec_driver_sql(_FLUSH)
         first = rows.row(events[0])
-        while page := self._page(c, name, seen, sql.LAST):
+        while page := self._page(c, name, seen, LAST):
             for n, event in enumerate(page):
                 if event.kind == events[0].kind and rows.row(event) == first:
                     return seen + n

@@ -79,25 +79,10 @@ leases = sa.Table(
     sa.Column("expires", _real, nullable=False),
     sa.Column("renewed", _real, nullable=False),
 )
-READ = (
-    "seq",
-    "kind",
-    "action",
-    "reason",
-    "pause_at",
-    "body",
-    "checksum",
-    "at",
-    "trial",
-    "attempt",
-    "epoch",
-    "value",
-    "seconds",
-    "seen",
-    "validation",
-    "cost",
-    "deciding",
-)  # fmt: skip  (the columns that `event` needs)
+READ = (  # the columns that `event` needs
+    "seq", "kind", "action", "reason", "pause_at", "body", "checksum", "at", "trial", "attempt", "epoch", "value",
+    "seconds", "seen", "validation", "cost", "deciding",
+)  # fmt: skip
 
 # -- from an event to its row ---------------------------------------------------------------
 
@@ -114,7 +99,7 @@ def row(event: Event, study: int = 0, seq: int = 0) -> dict[str, Any]:
     verdict, value = event.verdict, None if math.isnan(event.value) else event.value
     action, reason = str(verdict.action), stored(verdict.reason)
     body = json.dumps(plain(verdict.evidence)) if verdict.evidence else ""
-    measured = {stored(name): value for name, value in event.metrics.items()} if event.metrics else {}
+    measured = {stored(name): value for name, value in event.metrics.items()}
     filled.update(
         trial=event.trial, attempt=event.attempt, epoch=event.epoch, value=value, seconds=event.seconds,
         validation=event.validation, cost=event.cost, deciding=event.deciding, seen=event.seen,
@@ -131,7 +116,7 @@ def metric_rows(batch: Sequence[Event], study: int = 0, seq: int = 0) -> list[di
     return [
         {"study": study, "seq": at, "name": stored(name), "value": None if math.isnan(value) else value}
         for at, event in enumerate(batch, seq)
-        if isinstance(event, ev.Reported) and event.metrics
+        if isinstance(event, ev.Reported)
         for name, value in event.metrics.items()
     ]
 
@@ -147,23 +132,13 @@ def _checksum_of_report(
 ) -> int:  # fmt: skip
     """Return the checksum. texts: action, reason, body; measured: by stored names. Raises struct.error, TypeError."""
     nan = math.nan
-    total = crc32(
-        _NUMBERS(
-            at,
-            trial,
-            attempt,
-            epoch,
-            nan if value is None else value + 0.0,
-            seconds + 0.0,
-            seen,
-            nan if validation is None else validation + 0.0,
-            nan if cost is None else cost + 0.0,
-            deciding,
-            nan if pause_at is None else pause_at,
-        )
-    )  # fmt: skip  (SQLite stores -0.0 as 0.0; + 0.0 does the same)
-    total = crc32("\0".join(texts).encode(), total)
-    for name in sorted(measured) if measured else ():
+    numbers = _NUMBERS(  # SQLite stores -0.0 as 0.0; + 0.0 does the same
+        at, trial, attempt, epoch, nan if value is None else value + 0.0, seconds + 0.0, seen,
+        nan if validation is None else validation + 0.0, nan if cost is None else cost + 0.0, deciding,
+        nan if pause_at is None else pause_at,
+    )  # fmt: skip
+    total = crc32("\0".join(texts).encode(), crc32(numbers))
+    for name in sorted(measured):
         number: Any = measured[name]
         total = crc32(_NUMBER(nan if number is None or number != number else number + 0.0), total)
         total = crc32(name.encode(), total)

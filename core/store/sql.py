@@ -30,14 +30,13 @@ from haltune.errors import InvalidInput, StoreAway, StoreError, StoreReadOnly, i
 from haltune.log.events import ADVICE, MOVES, Event
 
 from . import rows
-from .base import CLAIM, Lease, Release, check_new
+from .base import CLAIM, LAST, Lease, Release, check_new
 
 T = TypeVar("T")
 Mark = tuple[int, int]  # position and checksum of an event; another log has different ones
 
 BUSY_TIMEOUT = 60.0  # seconds that a transaction waits for another one
 _BRIEFLY = 1.0  # likewise, after Ctrl-C
-LAST = 2**31 - 1  # the largest position
 _PAUSE = 0.05  # seconds between tries, at most
 _SILENCE = 5.0  # seconds of waiting before a warning
 _OPTUNAS = {"studies", "trials", "version_info"}  # tables
@@ -49,7 +48,8 @@ _log = logging.getLogger("haltune")
 _events, _leases, _studies = rows.events, rows.leases, rows.studies
 _of_study = _events.c.study == sa.bindparam("of_study")
 _since = _of_study & (_events.c.seq >= sa.bindparam("start"))
-_held = (_leases.c.study == sa.bindparam("of_study")) & (_leases.c.trial == sa.bindparam("of_trial"))
+_leases_of_study = _leases.c.study == sa.bindparam("of_study")
+_held = _leases_of_study & (_leases.c.trial == sa.bindparam("of_trial"))
 _LEASED: dict[str, Any] = {name: sa.bindparam(name) for name in ("attempt", "holder", "expires", "renewed")}
 
 
@@ -69,7 +69,6 @@ MARKS = sa.select(_events.c.seq, _events.c.checksum).where(_since).order_by(_eve
 MOVED = sa.select(_events.c.seq).where(_since, _events.c.kind.in_([k.kind for k in MOVES])).limit(1)
 TOUCHED = sa.select(_events.c.seq).where(_since, _events.c.trial == sa.bindparam("of_trial")).limit(1)
 NEW_EVENTS, NEW_METRICS = _events.insert(), rows.metrics.insert()
-UNCLAIM = _leases.delete().where(_leases.c.study == sa.bindparam("of_study"), _leases.c.trial == CLAIM)
 
 _NAMES = sa.select(_studies.c.name).order_by(_studies.c.id)
 _ID = sa.select(_studies.c.id).where(_studies.c.name == sa.bindparam("of_name"))
@@ -78,12 +77,10 @@ _NEW_STUDY = _studies.insert()
 _UNNAME = _studies.update().where(_studies.c.id == sa.bindparam("of_study")).values(name="")
 _FORGET = (
     _events.delete().where(_of_study),
-    _leases.delete().where(_leases.c.study == sa.bindparam("of_study")),
+    _leases.delete().where(_leases_of_study),
     _studies.delete().where(_studies.c.id == sa.bindparam("of_study")),
 )
-_ALL_LEASES = sa.select(_leases.c.trial, *(_leases.c[name] for name in _LEASED)).where(
-    _leases.c.study == sa.bindparam("of_study")
-)
+_ALL_LEASES = sa.select(_leases.c.trial, *(_leases.c[name] for name in _LEASED)).where(_leases_of_study)
 _NEW_LEASE, _SET_LEASE = _leases.insert(), _leases.update().where(_held).values(_LEASED)
 _RENEW = (
     _leases.update()
@@ -93,14 +90,11 @@ _RENEW = (
 _DROP_LEASE = _leases.delete().where(_held)
 
 
-def set_lease(c: sa.Connection, study: int, lease: Lease | Release | None) -> None:
-    if lease is None:
-        return
+def set_lease(c: sa.Connection, study: int, lease: Lease | Release) -> None:
     if isinstance(lease, Release):
         c.execute(_DROP_LEASE, {"of_study": study, "of_trial": lease.trial})
         return
-    values = {"attempt": lease.attempt, "holder": lease.holder, "expires": lease.expires,
-              "renewed": lease.renewed}  # fmt: skip
+    values = {name: getattr(lease, name) for name in _LEASED}
     if not c.execute(_SET_LEASE, {"of_study": study, "of_trial": lease.trial, **values}).rowcount:
         c.execute(_NEW_LEASE, {"study": study, "trial": lease.trial, **values})
 
@@ -217,7 +211,6 @@ class SqlStore(ABC):
 
     def replace(self, name: str, first: Event, seen: int) -> bool:
         """See Store. The new study has another number, so processes with the old one cannot write to the new one."""
-
         check_new([first])
 
         def work(c: sa.Connection) -> int | None:
@@ -327,7 +320,6 @@ class SqlStore(ABC):
         return found
 
     def _try(self, work: Callable[[sa.Connection], T], write: bool) -> T:
-        """See `_run`."""
         started, lost, warned = time.monotonic(), False, False
         while True:
             try:

@@ -26,7 +26,7 @@ from haltune.errors import InvalidInput, StoreError, StoreReadOnly, warn
 from haltune.log.events import Checkpointed, Ended, Event, Kept
 
 from . import rows, sql
-from .base import Conflict, Lease, Release, check_new
+from .base import CLAIM, Conflict, Lease, Release, check_new
 
 T = TypeVar("T")
 _READS = 10  # tries to read a file while it is written
@@ -114,7 +114,7 @@ class SqliteStore(sql.SqlStore):
         check_new(events, lease)
 
         def work(c: sa.Connection) -> tuple[int, sql.Mark | None]:
-            study, known = self._ids.get(name) or self._id(c, name), self._last.get(name, (None, 0))[0]
+            study, known = self._id(c, name), self._known(name)
             if known is None:
                 head = c.scalar(sql.HEAD, {"of_study": study})
                 position = 0 if head is None else int(head) + 1
@@ -136,7 +136,7 @@ class SqliteStore(sql.SqlStore):
             if lease is not None:
                 sql.set_lease(c, study, lease)
             if about is None:
-                c.execute(sql.UNCLAIM, {"of_study": study})
+                sql.set_lease(c, study, Release(CLAIM))
             return position, (added[-1]["seq"], added[-1]["checksum"]) if added else None
 
         position, last = self._run(work)
@@ -148,7 +148,7 @@ class SqliteStore(sql.SqlStore):
         return position
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[Event]:
-        known = self._last.get(name, (None, 0))[0]
+        known = self._known(name)
         # called before each report, usually without new events: this takes a quarter of a transaction's time
         if known is not None and known[0] == start - 1 and self._marks(name, known[0]) == [known]:
             return iter(())
@@ -185,7 +185,6 @@ class SqliteStore(sql.SqlStore):
         # a search may start or end between reads, so each connection checks again
         pool = sa.NullPool if self._reading else sa.QueuePool
         engine = sa.create_engine("sqlite://", creator=connect, poolclass=pool)
-
         forks.closed_before.add(engine)
         return engine
 

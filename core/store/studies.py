@@ -6,47 +6,28 @@ While the search is paused no trial starts, and running trials are saved at thei
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from haltune._utils.process import checkable
+from haltune._utils.process import is_mine
 from haltune.display import clipped, one_line
 from haltune.errors import InvalidInput, StoreError, StudyMismatch
-from haltune.log.events import (
-    ADVICE,
-    OVER,
-    Asked,
-    Budgeted,
-    Created,
-    Ended,
-    Enqueued,
-    Expired,
-    Finished,
-    Held,
-    Noted,
-    Raised,
-    Resumed,
-    Slept,
-    Started,
-    Status,
-    plain,
-)  # fmt: skip
+from haltune.log import events as ev
+from haltune.log.events import ADVICE, OVER, Created, Status, plain
 from haltune.log.history import History
 from haltune.log.outcomes import outcome_of
 from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem, length_argument
 from haltune.space import Space
 
-from .base import Store, holder_is_gone
+from .base import LAST, Store, holder_is_gone
 
 _log = logging.getLogger("haltune")
-_ANY = 2**31 - 1  # a position beyond every log: the event conflicts with none
 _NOTE = 2000  # characters of a note
 # a log with only these events has no reports
-_UNREPORTED = (Created, Budgeted, Started, Resumed, Slept, Ended, Expired, Finished)
+_UNREPORTED = (Created, ev.Budgeted, ev.Started, ev.Resumed, ev.Slept, ev.Ended, ev.Expired, ev.Finished)
 
 
 def recorded_problem(created: Created) -> Problem:
@@ -101,10 +82,10 @@ def _length_of_nothing(store: Store, name: str) -> int:
     for event in store.read(name):
         if not isinstance(event, _UNREPORTED):
             return 0
-        if isinstance(event, Started | Resumed):
-            mine = checkable(event.worker) and event.worker.split("/")[3] == str(os.getpid())
-            if not (mine or holder_is_gone(store, event.worker)):  # the same process starts again
-                return 0
+        if isinstance(event, ev.Started | ev.Resumed) and not (
+            is_mine(event.worker) or holder_is_gone(store, event.worker)  # the same process starts again
+        ):
+            return 0
         length += 1
     return length
 
@@ -203,13 +184,13 @@ def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
 
 
 def hold(store: Store, name: str, reason: str) -> None:
-    store.append(name, [Held(at=store.now(), reason=reason)], seen=_ANY, about=None)
+    store.append(name, [ev.Held(at=store.now(), reason=reason)], seen=LAST, about=None)
 
 
 def lift(store: Store, name: str, history: History) -> bool:
     if history.held is None:
         return False
-    store.append(name, [Held(at=store.now(), reason=None)], seen=_ANY, about=None)
+    store.append(name, [ev.Held(at=store.now(), reason=None)], seen=LAST, about=None)
     return True
 
 
@@ -225,8 +206,8 @@ def ask_of(store: Store, name: str, history: History, trial: int, wish: str, rea
         raise InvalidInput(f"trial {trial} is paused, so the policy decides whether it continues")
     if wish == "continue" and trial not in history.wishes.runs:
         raise InvalidInput(f"trial {trial} has no request to withdraw; it is {r.status}")
-    asked = Asked(at=store.now(), trial=trial, attempt=r.attempt, wish=wish, reason=reason)
-    store.append(name, [asked], seen=_ANY, about=None)
+    asked = ev.Asked(at=store.now(), trial=trial, attempt=r.attempt, wish=wish, reason=reason)
+    store.append(name, [asked], seen=LAST, about=None)
 
 
 def note_on(store: Store, name: str, history: History, trial: int, text: str) -> None:
@@ -237,12 +218,12 @@ def note_on(store: Store, name: str, history: History, trial: int, text: str) ->
     history.trial(trial)
     if len(text) > _NOTE:
         raise InvalidInput(f"A note has at most {_NOTE} characters; this one has {len(text)}. Shorten it.")
-    store.append(name, [Noted(at=store.now(), trial=trial, text=text.strip())], seen=_ANY, about=None)
+    store.append(name, [ev.Noted(at=store.now(), trial=trial, text=text.strip())], seen=LAST, about=None)
 
 
 def enqueued(
     history: History, policy: Policy[Any], config: Mapping[str, Any], again: bool, now: float
-) -> Enqueued | None:
+) -> ev.Enqueued | None:
     """Return the event that enqueues a configuration; None if it was started or enqueued. Raises InvalidInput."""
     key = history.problem.space.key_of_canonical
     if not again and (key(config) in history.tried or key(config) in map(key, history.queue)):
@@ -252,7 +233,7 @@ def enqueued(
             f"the policy has finished this search, so no new trial can start: {history.finished}. "
             "Start a new search with another name="
         )
-    return Enqueued(at=now, config=plain(config))
+    return ev.Enqueued(at=now, config=plain(config))
 
 
 def known(history: History, config: Mapping[str, Any]) -> str:
@@ -286,7 +267,7 @@ def raise_limits(store: Store, name: str, history: History, limits: dict[str, An
     larger = {n: limit for n, limit in given.items() if (getattr(now, n) or limit) < limit}
     if not larger:
         raise InvalidInput(f"no limit is raised. The budget is {limits_of(now) or 'unlimited'}")
-    store.append(name, [Raised(at=store.now(), budget=larger)], seen=_ANY, about=None)
+    store.append(name, [ev.Raised(at=store.now(), budget=larger)], seen=LAST, about=None)
     history.wishes.limits.update(larger)
     return history.wishes.extended(now)
 
