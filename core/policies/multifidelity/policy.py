@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -242,28 +242,38 @@ class MultiFidelity(Policy[LadderState]):
             return last
         if not isinstance(move, Start):
             return move
-        base = promotion.base
-        if all_tried(history) and not history.queue:
-            if (paused := best_paused(state, kernel, history)) is not None:
-                return paused
-            if kernel is None:
-                return leading_again(move, state.ladder, history)
-            return self._chosen(move, base, kernel, state, history, rng)
+        tried, base = all_tried(history) and not history.queue, promotion.base
+        if tried and (paused := best_paused(state, kernel, history)) is not None:
+            return paused
         if kernel is None:
-            return move
-        # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
-        started = len(history)
-        chosen_early = state.prior_values.every and started >= _RANDOM_TRIALS and started % 2
-        if started < self._cuts(history).initial and not chosen_early:
-            compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
-            return replace(move, reason=f"drawn at random; {compared}")
-        if (second := second_look(state, kernel, history)) is not None:
-            return second
+            return leading_again(move, state.ladder, history) if tried else move
+        if not tried:
+            # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
+            started = len(history)
+            chosen_early = state.prior_values.every and started >= _RANDOM_TRIALS and started % 2
+            if started < self._cuts(history).initial and not chosen_early:
+                compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
+                return replace(move, reason=f"drawn at random; {compared}")
+            if (second := second_look(state, kernel, history)) is not None:
+                return second
         return self._chosen(move, base, kernel, state, history, rng)
 
     def _cuts(self, history: History) -> Cuts:
-        return Cuts(self.initial, self.eta, self.first_cut, self.min_trials_per_rung).within(
-            history.budget, len(history)
+        """Return the options, or milder ones under a budget of trials alone.
+
+        Of twenty trials the usual cuts would train two in full and learn little. So of n trials one in 2 (n / 20)^(1/2)
+        is promoted at the first rung and one in 2.25 (n / 20)^(1/4) at the others, a third are random, and a fifth are
+        compared before one is promoted. n is at least the number that has started, so that a smaller budget does not
+        continue a finished search.
+        """
+        if (limit := trials_alone(history.budget)) is None:
+            return Cuts(self.initial, self.eta, self.first_cut, MOST_COMPARED)
+        n = max(limit, len(history))
+        return Cuts(
+            min(self.initial, max(2, n // 3)),
+            min(self.eta, max(1.1, 2.25 * (n / _TRIALS) ** 0.25)),
+            min(self.first_cut, max(1.0, 2 * (n / _TRIALS) ** 0.5)),
+            max(2, n // 5),
         )
 
     def _promotion(self, state: LadderState, history: History, kernel: StageKernel | None) -> Promotion:
@@ -276,7 +286,9 @@ class MultiFidelity(Policy[LadderState]):
         second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.correlations, epochs)
         stops_from = state.pauses.stops_from(horizon)
-        fewest = 1 if epochs[base] >= stops_from else cuts.waiting(horizon, epochs[base])
+        fewest = self.min_trials_per_rung or min(cuts.most, usual_min_trials(horizon, epochs[base]))
+        if epochs[base] >= stops_from:
+            fewest = 1
         return Promotion(exact(cuts.eta), exact(cuts.first), stops_from, fewest, base)
 
     def _chosen(
@@ -314,38 +326,11 @@ class MultiFidelity(Policy[LadderState]):
 _TRIALS = 20  # under a budget of so many trials alone about half of each rung are promoted
 
 
-@dataclass(frozen=True)
-class Cuts:
-    """Number of random trials, and the share of trials that is promoted."""
-
+class Cuts(NamedTuple):
     initial: int  # random trials
     eta: float  # one in so many of a rung is promoted
     first: float  # the same at the rung where trials are first compared
-    min_trials_per_rung: int | None = None  # compared before one is promoted; None: the usual number
-    most: int = MOST_COMPARED  # limit of the usual number
-
-    def within(self, budget: Budget | None, started: int = 0) -> Cuts:
-        """The same, or milder under a budget of trials alone.
-
-        Of twenty trials the usual cuts would train two in full and learn little. So of n trials one in 2 (n / 20)^(1/2)
-        is promoted at the first rung and one in 2.25 (n / 20)^(1/4) at the others, a third are random, and a fifth are
-        compared before one is promoted. n is at least the number that has started, so that a smaller budget does not
-        continue a finished search.
-        """
-        if (limit := trials_alone(budget)) is None:
-            return self
-        n = max(limit, started)
-        return Cuts(
-            min(self.initial, max(2, n // 3)),
-            min(self.eta, max(1.1, 2.25 * (n / _TRIALS) ** 0.25)),
-            min(self.first, max(1.0, 2 * (n / _TRIALS) ** 0.5)),
-            self.min_trials_per_rung,
-            max(2, n // 5),
-        )
-
-    def waiting(self, horizon: int, epochs: int) -> int:
-        """Return how many trials are compared at a rung before one is promoted."""
-        return self.min_trials_per_rung or min(self.most, usual_min_trials(horizon, epochs))
+    most: int  # limit of the usual number of trials that are compared before one is promoted
 
 
 def trials_alone(budget: Budget | None) -> int | None:
