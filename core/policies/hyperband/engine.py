@@ -668,8 +668,7 @@ class Asynchronous(Halving):
 
         promotion: returns the rule; it is called only where trials are compared.
         """
-        if (entry := self.trials.get(trial.id)) is None:
-            return continue_("this trial belongs to no schedule")
+        entry = self.trials[trial.id]
         had = self.had(entry, trial.epoch, float(trial.seconds[-1]))
         if had < (needed := entry.needed):
             return continue_(f"next comparison after {self.amount(needed)}")

@@ -201,11 +201,9 @@ class MultiFidelity(Policy[LadderState]):
 
     def judge(self, state: LadderState, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """CONTINUE to the first rung; from there on PAUSE unless the trial is promoted."""
-
-        def promotion() -> Promotion:
-            return self._promotion(state, history, state.model.kernel(history, state.rows.table))
-
-        verdict = state.ladder.judge(history, trial, promotion)
+        verdict = state.ladder.judge(
+            history, trial, lambda: self._promotion(state, history, state.model.kernel(history, state.rows.table))
+        )
         if "rung" not in verdict.evidence:
             return verdict
         in_full = next((why for tag, why in _IN_FULL.items() if trial.tags.get(tag)), None)
@@ -303,10 +301,13 @@ class MultiFidelity(Policy[LadderState]):
         points = points[uncrowded(points, history.points)]
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
-        if (found := best_allowed(history.problem.space, points, value, history.tried)) is None:
-            if not all_tried(history) or (found := best_tried(history, points, value)) is None:
-                return move
-            move = replace(move, tags={**move.tags, ALL_TRIED: True})
+        space = history.problem.space
+        found = best_allowed(space, points, value, history.tried)
+        again = found is None and all_tried(history)
+        if again:  # the best that no trial has trained in full; if all have, the best
+            found = best_allowed(space, points, value, in_full(history)) or best_allowed(space, points, value, ())
+        if found is None:
+            return move
         best, config = found
         sign = history.problem.goal.sign
         evidence = expected(scale, sign, float(mean[best]), float(deviation[best]), float(value[best])) | {
@@ -316,7 +317,8 @@ class MultiFidelity(Policy[LadderState]):
         if prior_values.every:
             evidence["earlier"] = prior_values.evidence(kernel.relevance[1:])
         reason = chosen_because(history, evidence)
-        if move.tags.get(ALL_TRIED):
+        if again:
+            move = replace(move, tags={**move.tags, ALL_TRIED: True})
             reason += "; every configuration was tried, so it trains in full"
         return replace(move, config=config, reason=reason, evidence=evidence)
 
@@ -437,20 +439,17 @@ _LAST_MOMENT = 0.75  # of the rest of the budget is needed to train in full
 
 def first_in_full(state: LadderState, history: History) -> Resume | None:
     ladder, horizon = state.ladder, state.horizon
-    if ladder.one_in_full:
+    if ladder.one_in_full or _first_under_way(state, history):
         return None
     if history.spent.epochs < horizon:
         # from its start a trial needs more of the rest of the budget, so it may be the last moment
         rest = Remaining(history, horizon).share(None) if state.pauses.unsaved else 0.0
         if rest < _LAST_MOMENT:
             return None
-    if _first_under_way(state, history):
-        return None
-    paused = in_time(ladder, Remaining(history, horizon), history)
-    if not paused:
+    if not (paused := in_time(ladder, Remaining(history, horizon), history)):
         return None
     id = leader(ladder, paused)
-    return resume_to_end(id, ladder, history, FIRST, f"{ladder.place(id)}; the first trial that trains in full", {})
+    return resume_to_end(id, state, history, FIRST, f"{ladder.place(id)}; the first trial that trains in full", {})
 
 
 def _first_under_way(state: LadderState, history: History, besides: int | None = None) -> bool:
@@ -524,9 +523,18 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
 
 
 def instead(move: Move, state: LadderState, kernel: StageKernel | None, history: History) -> Move | None:
-    """Return the move in place of one that would not end within the budget; None keeps the move."""
-    ladder, remaining = state.ladder, Remaining(history, state.horizon)
-    if not too_late(move, remaining, history, state.pauses.unsaved):
+    """Return the move in place of one that would not end within the budget; None keeps the move.
+
+    A user's configuration always starts. Without checkpoints a move must leave as much as a trial needs that trains
+    from its start.
+    """
+    if not isinstance(move, Start | Resume) or (isinstance(move, Start) and history.queue):
+        return None
+    ladder, horizon, remaining = state.ladder, state.horizon, Remaining(history, state.horizon)
+    share = remaining.share(history.trial(move.trial) if isinstance(move, Resume) else None)
+    pauses = state.pauses.unsaved and move.pause_at is not None and move.pause_at < horizon
+    before = (move.pause_at or 0.0) / horizon if pauses else 0.0
+    if share * (1.0 + before) <= 1.0:
         return None
     shares = in_time(ladder, remaining, history)
     if not shares and not _one_in_full(state, history):  # one that may end too late is better than none
@@ -544,7 +552,7 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
         which = "chosen by the model: " if others else ""
         reason += f"; {which}predicts {history.problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
     evidence = {**predicted, "share": round(shares[id], 4), "in_time": len(shares)}
-    return resume_to_end(id, ladder, history, CLOSING, reason, evidence)
+    return resume_to_end(id, state, history, CLOSING, reason, evidence)
 
 
 # -- a space whose configurations were all tried
@@ -568,19 +576,13 @@ def best_paused(state: LadderState, kernel: StageKernel | None, history: History
     reason = "every configuration was tried, so a paused trial trains in full"
     if predicted:
         reason += f"; predicts {history.problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
-    return resume_to_end(id, state.ladder, history, ALL_TRIED, reason, predicted)
-
-
-def best_tried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:
-    """Return `best_allowed` of what no trial has trained in full; if all is, of everything."""
-    space = history.problem.space
-    return best_allowed(space, points, value, in_full(history)) or best_allowed(space, points, value, ())
+    return resume_to_end(id, state, history, ALL_TRIED, reason, predicted)
 
 
 def leading_again(move: Start, ladder: Asynchronous, history: History) -> Start:
     """Before the model is fitted: train the leading configuration in full that no trial has; if there is none, move."""
     key, done = history.problem.space.key_of_canonical, in_full(history)
-    left = [t.id for t in history.trials if len(t.values) and t.id in ladder.trials and key(dict(t.config)) not in done]
+    left = [t.id for t in history.trials if len(t.values) and key(dict(t.config)) not in done]
     if not left:
         return move
     config = dict(history.trial(leader(ladder, left)).config)
@@ -613,25 +615,12 @@ def worth_most(
     return ids[found], expected(scale, history.problem.goal.sign, float(mean[found]), float(deviation[found]))
 
 
-def too_late(move: Move, remaining: Remaining, history: History, unsaved: bool) -> bool:
-    """Return whether a move's trial cannot be trained in full. A user's configuration always starts.
-
-    unsaved: no checkpoints are saved. Then it must leave as much as a trial needs that trains from its start.
-    """
-    if not isinstance(move, Start | Resume) or (isinstance(move, Start) and history.queue):
-        return False
-    share = remaining.share(history.trial(move.trial) if isinstance(move, Resume) else None)
-    pauses = unsaved and move.pause_at is not None and move.pause_at < remaining.horizon
-    before = (move.pause_at or 0.0) / remaining.horizon if pauses else 0.0
-    return share * (1.0 + before) > 1.0
-
-
 def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare: bool = True) -> dict[int, float]:
     """Return the paused trials that can still be trained in full, each with its share of the rest. See Remaining."""
     found = {}
     for trial in history.with_status(Status.PAUSED):
-        on = ladder.trials.get(trial.id)
-        waits = on is not None and not on.last and on.result not in (None, OUT)
+        on = ladder.trials[trial.id]
+        waits = not on.last and on.result not in (None, OUT)
         if waits and (share := remaining.share(trial, spare)) <= 1.0:
             found[trial.id] = share
     return found
@@ -651,11 +640,10 @@ def leader(ladder: Asynchronous, ids: Iterable[int]) -> int:
 
 
 def resume_to_end(
-    id: int, ladder: Asynchronous, history: History, tag: str, reason: str, evidence: dict[str, Any]
+    id: int, state: LadderState, history: History, tag: str, reason: str, evidence: dict[str, Any]
 ) -> Resume:
-    on, trial = ladder.trials[id], history.trial(id)
-    horizon = float(history.problem.max_epochs or on.bracket.rungs[-1].resource)
-    return Resume(id, horizon, horizon, {**trial.tags, "rung": on.rung + 1, tag: True}, reason, evidence)
+    tags = {**history.trial(id).tags, "rung": state.ladder.trials[id].rung + 1, tag: True}
+    return Resume(id, state.horizon, state.horizon, tags, reason, evidence)
 
 
 # The rest of a budget, and whether it trains a trial in full.
