@@ -148,8 +148,7 @@ class Surrogate:
         if len(history) < self.initial or posterior is None:
             return initial_design(history, self.initial, rng)
         beta = beta_t(self.beta, space, len(history) + 1 - self.uncounted, self.delta)
-        points = [history.points[t.id] for t in history.pending]
-        pending = np.array(points).reshape(len(points), space.dim)
+        pending = history.points[[t.id for t in history.pending]]
         believed = hallucinate(posterior, np.hstack([pending, np.tile(np.array(at), (len(pending), 1))]))
         surface = Surface(believed, lambda mean, variance: ucb(mean, variance, beta), at)
         top = history.best()

@@ -316,7 +316,13 @@ class MultiFidelity(Policy[LadderState]):
         }  # fmt: skip
         if prior_values.every:
             evidence["earlier"] = prior_values.evidence(kernel.relevance[1:])
-        reason = chosen_because(history, evidence)
+        known = [plural(len(rows), "value")] if len(rows) else []
+        known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
+        seen = " and ".join(known)
+        reason = f"chosen by the values of prior studies: {seen}"
+        if scale is not None:
+            reason = chosen_to(history, evidence["mean"], evidence["sd"], seen)
+        reason += f"; {compared_from(evidence['compared_from'], evidence['correlation'], history.problem)}"
         if again:
             move = replace(move, tags={**move.tags, ALL_TRIED: True})
             reason += "; every configuration was tried, so it trains in full"
@@ -740,18 +746,6 @@ def expected(
     value, low, high = scale.height(np.array([mean, mean - deviation, mean + deviation])).tolist()
     found = {"mean": sign * value, "sd": (high - low) / 2.0}
     return found if ucb is None else {**found, "ucb": sign * float(scale.height(np.array(ucb)))}
-
-
-def chosen_because(history: History, evidence: dict[str, Any]) -> str:
-    """Return why a configuration starts, from its evidence."""
-    known = [plural(evidence["rows"], "value")] if evidence["rows"] else []
-    known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
-    seen = " and ".join(known)
-    why = f"chosen by the values of prior studies: {seen}"
-    if "mean" in evidence:
-        why = chosen_to(history, evidence["mean"], evidence["sd"], seen)
-    compared = compared_from(evidence["compared_from"], evidence["correlation"], history.problem)
-    return f"{why}; {compared}"
 
 
 def compared_from(epoch: int, correlation: float, problem: Problem) -> str:

@@ -344,7 +344,7 @@ class SiteSurrogate:
     threshold: float | None  # units of the metric; None: the best, or a share of it
     matters: Matters | None = None
     _problem: Problem | None = field(init=False, default=None)
-    _fixed: tuple[Sites | None] | None = field(init=False, default=None)
+    _fixed: Memo[Sites | None] = field(init=False, default_factory=lambda: Memo(1))
     _sites: Memo[Sites] = field(init=False, default_factory=lambda: Memo(1))
     _bases: Memo[_Base] = field(init=False, default_factory=lambda: Memo(8))
     _field: tuple[Any, ObservationKeys, Field] | None = field(init=False, default=None)  # base, data beyond, result
@@ -387,9 +387,7 @@ class SiteSurrogate:
     def sites_of(self, problem: Problem) -> Sites | None:
         """Return the sites if they do not depend on observations, else None."""
         self._use(problem)
-        if self._fixed is None:
-            self._fixed = (fixed_sites(problem.space, self.grid),)
-        return self._fixed[0]
+        return self._fixed((), partial(fixed_sites, problem.space, self.grid))
 
     def level_of(self, history: History, id: int) -> int:
         """Return the number of the level at which a trial was measured; 0 if it has none."""
@@ -404,7 +402,8 @@ class SiteSurrogate:
                     f"The kernel has {len(self.kernel.lengthscales)} lengthscales, but the space has "
                     f"{problem.space.dim} coordinates (space.dim). Give one lengthscale for each."
                 )
-            self._fixed = self._field = None
+            self._field = None
+            self._fixed.clear()
             self._sites.clear()
             self._bases.clear()
             self._problem = problem  # last, because Ctrl-C may come before
