@@ -42,9 +42,8 @@ from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, continue_, stop
-from haltune.log.events import Event
 from haltune.log.history import History
-from haltune.log.policy import FinishedTrials, Policy, fold_over
+from haltune.log.policy import FinishedTrials, OverTrials
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.space.space import batches
@@ -325,7 +324,7 @@ def screened(gain: Array, budget: PlanningBudget, count: int) -> Indices:
 
 
 @dataclass(frozen=True)
-class Rollout(Policy[FinishedTrials]):
+class Rollout(OverTrials):
     """Rollout: plans several trials ahead within the remaining budget (Lee et al. 2021).
 
     Every trial trains in full. The plan keeps to every budget of the study: time, worker time, money, cost, epochs and
@@ -399,9 +398,6 @@ class Rollout(Policy[FinishedTrials]):
     def start(self, problem: Problem) -> FinishedTrials:
         self._costs.check(problem)
         return ()
-
-    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
-        return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         """Return the initial design, then the best plan of a screened pool and of the neighbours of its best."""

@@ -23,9 +23,9 @@ from haltune._utils.threads import one_thread
 from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Wait
-from haltune.log.events import Event, Status
+from haltune.log.events import Status
 from haltune.log.history import History
-from haltune.log.policy import FinishedTrials, Policy, fold_over
+from haltune.log.policy import FinishedTrials, OverTrials
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import plausible
@@ -171,7 +171,7 @@ class Assessment:
 
 
 @dataclass(frozen=True)
-class AutoBCT(Policy[FinishedTrials]):
+class AutoBCT(OverTrials):
     """AutoBCT: weighs the expected gain in score against its cost, and ends the search when training does not pay.
 
     It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a small
@@ -279,9 +279,6 @@ class AutoBCT(Policy[FinishedTrials]):
                 f"The value map is for {known} coordinates, but this space has {space.dim}. Leave value_map out."
             )
         return ()
-
-    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
-        return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         if len(history) and self.repeats > 1:
