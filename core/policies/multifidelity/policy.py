@@ -452,7 +452,7 @@ def first_in_full(state: LadderState, history: History) -> Resume | None:
         rest = Remaining(history, horizon).share(None) if state.pauses.unsaved else 0.0
         if rest < _LAST_MOMENT:
             return None
-    if not (paused := in_time(ladder, Remaining(history, horizon), history)):
+    if not (paused := in_time(state, history)):
         return None
     id = leader(ladder, paused)
     return resume_to_end(id, state, history, FIRST, f"{ladder.place(id)}; the first trial that trains in full", {})
@@ -469,11 +469,10 @@ def _leads_first(state: LadderState, history: History, trial: TrialRecord, verdi
     ladder, spent = state.ladder, history.spent.epochs + trial.epoch - history.trial(trial.id).epoch
     if ladder.one_in_full or spent < state.horizon or _first_under_way(state, history, besides=trial.id):
         return False
-    remaining = Remaining(history, state.horizon, trial)
-    if remaining.share(trial) > 1.0:
+    if Remaining(history, state.horizon, trial).share(trial) > 1.0:
         return False
     own = (-verdict.evidence["rung"], -ladder.score(trial, history), trial.id)
-    paused = in_time(ladder, remaining, history)
+    paused = in_time(state, history, judged=trial)
     return all(own < (-ladder.trials[id].rung, *ladder.trials[id].key(id)) for id in paused)
 
 
@@ -497,8 +496,7 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
         return None
     if trials_alone(history.budget) is not None:
         return None
-    paused = in_time(ladder, Remaining(history, horizon), history)
-    epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in paused}
+    epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in in_time(state, history)}
     if not epochs or state.model.scale(kernel, rows.table) is None:
         return None
     id, predicted = worth_most(epochs, state, kernel, history)
@@ -536,15 +534,14 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
     """
     if not isinstance(move, Start | Resume) or (isinstance(move, Start) and history.queue):
         return None
-    ladder, horizon, remaining = state.ladder, state.horizon, Remaining(history, state.horizon)
-    share = remaining.share(history.trial(move.trial) if isinstance(move, Resume) else None)
-    pauses = state.pauses.unsaved and move.pause_at is not None and move.pause_at < horizon
-    before = (move.pause_at or 0.0) / horizon if pauses else 0.0
+    share = Remaining(history, state.horizon).share(history.trial(move.trial) if isinstance(move, Resume) else None)
+    pauses = state.pauses.unsaved and move.pause_at is not None and move.pause_at < state.horizon
+    before = (move.pause_at or 0.0) / state.horizon if pauses else 0.0
     if share * (1.0 + before) <= 1.0:
         return None
-    shares = in_time(ladder, remaining, history)
+    shares = in_time(state, history)
     if not shares and not _one_in_full(state, history):  # one that may end too late is better than none
-        shares = in_time(ladder, remaining, history, spare=False)
+        shares = in_time(state, history, spare=False)
     if not shares:
         if not _one_in_full(state, history):
             return None
@@ -575,8 +572,7 @@ def all_tried(history: History) -> bool:
 
 
 def best_paused(state: LadderState, kernel: StageKernel | None, history: History) -> Resume | None:
-    shares = in_time(state.ladder, Remaining(history, state.horizon), history)
-    if not shares:
+    if not (shares := in_time(state, history)):
         return None
     id, predicted = worth_most({id: share or 1.0 for id, share in shares.items()}, state, kernel, history)
     reason = "every configuration was tried, so a paused trial trains in full"
@@ -621,11 +617,13 @@ def worth_most(
     return ids[found], expected(scale, history.problem.goal.sign, float(mean[found]), float(deviation[found]))
 
 
-def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare: bool = True) -> dict[int, float]:
+def in_time(
+    state: LadderState, history: History, spare: bool = True, judged: TrialRecord | None = None
+) -> dict[int, float]:
     """Return the paused trials that can still be trained in full, each with its share of the rest. See Remaining."""
-    found = {}
+    remaining, found = Remaining(history, state.horizon, judged), {}
     for trial in history.with_status(Status.PAUSED):
-        on = ladder.trials[trial.id]
+        on = state.ladder.trials[trial.id]
         waits = not on.last and on.result not in (None, OUT)
         if waits and (share := remaining.share(trial, spare)) <= 1.0:
             found[trial.id] = share
