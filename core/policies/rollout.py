@@ -123,10 +123,8 @@ def rollout(
     return value
 
 
-def base_choice(
-    belief: JointNormal, budget: PlanningBudget, horizon: int, infeasible: Infeasible = "restrict"
-) -> int | None:
-    """Return the base policy's point with `horizon` steps to go; None if it is not affordable. The first of equals."""
+def base_choice(belief: JointNormal, budget: PlanningBudget, horizon: int, infeasible: Infeasible) -> int:
+    """Return the base policy's point with `horizon` steps to go, the first of equals; it may not be affordable."""
     able = budget.affordable()
     variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
     gain = expected_improvement(belief.mean, variance, belief.best)
@@ -134,8 +132,7 @@ def base_choice(
     restrict = infeasible == "restrict"
     continues = not restrict or bool((after <= budget.left[:, None] * SLACK).all(axis=0).any())
     score = gain / np.maximum(budget.price(budget.first), 1e-300) if horizon > 1 and continues else gain
-    choice = int(np.argmax(np.where(able, score, -np.inf) if restrict else score))
-    return choice if able[choice] else None
+    return int(np.argmax(np.where(able, score, -np.inf) if restrict else score))
 
 
 def _pairs(first: Array, then: Array) -> Array:
@@ -370,7 +367,7 @@ class Rollout(OverTrials):
 
     horizon: int = 2
     affordable: float = 0.5
-    infeasible: Infeasible = "restrict"
+    infeasible: Infeasible
     cooled: bool = True
     initial: int = 3
     cost: Callable[..., float] | None = None
@@ -539,8 +536,6 @@ class Rollout(OverTrials):
         if self.horizon == 1:
             return 0.0
         base = base_choice(belief, budget, self.horizon - 1, self.infeasible)
-        if base is None:
-            return 0.0
         return float(rollout(belief, budget, self.horizon - 1, nodes, [base], self.infeasible)[0])
 
     def _alpha(self, budget: PlanningBudget, gain: Array) -> float:
