@@ -84,11 +84,10 @@ def trained_share(history: History, finished: FinishedTrials, by_itself: bool = 
     by_itself: the share of max_epochs, which trainings that end by themselves lower too. One imaginary full training is
     added to the mean. The paper assumes deterministic costs and has no such share.
     """
-    horizon = history.problem.max_epochs
+    if (horizon := history.problem.max_epochs) is None:
+        return 1.0
     ended = [t for id in finished if (t := history.trial(id)).status is not Status.FAILED]
     stopped = [t for t in ended if t.status is Status.STOPPED or (by_itself and not t.partial)]
-    if horizon is None or not stopped:
-        return 1.0
     missing = math.fsum(1.0 - t.epoch / horizon for t in stopped)
     return max(1.0 - missing / (len(ended) + 1.0), 1e-3)
 

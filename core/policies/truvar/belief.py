@@ -377,10 +377,7 @@ class SiteSurrogate:
             sites = self._sites(key, drawn)
             posterior = self._conditioned(history, finished[count:], base)
             grown = field_of(posterior, sites.points)
-        if callable(self.noise):
-            own = np.array([self._noise_at(config) for config in sites.configs])
-        else:
-            own = np.full(len(sites), float(self.noise or 0.0))
+        own = np.array([self._noise_at(config) for config in sites.configs])
         noise = np.maximum(base.noises[:, None] + own, base.exact)
         return SiteBelief(seen, sites, grown, posterior, np.asarray(noise), base.exact)
 
