@@ -540,12 +540,10 @@ class RemainingBudget:
         aside, seconds, found = self._aside("seconds"), [], []
         if budget.time is not None:
             seconds.append(Left("seconds", float(budget.time) - spent.time, float(budget.time)))
-        if budget.worker_time is not None:
-            limit = float(budget.worker_time)
-            seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
-        if (paid := spent.payable(budget)) is not None:
-            limit = min(max(paid, 1e-300), 1e300)  # so that shares of it are finite at any price
-            seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
+        for whole in (budget.worker_time, spent.payable(budget)):
+            if whole is not None:
+                limit = min(max(float(whole), 1e-300), 1e300)  # so that shares of it are finite at any price
+                seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
         if seconds:
             found.append(min(seconds, key=lambda left: left.amount))
         for unit, most, gone in (("cost", budget.cost, spent.cost), ("epochs", budget.epochs, spent.epochs)):
