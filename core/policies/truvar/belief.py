@@ -40,7 +40,7 @@ from haltune.space import Space
 
 GridOption = int | Sequence[Mapping[str, Any]] | None
 NoiseOption = float | Callable[..., float] | None
-Matters = Callable[[Posterior, Array, int, float], Mask]  # posterior, points, observations, sign of the goal
+Matters = Callable[[Posterior, int, float, Array], Mask]  # posterior, observations, sign of the goal, points
 ObservationKeys = tuple[tuple[int, int, float, Any], ...]  # trial, attempt, target, level
 MOST_SITES = 20_000  # configurations that may be listed
 DENSE = 5000  # up to so many sites the covariance matrix is stored: 200 MB
@@ -366,12 +366,9 @@ class SiteSurrogate:
             grown = self._grown(history, finished[count:], data[count:], key, base, sites)
         else:
 
-            def matter(points: Array) -> Mask:
-                assert self.matters is not None
-                return self.matters(base.posterior, points, count, history.problem.goal.sign)
-
             def drawn() -> Sites:
-                known = matter if count and self.matters else None
+                sign = history.problem.goal.sign
+                known = partial(self.matters, base.posterior, count, sign) if count and self.matters else None
                 return representers(history.problem.space, self.count, history.rng("design", count, 1), known)
 
             sites = self._sites(key, drawn)
