@@ -337,6 +337,13 @@ def fold_over(finished: FinishedTrials, event: Event) -> FinishedTrials:
     return (*finished, event.trial) if over else finished  # type: ignore[attr-defined]
 
 
+class OverTrials(Policy[FinishedTrials]):
+    """A policy whose state is the trials that are over."""
+
+    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
+        return fold_over(state, event)
+
+
 class Fold:
     """A history and a policy's state, updated event by event.
 

@@ -188,15 +188,13 @@ def decay_posterior(errors: ArrayLike, horizon: int, fit: DecayFit) -> tuple[Arr
     return cross.T @ solved[:, 0], 0.5 * (covariance + covariance.T)
 
 
-def conditional_paths(
-    errors: ArrayLike, horizon: int, count: int, rng: np.random.Generator, fit: DecayFit | None = None
-) -> Paths:
+def conditional_paths(errors: ArrayLike, horizon: int, count: int, rng: np.random.Generator) -> Paths:
     """Draw `count` noise-free curves of epochs n0+1..horizon from the decay GP's posterior given errors (n0,).
 
     The posterior covariance has numerical rank 3 to 6, so the draw is one thin product in float32.
     """
     y = _checked(errors, horizon, count)
-    mean, covariance = decay_posterior(y, horizon, fit or fit_decay(y))
+    mean, covariance = decay_posterior(y, horizon, fit_decay(y))
     values, vectors = np.linalg.eigh(covariance)
     values = np.maximum(values, 0.0)  # rounding makes the many zero eigenvalues slightly negative
     keep = np.cumsum(values) > _NEGLIGIBLE

@@ -105,12 +105,14 @@ class SearchModel:
 
     def process(self, kernel: StageKernel, history: History, rows: CurveTable) -> StageProcess:
         """Return the posterior given all values, with pending trials as if they had ended at their means."""
-        own = None
+        seen = self._prior_kept
         if (heights := Heights.of(rows)) is not None:
             targets = heights.map(kernel.offset).targets(heights.known)
             own = seen_at_stages(history.points, rows, self.stages, targets)
-        process = StageProcess.of(kernel, _both(own, self._prior_kept, VALUES_KEPT))
-        return process.with_ends(history.points[[t.id for t in history.pending]])
+            own = own.at(spread(own, VALUES_KEPT - (0 if seen is None else len(seen)), None))
+            seen = own if seen is None else own.union(seen)
+        assert seen is not None
+        return StageProcess.of(kernel, seen).with_ends(history.points[[t.id for t in history.pending]])
 
     def scale(self, kernel: StageKernel, rows: CurveTable) -> LogRegrets | None:
         """Return the map of this study's heights to targets; None while no two finite ones differ."""
@@ -139,15 +141,6 @@ def fitted(count: int, first: int) -> int:
     while (following := m + min(most, max(least, m // 5))) <= count:
         m = following
     return min(m, count)
-
-
-def _both(own: Seen | None, prior: Seen | None, limit: int) -> Seen:
-    """Return at most `limit` values of this study and of prior ones; see `spread`."""
-    if own is None:
-        assert prior is not None
-        return prior
-    kept = own.at(spread(own, limit - (0 if prior is None else len(prior)), None))
-    return kept if prior is None else kept.union(prior)
 
 
 # -- candidates

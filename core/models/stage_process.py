@@ -308,15 +308,10 @@ def _gradient(kernel: StageKernel, seen: Seen, pull: Array, rho: Array, slope: A
     scaled = seen.points[seen.run] / kernel.scales
     yield 2 * (force.sum(axis=1) @ scaled**2 - ((force @ scaled) * scaled).sum(axis=0))
     if seen.of is not None:
-        yield _gradient_relevance(kernel, seen.of, pull * rho * kernel.shared[seen.pairs])
-
-
-def _gradient_relevance(kernel: StageKernel, study: Indices, pulled: Array) -> Array:
-    """Return the gradient (J,) by the logits of q; pulled: (n, n) `pull` times cov f."""
-    which = np.eye(len(kernel.relevance))[study]
-    between = which.T @ pulled @ which
-    np.fill_diagonal(between, 0.0)
-    return np.asarray(2 * (1 - kernel.relevance) * between.sum(axis=1))[1:]
+        of_study = np.eye(len(kernel.relevance))[seen.of]
+        between = of_study.T @ (pull * rho * kernel.shared[seen.pairs]) @ of_study
+        np.fill_diagonal(between, 0.0)
+        yield (2 * (1 - kernel.relevance) * between.sum(axis=1))[1:]
 
 
 _EVALUATIONS = 40  # of the density, in the search for its mode

@@ -29,9 +29,9 @@ from haltune.display import short
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior, condition_on, fit, subset
 from haltune.log.decisions import Move, Start
-from haltune.log.events import Event, Status
+from haltune.log.events import Status
 from haltune.log.history import History
-from haltune.log.policy import FinishedTrials, Policy, fold_over
+from haltune.log.policy import FinishedTrials, OverTrials
 from haltune.log.problem import Problem
 from haltune.log.records import Best, TrialRecord
 from haltune.log.scores import Scale, measured, plausible
@@ -148,8 +148,7 @@ class Surrogate:
         if len(history) < self.initial or posterior is None:
             return initial_design(history, self.initial, rng)
         beta = beta_t(self.beta, space, len(history) + 1 - self.uncounted, self.delta)
-        points = [history.points[t.id] for t in history.pending]
-        pending = np.array(points).reshape(len(points), space.dim)
+        pending = history.points[[t.id for t in history.pending]]
         believed = hallucinate(posterior, np.hstack([pending, np.tile(np.array(at), (len(pending), 1))]))
         surface = Surface(believed, lambda mean, variance: ucb(mean, variance, beta), at)
         top = history.best()
@@ -245,7 +244,7 @@ def chosen_to(history: History, mean: float, deviation: float, seen: str = "") -
 
 
 @dataclass(frozen=True)
-class GPUCB(Policy[FinishedTrials]):
+class GPUCB(OverTrials):
     """GP-UCB: a Gaussian process over final scores chooses each configuration; every trial trains in full.
 
     It chooses the configuration with the highest mean plus scaled deviation. Pending trials count as observed at their
@@ -289,9 +288,6 @@ class GPUCB(Policy[FinishedTrials]):
     def start(self, problem: Problem) -> FinishedTrials:
         self._surrogate.check_space("GPUCB", problem.space)
         return ()
-
-    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
-        return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         return self._surrogate.propose(history, state, (), rng)
@@ -451,7 +447,7 @@ def improve(
 
 
 @dataclass(frozen=True)
-class EI(Policy[FinishedTrials]):
+class EI(OverTrials):
     """Expected improvement, or expected improvement per cost; every trial trains in full.
 
     Pending trials count as observed at their mean.
@@ -523,9 +519,6 @@ class EI(Policy[FinishedTrials]):
     def start(self, problem: Problem) -> FinishedTrials:
         self._costs.check(problem)
         return ()
-
-    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
-        return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         improvement = self._surrogate.improvement(history, state)

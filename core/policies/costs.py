@@ -84,11 +84,10 @@ def trained_share(history: History, finished: FinishedTrials, by_itself: bool = 
     by_itself: the share of max_epochs, which trainings that end by themselves lower too. One imaginary full training is
     added to the mean. The paper assumes deterministic costs and has no such share.
     """
-    horizon = history.problem.max_epochs
+    if (horizon := history.problem.max_epochs) is None:
+        return 1.0
     ended = [t for id in finished if (t := history.trial(id)).status is not Status.FAILED]
     stopped = [t for t in ended if t.status is Status.STOPPED or (by_itself and not t.partial)]
-    if horizon is None or not stopped:
-        return 1.0
     missing = math.fsum(1.0 - t.epoch / horizon for t in stopped)
     return max(1.0 - missing / (len(ended) + 1.0), 1e-3)
 
@@ -541,12 +540,10 @@ class RemainingBudget:
         aside, seconds, found = self._aside("seconds"), [], []
         if budget.time is not None:
             seconds.append(Left("seconds", float(budget.time) - spent.time, float(budget.time)))
-        if budget.worker_time is not None:
-            limit = float(budget.worker_time)
-            seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
-        if (paid := spent.payable(budget)) is not None:
-            limit = min(max(paid, 1e-300), 1e300)  # so that shares of it are finite at any price
-            seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
+        for whole in (budget.worker_time, spent.payable(budget)):
+            if whole is not None:
+                limit = min(max(float(whole), 1e-300), 1e300)  # so that shares of it are finite at any price
+                seconds.append(Left("seconds", limit - spent.worker_time - aside, limit, aside))
         if seconds:
             found.append(min(seconds, key=lambda left: left.amount))
         for unit, most, gone in (("cost", budget.cost, spent.cost), ("epochs", budget.epochs, spent.epochs)):

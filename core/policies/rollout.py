@@ -42,9 +42,8 @@ from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.gp import Posterior
 from haltune.log.decisions import Finish, Move, Start, Verdict, Wait, continue_, stop
-from haltune.log.events import Event
 from haltune.log.history import History
-from haltune.log.policy import FinishedTrials, Policy, fold_over
+from haltune.log.policy import FinishedTrials, OverTrials
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.space.space import batches
@@ -124,10 +123,8 @@ def rollout(
     return value
 
 
-def base_choice(
-    belief: JointNormal, budget: PlanningBudget, horizon: int, infeasible: Infeasible = "restrict"
-) -> int | None:
-    """Return the base policy's point with `horizon` steps to go; None if it is not affordable. The first of equals."""
+def base_choice(belief: JointNormal, budget: PlanningBudget, horizon: int, infeasible: Infeasible) -> int:
+    """Return the base policy's point with `horizon` steps to go, the first of equals; it may not be affordable."""
     able = budget.affordable()
     variance = np.maximum(belief.covariance.diagonal() + belief.noise, 0.0)
     gain = expected_improvement(belief.mean, variance, belief.best)
@@ -135,8 +132,7 @@ def base_choice(
     restrict = infeasible == "restrict"
     continues = not restrict or bool((after <= budget.left[:, None] * SLACK).all(axis=0).any())
     score = gain / np.maximum(budget.price(budget.first), 1e-300) if horizon > 1 and continues else gain
-    choice = int(np.argmax(np.where(able, score, -np.inf) if restrict else score))
-    return choice if able[choice] else None
+    return int(np.argmax(np.where(able, score, -np.inf) if restrict else score))
 
 
 def _pairs(first: Array, then: Array) -> Array:
@@ -325,7 +321,7 @@ def screened(gain: Array, budget: PlanningBudget, count: int) -> Indices:
 
 
 @dataclass(frozen=True)
-class Rollout(Policy[FinishedTrials]):
+class Rollout(OverTrials):
     """Rollout: plans several trials ahead within the remaining budget (Lee et al. 2021).
 
     Every trial trains in full. The plan keeps to every budget of the study: time, worker time, money, cost, epochs and
@@ -371,7 +367,7 @@ class Rollout(Policy[FinishedTrials]):
 
     horizon: int = 2
     affordable: float = 0.5
-    infeasible: Infeasible = "restrict"
+    infeasible: Infeasible
     cooled: bool = True
     initial: int = 3
     cost: Callable[..., float] | None = None
@@ -399,9 +395,6 @@ class Rollout(Policy[FinishedTrials]):
     def start(self, problem: Problem) -> FinishedTrials:
         self._costs.check(problem)
         return ()
-
-    def fold(self, state: FinishedTrials, event: Event) -> FinishedTrials:
-        return fold_over(state, event)
 
     def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         """Return the initial design, then the best plan of a screened pool and of the neighbours of its best."""
@@ -543,8 +536,6 @@ class Rollout(Policy[FinishedTrials]):
         if self.horizon == 1:
             return 0.0
         base = base_choice(belief, budget, self.horizon - 1, self.infeasible)
-        if base is None:
-            return 0.0
         return float(rollout(belief, budget, self.horizon - 1, nodes, [base], self.infeasible)[0])
 
     def _alpha(self, budget: PlanningBudget, gain: Array) -> float:

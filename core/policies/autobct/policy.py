@@ -23,9 +23,9 @@ from haltune._utils.threads import one_thread
 from haltune.display import plural
 from haltune.errors import InvalidInput
 from haltune.log.decisions import Finish, Move, Start, Wait
-from haltune.log.events import Ended, Event, Expired, Status
+from haltune.log.events import Status
 from haltune.log.history import History
-from haltune.log.policy import Policy
+from haltune.log.policy import FinishedTrials, OverTrials
 from haltune.log.problem import Problem
 from haltune.log.records import TrialRecord
 from haltune.log.scores import plausible
@@ -36,7 +36,6 @@ from .prior import Prior, Ruler, Transform, check_map, cost_ends, preset, prior_
 from .value import ONE, TWO, GridBelief, cautious, expected_cost, grid_belief, mapped, nested, shipped, values
 
 TAG = "training"  # key in a trial's tags: the number of its training, from 0
-_ENDED = (Status.COMPLETED, Status.STOPPED, Status.FAILED)
 _MOST_COORDINATES = 8  # with more, the search ends before enough is learnt about any of them
 _LEVELS = {1: 33, 2: 7}  # of a grid of controls
 _SCATTERED = 96  # controls in more than two coordinates
@@ -171,11 +170,8 @@ class Assessment:
         return self.span(self.ruler.seconds(cost / self.gamma))
 
 
-Trials = tuple[int, ...]  # trials that ended, in log order
-
-
 @dataclass(frozen=True)
-class AutoBCT(Policy[Trials]):
+class AutoBCT(OverTrials):
     """AutoBCT: weighs the expected gain in score against its cost, and ends the search when training does not pay.
 
     It chooses among 33 values of one coordinate, 7 by 7 of two, 96 scattered configurations of more, or all of a small
@@ -256,7 +252,7 @@ class AutoBCT(Policy[Trials]):
         prior = self.prior.to_json() if isinstance(self.prior, Prior) else self.prior
         return {**super().spec, "prior": prior}
 
-    def start(self, problem: Problem) -> Trials:
+    def start(self, problem: Problem) -> FinishedTrials:
         space = problem.space
         if space.dim > _MOST_COORDINATES:
             raise InvalidInput(
@@ -284,12 +280,7 @@ class AutoBCT(Policy[Trials]):
             )
         return ()
 
-    def fold(self, state: Trials, event: Event) -> Trials:
-        if isinstance(event, Ended | Expired) and event.status in _ENDED:
-            return (*state, event.trial)
-        return state
-
-    def propose(self, state: Trials, history: History, rng: Generator) -> Move:
+    def propose(self, state: FinishedTrials, history: History, rng: Generator) -> Move:
         if len(history) and self.repeats > 1:
             newest = history.trial(len(history) - 1)
             number = newest.tags.get("repeat", self.repeats)

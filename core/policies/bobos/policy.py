@@ -80,15 +80,6 @@ class Posed:
         return self.before + self.stride * step
 
 
-def completed_rule(policy: Any, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a recorded spec whose stopping rule has the defaults of the options that are newer than it."""
-    if not isinstance(recorded := spec.get("stopping"), Mapping):
-        return spec
-    rule = Stopper(OptimalStopping()).spec
-    rule |= {name: value for name, value in defaults(policy).items() if name in rule}
-    return spec | {"stopping": rule | dict(recorded)}
-
-
 @dataclass(frozen=True)
 class Stopper:
     """The stopping rule, with options as for Halting. K_{1,t} = K_{1,1} growth^(t-1), t = trial number + 1 - after;
@@ -191,6 +182,24 @@ class Stopper:
             return self._tables(key, solved)
 
         return Posed(errors, horizon, before, stride, scale, best, losses, others, table)
+
+
+class StopsTrials(Policy[Any]):
+    """A policy with a stopping rule."""
+
+    _stopper: Stopper
+
+    def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """See Policy; a recorded stopping rule, too, gets the defaults of the options that are newer than it."""
+        found = super().completed(spec)
+        if not isinstance(recorded := found.get("stopping"), Mapping):
+            return found
+        rule = Stopper(OptimalStopping()).spec
+        rule |= {name: value for name, value in defaults(self).items() if name in rule}
+        return found | {"stopping": rule | dict(recorded)}
+
+    def part(self, kind: type[T]) -> T | None:
+        return self._stopper if isinstance(self._stopper, kind) else super().part(kind)
 
 
 def _warned(problem: Problem, trial: TrialRecord) -> dict[str, str]:
@@ -368,7 +377,7 @@ State = tuple[Any, FinishedTrials, Audited]  # the inner policy's state, the tri
 
 
 @dataclass(frozen=True)
-class Halting(Wrapper):
+class Halting(StopsTrials, Wrapper):
     """Halting: optimal stopping inside the trials of any policy, which proposes the configurations.
 
     A STOP from either wins over a PAUSE. The inner policy never promotes a stopped trial.
@@ -432,9 +441,6 @@ class Halting(Wrapper):
         own = {"inner": self.policy.spec, "kappa": self.kappa, "stopping": self._stopper.spec, AUDIT: self.audit}
         return {"policy": "Halting", **own}
 
-    def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        return completed_rule(self, super().completed(spec))
-
     def start(self, problem: Problem) -> State:
         if problem.max_epochs is None:
             raise InvalidInput("Halting needs max_epochs. Give it to Problem: the epochs of a full training.")
@@ -470,15 +476,12 @@ class Halting(Wrapper):
             return replace(inner, reason=f"{inner.reason}; {own.reason}", evidence=evidence)
         return inner
 
-    def part(self, kind: type[T]) -> T | None:
-        return self._stopper if isinstance(self._stopper, kind) else super().part(kind)
-
 
 BOBOSState = tuple[FinishedTrials, Audited]  # the trials that ended, in log order, and the audited trials
 
 
 @dataclass(frozen=True)
-class BOBOS(Policy[BOBOSState]):
+class BOBOS(StopsTrials):
     """BO-BOS: Bayesian optimisation that stops trials which are unlikely to win (Dai et al. 2019).
 
     GP-UCB over configurations and epochs chooses configurations; Bayesian optimal stopping stops trials. The mode
@@ -595,9 +598,6 @@ class BOBOS(Policy[BOBOSState]):
             AUDIT: self.audit,
         }
 
-    def completed(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        return completed_rule(self, super().completed(spec))
-
     def start(self, problem: Problem) -> BOBOSState:
         if problem.max_epochs is None:
             raise InvalidInput("BOBOS needs max_epochs. Give it to Problem: the epochs of a full training.")
@@ -616,6 +616,3 @@ class BOBOS(Policy[BOBOSState]):
         """Check C1 and C2 (line 9 of algorithm 1); an audited trial continues."""
         kappa = None if math.isinf(self.kappa) else self.kappa
         return ruled(self._stopper, self._surrogate, kappa, *state, history, trial)
-
-    def part(self, kind: type[T]) -> T | None:
-        return self._stopper if isinstance(self._stopper, kind) else super().part(kind)

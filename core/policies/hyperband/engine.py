@@ -76,6 +76,8 @@ class Halving(ABC):
     """
 
     def __init__(self, problem: Problem, plan: Plan, sampler: Sampler, unit: str, ends: bool = True) -> None:
+        if isinstance(sampler.source, Policy):
+            sampler.source.start(problem)  # raises if the problem does not suit it
         self.sign, self.peaks = problem.goal.sign, problem.goal.of == "best"
         self.horizon, self.min_epochs, self.problem = problem.max_epochs, problem.min_epochs, problem
         self.plan, self.sampler, self.unit, self.ends = plan, sampler, unit, ends
@@ -447,7 +449,7 @@ class Synchronous(Halving):
             return  # a new trial continues for it
         if e.status is Status.COMPLETED:
             # its value counts here and, unless it was a part of a training, at later rungs
-            entry.whole = bracket.carries or self.counted
+            entry.whole = self.counted
             bracket.enter(e.trial, entry)
             if entry.result is None:
                 bracket.arrive(e.trial, entry.value)
@@ -668,8 +670,7 @@ class Asynchronous(Halving):
 
         promotion: returns the rule; it is called only where trials are compared.
         """
-        if (entry := self.trials.get(trial.id)) is None:
-            return continue_("this trial belongs to no schedule")
+        entry = self.trials[trial.id]
         had = self.had(entry, trial.epoch, float(trial.seconds[-1]))
         if had < (needed := entry.needed):
             return continue_(f"next comparison after {self.amount(needed)}")
@@ -831,10 +832,6 @@ class Sampler:
             raise InvalidInput(
                 f"sampler={self.source!r} is not a sampler. Give 'random', 'sobol', 'lhs', or a policy such as GPUCB()."
             )
-
-    def check(self, problem: Problem) -> None:
-        if not isinstance(self.source, str):
-            self.source.start(problem)
 
     def draw(self, history: History, number: int, bracket: Bracket, index: int, unit: str) -> Start:
         """Draw configuration `index` of bracket `number`, whose resource counts in `unit`.

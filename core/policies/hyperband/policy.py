@@ -98,7 +98,6 @@ class Bracketed(ByEngine):
                 )
             options = replace(options, min_resource=problem.min_epochs)
         plan, sampler = options._plan(problem.max_epochs), Sampler(self.sampler)
-        sampler.check(problem)
         if not self.asynchronous:
             return Synchronous(problem, plan, sampler, self.resource, self._ends, self.resume)
         promotion = Promotion(exact(options.eta), stops_from=0.0 if self.asynchronous == "stop" else math.inf)
@@ -107,7 +106,7 @@ class Bracketed(ByEngine):
     @property
     def retrains(self) -> bool:
         """True if winners train from the start, as new trials."""
-        return not self.asynchronous and not (self.resume and self.resource in ("epochs", "seconds"))
+        return not (self.resume and self.resource in ("epochs", "seconds"))
 
     def _plan(self, horizon: int | None) -> Plan:
         """Return the plan of brackets for a problem with this many epochs."""
@@ -462,13 +461,11 @@ class Ladder(ByEngine):
             raise InvalidInput("Ladder needs max_epochs. Give it to Problem: the epochs of a full training.")
         if own.min_resource > horizon:
             raise InvalidInput(f"Ladder(min_resource={self.min_resource}) is above max_epochs={horizon}. Lower it.")
-        sampler = Sampler(self.sampler)
-        sampler.check(problem)
         n = self.min_trials_per_rung or usual_min_trials(horizon, first)
         # A design has this many points. Equal brackets share their rungs.
         rungs = tuple(Rung(n, float(epochs)) for epochs in own.rungs(horizon, problem.min_epochs))
         promotion = Promotion(exact(self.eta), exact(self.first_cut), min_trials_per_rung=n)
-        return Asynchronous(problem, Plan(repeat(Bracket(rungs, 0))), sampler, "epochs", promotion)
+        return Asynchronous(problem, Plan(repeat(Bracket(rungs, 0))), Sampler(self.sampler), "epochs", promotion)
 
 
 def check_cuts(where: str, **cuts: float) -> None:

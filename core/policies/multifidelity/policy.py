@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -201,11 +201,9 @@ class MultiFidelity(Policy[LadderState]):
 
     def judge(self, state: LadderState, history: History, trial: TrialRecord, rng: Generator) -> Verdict:
         """CONTINUE to the first rung; from there on PAUSE unless the trial is promoted."""
-
-        def promotion() -> Promotion:
-            return self._promotion(state, history, state.model.kernel(history, state.rows.table))
-
-        verdict = state.ladder.judge(history, trial, promotion)
+        verdict = state.ladder.judge(
+            history, trial, lambda: self._promotion(state, history, state.model.kernel(history, state.rows.table))
+        )
         if "rung" not in verdict.evidence:
             return verdict
         in_full = next((why for tag, why in _IN_FULL.items() if trial.tags.get(tag)), None)
@@ -242,28 +240,38 @@ class MultiFidelity(Policy[LadderState]):
             return last
         if not isinstance(move, Start):
             return move
-        base = promotion.base
-        if all_tried(history) and not history.queue:
-            if (paused := best_paused(state, kernel, history)) is not None:
-                return paused
-            if kernel is None:
-                return leading_again(move, state.ladder, history)
-            return self._chosen(move, base, kernel, state, history, rng)
+        tried, base = all_tried(history) and not history.queue, promotion.base
+        if tried and (paused := best_paused(state, kernel, history)) is not None:
+            return paused
         if kernel is None:
-            return move
-        # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
-        started = len(history)
-        chosen_early = state.prior_values.every and started >= _RANDOM_TRIALS and started % 2
-        if started < self._cuts(history).initial and not chosen_early:
-            compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
-            return replace(move, reason=f"drawn at random; {compared}")
-        if (second := second_look(state, kernel, history)) is not None:
-            return second
+            return leading_again(move, state.ladder, history) if tried else move
+        if not tried:
+            # with prior studies random trials take turns with chosen ones, in case the prior studies mislead
+            started = len(history)
+            chosen_early = state.prior_values.every and started >= _RANDOM_TRIALS and started % 2
+            if started < self._cuts(history).initial and not chosen_early:
+                compared = compared_from(kernel.stages.epochs[base], float(kernel.correlations[base]), history.problem)
+                return replace(move, reason=f"drawn at random; {compared}")
+            if (second := second_look(state, kernel, history)) is not None:
+                return second
         return self._chosen(move, base, kernel, state, history, rng)
 
     def _cuts(self, history: History) -> Cuts:
-        return Cuts(self.initial, self.eta, self.first_cut, self.min_trials_per_rung).within(
-            history.budget, len(history)
+        """Return the options, or milder ones under a budget of trials alone.
+
+        Of twenty trials the usual cuts would train two in full and learn little. So of n trials one in 2 (n / 20)^(1/2)
+        is promoted at the first rung and one in 2.25 (n / 20)^(1/4) at the others, a third are random, and a fifth are
+        compared before one is promoted. n is at least the number that has started, so that a smaller budget does not
+        continue a finished search.
+        """
+        if (limit := trials_alone(history.budget)) is None:
+            return Cuts(self.initial, self.eta, self.first_cut, MOST_COMPARED)
+        n = max(limit, len(history))
+        return Cuts(
+            min(self.initial, max(2, n // 3)),
+            min(self.eta, max(1.1, 2.25 * (n / _TRIALS) ** 0.25)),
+            min(self.first_cut, max(1.0, 2 * (n / _TRIALS) ** 0.5)),
+            max(2, n // 5),
         )
 
     def _promotion(self, state: LadderState, history: History, kernel: StageKernel | None) -> Promotion:
@@ -276,7 +284,9 @@ class MultiFidelity(Policy[LadderState]):
         second = len(epochs) > 1 and FEWEST_COMPARED * epochs[1] <= horizon
         base = int(second) if kernel is None else first_rung(kernel.correlations, epochs)
         stops_from = state.pauses.stops_from(horizon)
-        fewest = 1 if epochs[base] >= stops_from else cuts.waiting(horizon, epochs[base])
+        fewest = self.min_trials_per_rung or min(cuts.most, usual_min_trials(horizon, epochs[base]))
+        if epochs[base] >= stops_from:
+            fewest = 1
         return Promotion(exact(cuts.eta), exact(cuts.first), stops_from, fewest, base)
 
     def _chosen(
@@ -291,10 +301,13 @@ class MultiFidelity(Policy[LadderState]):
         points = points[uncrowded(points, history.points)]
         mean, deviation = state.model.process(kernel, history, rows).ends(points)
         value = mean + self.deviations * deviation
-        if (found := best_allowed(history.problem.space, points, value, history.tried)) is None:
-            if not all_tried(history) or (found := best_tried(history, points, value)) is None:
-                return move
-            move = replace(move, tags={**move.tags, ALL_TRIED: True})
+        space = history.problem.space
+        found = best_allowed(space, points, value, history.tried)
+        again = found is None and all_tried(history)
+        if again:  # the best that no trial has trained in full; if all have, the best
+            found = best_allowed(space, points, value, in_full(history)) or best_allowed(space, points, value, ())
+        if found is None:
+            return move
         best, config = found
         sign = history.problem.goal.sign
         evidence = expected(scale, sign, float(mean[best]), float(deviation[best]), float(value[best])) | {
@@ -303,8 +316,15 @@ class MultiFidelity(Policy[LadderState]):
         }  # fmt: skip
         if prior_values.every:
             evidence["earlier"] = prior_values.evidence(kernel.relevance[1:])
-        reason = chosen_because(history, evidence)
-        if move.tags.get(ALL_TRIED):
+        known = [plural(len(rows), "value")] if len(rows) else []
+        known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
+        seen = " and ".join(known)
+        reason = f"chosen by the values of prior studies: {seen}"
+        if scale is not None:
+            reason = chosen_to(history, evidence["mean"], evidence["sd"], seen)
+        reason += f"; {compared_from(evidence['compared_from'], evidence['correlation'], history.problem)}"
+        if again:
+            move = replace(move, tags={**move.tags, ALL_TRIED: True})
             reason += "; every configuration was tried, so it trains in full"
         return replace(move, config=config, reason=reason, evidence=evidence)
 
@@ -314,38 +334,11 @@ class MultiFidelity(Policy[LadderState]):
 _TRIALS = 20  # under a budget of so many trials alone about half of each rung are promoted
 
 
-@dataclass(frozen=True)
-class Cuts:
-    """Number of random trials, and the share of trials that is promoted."""
-
+class Cuts(NamedTuple):
     initial: int  # random trials
     eta: float  # one in so many of a rung is promoted
     first: float  # the same at the rung where trials are first compared
-    min_trials_per_rung: int | None = None  # compared before one is promoted; None: the usual number
-    most: int = MOST_COMPARED  # limit of the usual number
-
-    def within(self, budget: Budget | None, started: int = 0) -> Cuts:
-        """The same, or milder under a budget of trials alone.
-
-        Of twenty trials the usual cuts would train two in full and learn little. So of n trials one in 2 (n / 20)^(1/2)
-        is promoted at the first rung and one in 2.25 (n / 20)^(1/4) at the others, a third are random, and a fifth are
-        compared before one is promoted. n is at least the number that has started, so that a smaller budget does not
-        continue a finished search.
-        """
-        if (limit := trials_alone(budget)) is None:
-            return self
-        n = max(limit, started)
-        return Cuts(
-            min(self.initial, max(2, n // 3)),
-            min(self.eta, max(1.1, 2.25 * (n / _TRIALS) ** 0.25)),
-            min(self.first, max(1.0, 2 * (n / _TRIALS) ** 0.5)),
-            self.min_trials_per_rung,
-            max(2, n // 5),
-        )
-
-    def waiting(self, horizon: int, epochs: int) -> int:
-        """Return how many trials are compared at a rung before one is promoted."""
-        return self.min_trials_per_rung or min(self.most, usual_min_trials(horizon, epochs))
+    most: int  # limit of the usual number of trials that are compared before one is promoted
 
 
 def trials_alone(budget: Budget | None) -> int | None:
@@ -452,20 +445,17 @@ _LAST_MOMENT = 0.75  # of the rest of the budget is needed to train in full
 
 def first_in_full(state: LadderState, history: History) -> Resume | None:
     ladder, horizon = state.ladder, state.horizon
-    if ladder.one_in_full:
+    if ladder.one_in_full or _first_under_way(state, history):
         return None
     if history.spent.epochs < horizon:
         # from its start a trial needs more of the rest of the budget, so it may be the last moment
         rest = Remaining(history, horizon).share(None) if state.pauses.unsaved else 0.0
         if rest < _LAST_MOMENT:
             return None
-    if _first_under_way(state, history):
-        return None
-    paused = in_time(ladder, Remaining(history, horizon), history)
-    if not paused:
+    if not (paused := in_time(state, history)):
         return None
     id = leader(ladder, paused)
-    return resume_to_end(id, ladder, history, FIRST, f"{ladder.place(id)}; the first trial that trains in full", {})
+    return resume_to_end(id, state, history, FIRST, f"{ladder.place(id)}; the first trial that trains in full", {})
 
 
 def _first_under_way(state: LadderState, history: History, besides: int | None = None) -> bool:
@@ -479,11 +469,10 @@ def _leads_first(state: LadderState, history: History, trial: TrialRecord, verdi
     ladder, spent = state.ladder, history.spent.epochs + trial.epoch - history.trial(trial.id).epoch
     if ladder.one_in_full or spent < state.horizon or _first_under_way(state, history, besides=trial.id):
         return False
-    remaining = Remaining(history, state.horizon, trial)
-    if remaining.share(trial) > 1.0:
+    if Remaining(history, state.horizon, trial).share(trial) > 1.0:
         return False
     own = (-verdict.evidence["rung"], -ladder.score(trial, history), trial.id)
-    paused = in_time(ladder, remaining, history)
+    paused = in_time(state, history, judged=trial)
     return all(own < (-ladder.trials[id].rung, *ladder.trials[id].key(id)) for id in paused)
 
 
@@ -507,8 +496,7 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
         return None
     if trials_alone(history.budget) is not None:
         return None
-    paused = in_time(ladder, Remaining(history, horizon), history)
-    epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in paused}
+    epochs = {id: horizon - history.trial(id).checkpoint_epoch for id in in_time(state, history)}
     if not epochs or state.model.scale(kernel, rows.table) is None:
         return None
     id, predicted = worth_most(epochs, state, kernel, history)
@@ -539,13 +527,21 @@ def second_look(state: LadderState, kernel: StageKernel, history: History) -> Re
 
 
 def instead(move: Move, state: LadderState, kernel: StageKernel | None, history: History) -> Move | None:
-    """Return the move in place of one that would not end within the budget; None keeps the move."""
-    ladder, remaining = state.ladder, Remaining(history, state.horizon)
-    if not too_late(move, remaining, history, state.pauses.unsaved):
+    """Return the move in place of one that would not end within the budget; None keeps the move.
+
+    A user's configuration always starts. Without checkpoints a move must leave as much as a trial needs that trains
+    from its start.
+    """
+    if not isinstance(move, Start | Resume) or (isinstance(move, Start) and history.queue):
         return None
-    shares = in_time(ladder, remaining, history)
+    share = Remaining(history, state.horizon).share(history.trial(move.trial) if isinstance(move, Resume) else None)
+    pauses = state.pauses.unsaved and move.pause_at is not None and move.pause_at < state.horizon
+    before = (move.pause_at or 0.0) / state.horizon if pauses else 0.0
+    if share * (1.0 + before) <= 1.0:
+        return None
+    shares = in_time(state, history)
     if not shares and not _one_in_full(state, history):  # one that may end too late is better than none
-        shares = in_time(ladder, remaining, history, spare=False)
+        shares = in_time(state, history, spare=False)
     if not shares:
         if not _one_in_full(state, history):
             return None
@@ -559,7 +555,7 @@ def instead(move: Move, state: LadderState, kernel: StageKernel | None, history:
         which = "chosen by the model: " if others else ""
         reason += f"; {which}predicts {history.problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
     evidence = {**predicted, "share": round(shares[id], 4), "in_time": len(shares)}
-    return resume_to_end(id, ladder, history, CLOSING, reason, evidence)
+    return resume_to_end(id, state, history, CLOSING, reason, evidence)
 
 
 # -- a space whose configurations were all tried
@@ -576,26 +572,19 @@ def all_tried(history: History) -> bool:
 
 
 def best_paused(state: LadderState, kernel: StageKernel | None, history: History) -> Resume | None:
-    shares = in_time(state.ladder, Remaining(history, state.horizon), history)
-    if not shares:
+    if not (shares := in_time(state, history)):
         return None
     id, predicted = worth_most({id: share or 1.0 for id, share in shares.items()}, state, kernel, history)
     reason = "every configuration was tried, so a paused trial trains in full"
     if predicted:
         reason += f"; predicts {history.problem.goal.metric} {predicted['mean']:.4g} ± {predicted['sd']:.2g}"
-    return resume_to_end(id, state.ladder, history, ALL_TRIED, reason, predicted)
-
-
-def best_tried(history: History, points: Array, value: Array) -> tuple[int, dict[str, Any]] | None:
-    """Return `best_allowed` of what no trial has trained in full; if all is, of everything."""
-    space = history.problem.space
-    return best_allowed(space, points, value, in_full(history)) or best_allowed(space, points, value, ())
+    return resume_to_end(id, state, history, ALL_TRIED, reason, predicted)
 
 
 def leading_again(move: Start, ladder: Asynchronous, history: History) -> Start:
     """Before the model is fitted: train the leading configuration in full that no trial has; if there is none, move."""
     key, done = history.problem.space.key_of_canonical, in_full(history)
-    left = [t.id for t in history.trials if len(t.values) and t.id in ladder.trials and key(dict(t.config)) not in done]
+    left = [t.id for t in history.trials if len(t.values) and key(dict(t.config)) not in done]
     if not left:
         return move
     config = dict(history.trial(leader(ladder, left)).config)
@@ -628,25 +617,14 @@ def worth_most(
     return ids[found], expected(scale, history.problem.goal.sign, float(mean[found]), float(deviation[found]))
 
 
-def too_late(move: Move, remaining: Remaining, history: History, unsaved: bool) -> bool:
-    """Return whether a move's trial cannot be trained in full. A user's configuration always starts.
-
-    unsaved: no checkpoints are saved. Then it must leave as much as a trial needs that trains from its start.
-    """
-    if not isinstance(move, Start | Resume) or (isinstance(move, Start) and history.queue):
-        return False
-    share = remaining.share(history.trial(move.trial) if isinstance(move, Resume) else None)
-    pauses = unsaved and move.pause_at is not None and move.pause_at < remaining.horizon
-    before = (move.pause_at or 0.0) / remaining.horizon if pauses else 0.0
-    return share * (1.0 + before) > 1.0
-
-
-def in_time(ladder: Asynchronous, remaining: Remaining, history: History, spare: bool = True) -> dict[int, float]:
+def in_time(
+    state: LadderState, history: History, spare: bool = True, judged: TrialRecord | None = None
+) -> dict[int, float]:
     """Return the paused trials that can still be trained in full, each with its share of the rest. See Remaining."""
-    found = {}
+    remaining, found = Remaining(history, state.horizon, judged), {}
     for trial in history.with_status(Status.PAUSED):
-        on = ladder.trials.get(trial.id)
-        waits = on is not None and not on.last and on.result not in (None, OUT)
+        on = state.ladder.trials[trial.id]
+        waits = not on.last and on.result not in (None, OUT)
         if waits and (share := remaining.share(trial, spare)) <= 1.0:
             found[trial.id] = share
     return found
@@ -666,11 +644,10 @@ def leader(ladder: Asynchronous, ids: Iterable[int]) -> int:
 
 
 def resume_to_end(
-    id: int, ladder: Asynchronous, history: History, tag: str, reason: str, evidence: dict[str, Any]
+    id: int, state: LadderState, history: History, tag: str, reason: str, evidence: dict[str, Any]
 ) -> Resume:
-    on, trial = ladder.trials[id], history.trial(id)
-    horizon = float(history.problem.max_epochs or on.bracket.rungs[-1].resource)
-    return Resume(id, horizon, horizon, {**trial.tags, "rung": on.rung + 1, tag: True}, reason, evidence)
+    tags = {**history.trial(id).tags, "rung": state.ladder.trials[id].rung + 1, tag: True}
+    return Resume(id, state.horizon, state.horizon, tags, reason, evidence)
 
 
 # The rest of a budget, and whether it trains a trial in full.
@@ -767,18 +744,6 @@ def expected(
     value, low, high = scale.height(np.array([mean, mean - deviation, mean + deviation])).tolist()
     found = {"mean": sign * value, "sd": (high - low) / 2.0}
     return found if ucb is None else {**found, "ucb": sign * float(scale.height(np.array(ucb)))}
-
-
-def chosen_because(history: History, evidence: dict[str, Any]) -> str:
-    """Return why a configuration starts, from its evidence."""
-    known = [plural(evidence["rows"], "value")] if evidence["rows"] else []
-    known += [earlier_in_words(**earlier) for earlier in evidence.get("earlier", ())]
-    seen = " and ".join(known)
-    why = f"chosen by the values of prior studies: {seen}"
-    if "mean" in evidence:
-        why = chosen_to(history, evidence["mean"], evidence["sd"], seen)
-    compared = compared_from(evidence["compared_from"], evidence["correlation"], history.problem)
-    return f"{why}; {compared}"
 
 
 def compared_from(epoch: int, correlation: float, problem: Problem) -> str:

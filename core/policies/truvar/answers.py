@@ -294,10 +294,10 @@ def maximisers(history: History, log: Iterable[Event], policy: Policy[Any]) -> M
     own = policy.part(MemberSet) if history.problem.plain else None
     member_set, state, belief = _known(history, log, own, None, as_asked=False)
     spent = member_set.spent(history, state, belief)
-    members = np.flatnonzero(member_set.members(history, state, belief, spent))
-    stage = member_set.advance(state.stage, belief, np.isin(np.arange(len(belief.sites)), members), spent)
+    among = member_set.members(history, state, belief, spent)
+    stage = member_set.advance(state.stage, belief, among, spent)
+    members, others = np.flatnonzero(among), np.flatnonzero(~among)
     members = members[np.argsort(-belief.field.mean[members], kind="stable")]
-    others = np.setdiff1d(np.arange(len(belief.sites)), members)
     # joint samples of the `_JOINT` highest upper bounds, members or not; the rest count as never the best
     field, rng = belief.field, history.rng("design", 2)
     upper = field.mean + 3.0 * np.sqrt(field.variance)

@@ -40,7 +40,7 @@ from haltune.space import Space
 
 GridOption = int | Sequence[Mapping[str, Any]] | None
 NoiseOption = float | Callable[..., float] | None
-Matters = Callable[[Posterior, Array, int, float], Mask]  # posterior, points, observations, sign of the goal
+Matters = Callable[[Posterior, int, float, Array], Mask]  # posterior, observations, sign of the goal, points
 ObservationKeys = tuple[tuple[int, int, float, Any], ...]  # trial, attempt, target, level
 MOST_SITES = 20_000  # configurations that may be listed
 DENSE = 5000  # up to so many sites the covariance matrix is stored: 200 MB
@@ -344,7 +344,7 @@ class SiteSurrogate:
     threshold: float | None  # units of the metric; None: the best, or a share of it
     matters: Matters | None = None
     _problem: Problem | None = field(init=False, default=None)
-    _fixed: tuple[Sites | None] | None = field(init=False, default=None)
+    _fixed: Memo[Sites | None] = field(init=False, default_factory=lambda: Memo(1))
     _sites: Memo[Sites] = field(init=False, default_factory=lambda: Memo(1))
     _bases: Memo[_Base] = field(init=False, default_factory=lambda: Memo(8))
     _field: tuple[Any, ObservationKeys, Field] | None = field(init=False, default=None)  # base, data beyond, result
@@ -366,30 +366,22 @@ class SiteSurrogate:
             grown = self._grown(history, finished[count:], data[count:], key, base, sites)
         else:
 
-            def matter(points: Array) -> Mask:
-                assert self.matters is not None
-                return self.matters(base.posterior, points, count, history.problem.goal.sign)
-
             def drawn() -> Sites:
-                known = matter if count and self.matters else None
+                sign = history.problem.goal.sign
+                known = partial(self.matters, base.posterior, count, sign) if count and self.matters else None
                 return representers(history.problem.space, self.count, history.rng("design", count, 1), known)
 
             sites = self._sites(key, drawn)
             posterior = self._conditioned(history, finished[count:], base)
             grown = field_of(posterior, sites.points)
-        if callable(self.noise):
-            own = np.array([self._noise_at(config) for config in sites.configs])
-        else:
-            own = np.full(len(sites), float(self.noise or 0.0))
+        own = np.array([self._noise_at(config) for config in sites.configs])
         noise = np.maximum(base.noises[:, None] + own, base.exact)
         return SiteBelief(seen, sites, grown, posterior, np.asarray(noise), base.exact)
 
     def sites_of(self, problem: Problem) -> Sites | None:
         """Return the sites if they do not depend on observations, else None."""
         self._use(problem)
-        if self._fixed is None:
-            self._fixed = (fixed_sites(problem.space, self.grid),)
-        return self._fixed[0]
+        return self._fixed((), partial(fixed_sites, problem.space, self.grid))
 
     def level_of(self, history: History, id: int) -> int:
         """Return the number of the level at which a trial was measured; 0 if it has none."""
@@ -404,7 +396,8 @@ class SiteSurrogate:
                     f"The kernel has {len(self.kernel.lengthscales)} lengthscales, but the space has "
                     f"{problem.space.dim} coordinates (space.dim). Give one lengthscale for each."
                 )
-            self._fixed = self._field = None
+            self._field = None
+            self._fixed.clear()
             self._sites.clear()
             self._bases.clear()
             self._problem = problem  # last, because Ctrl-C may come before

@@ -321,7 +321,7 @@ class MemberSet:
 
 def may_matter(
     confidence: Confidence, threshold: float | None, implicit: float | None, size: int, posterior: Posterior,
-    points: Array, seen: int, sign: float,
+    seen: int, sign: float, points: Array,
 ) -> Mask:  # fmt: skip
     """Return which points (m, dim) may be members after `seen` observations, if a stage of `size` points started."""
     mean, variance = posterior.predict(points)
