@@ -149,6 +149,11 @@ class Port(Attempt):
         """True after the first report of this attempt."""
         return self._first is not None
 
+    @property
+    def _key(self) -> tuple[int, int]:
+        """The trial and its fold, 0 without folds: what this process has seen of a training is noted by it."""
+        return self.id, self._index
+
     # a fit
 
     def starts(
@@ -206,7 +211,7 @@ class Port(Attempt):
 
         resume: how the fit loads a state; "": it loads none, or that is not known.
         """
-        first, _ = (self.id, 0) if model is None else self._first_with(model)
+        first, _ = self._key if model is None else self._first_with(model)
         if isinstance(of, str):
             raise NotSupported(
                 f"This fit of fold {self._index} of trial {self.id} starts with the weights of {of}, which have "
@@ -467,7 +472,7 @@ class Port(Attempt):
         signed = self._session.seen.signed
         trained = signed.get(mark) != {}
         if trained:
-            signed.setdefault(mark, {})[self.id, self._index] = self.attempt
+            signed.setdefault(mark, {})[self._key] = self.attempt
             if len(signed) > _MOST_MARKS:  # a training of reinforcement learning may have a million updates
                 for oldest in [*islice(signed, _MOST_MARKS // 2)]:
                     signed.pop(oldest, None)  # another thread may do the same
@@ -483,7 +488,7 @@ class Port(Attempt):
         """
         signed = self._session.seen.signed.get(mark, {})
         saved = {(t.id, self._index) for t in self.history.trials if t.weights == mark}
-        if (self.id, self._index) in signed.keys() | saved:
+        if self._key in signed.keys() | saved:
             return self.id
         if self._checkpoint is not None:
             return None
@@ -493,29 +498,19 @@ class Port(Attempt):
         trial, fold = min(signed.keys() | saved)
         return f"fold {fold}" if trial == self.id else trial
 
-    def _signed_now(self, mark: Hashable) -> bool:
-        """Return whether this attempt has signed a mark."""
-        return self._session.seen.signed.get(mark, {}).get((self.id, self._index)) == self.attempt
-
-    @property
-    def _has_signed(self) -> bool:
-        """True if this process knows a mark of what it has trained."""
-        return any((self.id, self._index) in trials for trials in self._session.seen.signed.values())
-
     def trainer_of(self, model: Any) -> str | None:
         """Return the other trial, or other fold of this trial, that trained this model object before, in words."""
         trial, fold = self._first_with(model)
-        if (trial, fold) == (self.id, self._index):
+        if (trial, fold) == self._key:
             return None
         return f"fold {fold}" if trial == self.id else f"trial {trial}"
 
     def _first_with(self, model: Any) -> tuple[int, int]:
         """Return the trial, and its fold, that trained a model, or with an optimizer, first in this process."""
-        own = self.id, self._index
         try:
-            return self._session.seen.models.setdefault(model, own)
+            return self._session.seen.models.setdefault(model, self._key)
         except TypeError:  # it cannot be referred to weakly, or hashed
-            return own
+            return self._key
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
