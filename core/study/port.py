@@ -253,7 +253,7 @@ class Port(Attempt):
         another = model is not None and self.trained_another(model)
         within = self._left is not None or (self._retries and self.epoch % 1 > 0)
         if within or (another and self.ended is None):
-            self._continues(model is not None, self._folds_hint if another else "")
+            self.restart(self._saved_start(model is not None), self._folds_hint if another else "")
         elif not another and self._trained_in_full:
             raise NotSupported(
                 f"Trial {self.id} has trained to {self._at(self.epoch)}, a full training, and this second loop "
@@ -266,12 +266,8 @@ class Port(Attempt):
         if (training := self._states.training) is not None:
             training.starts()
 
-    def _continues(self, loads: bool = True, advice: str = "") -> None:
-        """Start again from the last checkpoint, if it is loaded and more was reported; see `_saved_start`."""
-        self.restart(self._saved_start(loads), advice)
-
     def _saved_start(self, loads: bool) -> float:
-        """Return where a second loop starts. loads: it loads the state of `checkpoint` itself."""
+        """Return where a second loop starts: after the last checkpoint, if it is loaded. loads: by the loop itself."""
         record = self.history.trial(self.id)
         self._unread = not (loads or self._asks)
         loads = not self._unread or record.checkpoint_epoch == self._begins
@@ -422,9 +418,20 @@ class Port(Attempt):
         """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
         return epoch < self.epoch and (self._first is None or epoch <= self._first)
 
-    def _begins_again(self, epoch: float) -> bool:
-        """Return whether a report at `epoch` is of a training that starts again, perhaps where it was to resume."""
-        return self.goes_back(epoch) or (epoch == self.epoch and self._resumes and not self._loads)
+    def _restart_before(self, epoch: float) -> None:
+        """Start the curve again if a report at `epoch` is of a training that began again, also where it was to resume.
+
+        Raises NotSupported if a resumed training has weights of this trial, but reports its first position again.
+        """
+        if not (self.goes_back(epoch) or (epoch == self.epoch and self._resumes and not self._loads)):
+            return
+        if self._own_weights and self._resumes and epoch <= self._first_reported and this().alone:
+            raise NotSupported(
+                f"Trial {self.id} resumes with weights that it has trained to {self._at(self.epoch)}, but reports "
+                f"{self._at(epoch)}, so it would count as less than it trains. Continue the count after "
+                f"{self._name}.epoch, as {self._name}.epochs() does, or train new weights."
+            )
+        self.restart(advice=f"A training that resumes continues its count after {self._name}.epoch. {self._folds_hint}")
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         """State that the training starts again: the curve continues from `position` as a new attempt, with a warning.
@@ -568,9 +575,7 @@ class Port(Attempt):
             scalars[str(name)] = number(f"metric {name!r}", report.metrics[name])
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
         self._states.date(self, report.epoch, self._left, fitted=self._model is not None)
-        if self._begins_again(report.epoch):
-            self._need_its_count(report.epoch)
-            self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
+        self._restart_before(report.epoch)
         self._unheard = report.epoch, report.value, False
         session = self._session
         if not (self._reads or self._first or self.attempt > 1 or session.launched):
@@ -624,15 +629,6 @@ class Port(Attempt):
                 f"{self._name}.checkpoint, so it would continue with other weights. Load the state before the loop, as "
                 f"you have saved it, such as if {self._name}.checkpoint: {load}. If it has loaded it by another path, "
                 f"read {self._name}.checkpoint once."
-            )
-
-    def _need_its_count(self, epoch: float) -> None:
-        """Raise NotSupported if a resumed training has weights of this trial, but reports its first position again."""
-        if self._own_weights and self._resumes and epoch <= self._first_reported and this().alone:
-            raise NotSupported(
-                f"Trial {self.id} resumes with weights that it has trained to {self._at(self.epoch)}, but reports "
-                f"{self._at(epoch)}, so it would count as less than it trains. Continue the count after "
-                f"{self._name}.epoch, as {self._name}.epochs() does, or train new weights."
             )
 
     @property

@@ -383,7 +383,7 @@ class Trial(Port, KnowsAttributes):
         place = self.resumes_from if _is_between(self.resumes_from) else None
         last = Fold(self, known[-1].index, count, best)
         if place is None and not last._at_end:
-            last._continues()
+            last.restart(last._saved_start(loads=True))
             return last
         if place is not None:
             self.restores_randomness()
@@ -490,8 +490,9 @@ class Trial(Port, KnowsAttributes):
             self._fold._loads |= self._loads
             self._fold._need_loaded()
 
-    def _begins_again(self, epoch: float) -> bool:
-        return not self._over_folds and super()._begins_again(epoch)  # a fold sees to it itself
+    def _restart_before(self, epoch: float) -> None:
+        if not self._over_folds:  # a fold sees to it itself
+            super()._restart_before(epoch)
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         super().restart(position, advice)
@@ -811,16 +812,14 @@ class Fold(Trial):
         self._look()
         self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice)
 
-    def _begins_again(self, epoch: float) -> bool:
+    def _restart_before(self, epoch: float) -> None:
         self._loads |= self._trial._loads  # the trial's checkpoint and folder are of this fold
-        return super()._begins_again(epoch)
+        super()._restart_before(epoch)
 
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
         trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
-        if self._begins_again(report.epoch):
-            self._need_its_count(report.epoch)
-            self.restart(advice="A training that resumes continues its count after fold.epoch.")
+        self._restart_before(report.epoch)
         verdict = trial.record(self._of_trial(report), judge)
         self._first, self._left = self._first or report.epoch, None
         self._counts_weights()

@@ -310,7 +310,9 @@ class OwnWeights:
         if not again:
             return 0
         now.former, attempt = None, trial.attempt
-        trial._continues(False, "Its optimizer updates the weights of another model than before.")
+        trial.restart(
+            trial._saved_start(loads=False), "Its optimizer updates the weights of another model than before."
+        )
         return now.reports if trial.attempt > attempt else 0
 
     def reported(self) -> None:
