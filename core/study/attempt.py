@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from haltune._utils.disk import StrPath
 from haltune.display import facts, numeral, one_line, settings, several_of
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
 from haltune.log.decisions import Action, Verdict
@@ -243,12 +242,3 @@ class Settings:
         if (url := self.store.url) is None:
             return "memory"
         return url.url if isinstance(url, Store) else url
-
-    def found(self, log: Log, store: StrPath | Store, budget: Budget, lease: float) -> Settings:
-        """Return a copy with the values found when the study was opened, and its present budget."""
-        kept = log.checkpoints
-        return replace(
-            self, problem=log.problem.as_of_log(), policy=log.policy,
-            store=replace(self.store, url=store, lease=lease), budget=budget,
-            checkpoints=Checkpointing(str(kept.folder), kept.keep, kept.quota), verbose=0,
-        )  # fmt: skip

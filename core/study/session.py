@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, wraps
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -41,7 +41,7 @@ from haltune.log.problem import Problem, position_argument
 from haltune.log.records import TrialRecord
 from haltune.ranks import Part, error_from_json, joined, restart_advice, torch_ranks
 from haltune.store.base import Conflict, Release, Store, Tries, retry
-from haltune.store.checkpoints import Checkpoints, own_folder
+from haltune.store.checkpoints import Checkpointing, Checkpoints, own_folder
 from haltune.store.open import open_store
 from haltune.store.studies import known
 
@@ -197,7 +197,12 @@ class Session:
     @property
     def settings(self) -> Settings:
         """The settings that open this study again, with the store and folder of checkpoints that were found."""
-        return self._given.found(self.log, self.log.opens, self.budget, self.lease_seconds)
+        given, log, kept = self._given, self.log, self.checkpoints
+        return replace(
+            given, problem=log.problem.as_of_log(), policy=log.policy,
+            store=replace(given.store, url=log.opens, lease=log.term), budget=self.budget,
+            checkpoints=Checkpointing(str(kept.folder), kept.keep, kept.quota), verbose=0,
+        )  # fmt: skip
 
     @property
     def holder(self) -> str:
@@ -229,7 +234,8 @@ class Session:
         decision = self._rank.decision(topic, None if attempt is None else f"{attempt._label} ends")
         if decision is None:
             return None  # type: ignore[return-value]
-        tries = Tries(self._given.store.patience if patient and self.waits else 0.0, self._sleep, self._warn_away)
+        patience = self._given.store.patience if patient and self.waits else 0.0
+        tries = Tries(patience, self._sleep, lambda text: self.log.warn_once(text, about="away"))
         pause = _LOOKS[0]
         with decision:
             if decision.said is not None:
@@ -247,9 +253,6 @@ class Session:
                 except Elsewhere:  # another worker decides
                     self._sleep(pause)
                     pause = min(2.0 * pause, _LOOKS[1])
-
-    def _warn_away(self, text: str) -> None:
-        self.replica.warn_once(text, about="away")
 
     def once(
         self,
@@ -540,7 +543,8 @@ class Session:
         """Return whether the search continues after an attempt failed. error: on this rank; it gets the reason."""
         if attempt.ended is not Status.FAILED and attempt._failure is None:
             return False  # it failed on this rank alone
-        others, patience = torch_ranks().size - 1, self._patience(attempt)
+        others = torch_ranks().size - 1
+        patience = _MEET + max(self.log.history.trial(attempt.id).seconds, default=0.0)
         if others and not self._rank.meets(attempt._label, others, patience):
             if error is not None:
                 error.add_note(
@@ -562,10 +566,6 @@ class Session:
         elif error is not None:
             error.add_note(f"haltune: {why}")
         return why is None
-
-    def _patience(self, attempt: Attempt) -> float:
-        """Return the seconds in which other ranks end a trial that has failed: their epoch, and a minute."""
-        return _MEET + max(self.log.history.trial(attempt.id).seconds, default=0.0)
 
     @_first
     def log_sleep(self, attempt: Attempt) -> None:
