@@ -346,7 +346,7 @@ def start_again(replica: Replica, attempt: Attempt, position: float) -> bool:
     It starts from the last checkpoint, or from scratch if `position` is before it. What the former attempt reported
     after its start no longer counts.
     """
-    replica.log_sleep(attempt.id, attempt.attempt)
+    replica.log_sleep(attempt)
     r = replica.synced(attempt.id)
     if (r.attempt, r.status) != (attempt.attempt, Status.RUNNING):
         return False

@@ -531,7 +531,7 @@ class Session:
     @_first
     def forget(self, attempt: Attempt) -> None:
         """Give up an attempt whose end could not be recorded: its lease expires."""
-        self.replica.forget(attempt.id, attempt.attempt)
+        self.replica.forget(attempt)
 
     def mark_lost(self, attempt: Attempt, reason: str) -> None:
         """Append that a trial was lost. It is offered again, up to max_retries times."""
@@ -571,8 +571,8 @@ class Session:
     def log_sleep(self, attempt: Attempt) -> None:
         """Log how long this machine slept during the trial, on rank 0."""
         self.replica.now()
-        if self.replica.jumps(attempt.id, attempt.attempt):
-            self.change(partial(Replica.log_sleep, trial=attempt.id, attempt=attempt.attempt), patient=False)
+        if self.replica.jumps(attempt):
+            self.change(partial(Replica.log_sleep, attempt=attempt), patient=False)
 
     @_first
     def renew(self, attempt: Attempt) -> None:
@@ -651,7 +651,7 @@ def _events(store: Store, name: str, patience: float) -> Callable[[int, int], li
 def _checkpointed(
     replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, facts: Mapping[str, Any]
 ) -> bool:
-    now, content = replica.log_sleep(attempt.id, attempt.attempt), replica.checkpoints.content
+    now, content = replica.log_sleep(attempt), replica.checkpoints.content
     event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else partial(ev.Checkpointed, **facts, content=content(path)))(
         at=now, trial=attempt.id, attempt=attempt.attempt, epoch=saved_epoch(attempt, keep), path=path,
         seconds=seconds,
@@ -671,7 +671,7 @@ def saved_epoch(attempt: Attempt, keep: bool | float) -> float:
 
 def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
     """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
-    now = replica.log_sleep(attempt.id, attempt.attempt)
+    now = replica.log_sleep(attempt)
     replica.sync()
     replica.follow(attempt)
     if status is None and not len(replica.history.trial(attempt.id).epochs):
@@ -787,7 +787,7 @@ def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> 
 
 def _mark_lost(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
     """Append that an attempt was lost. The trial is offered again up to `max_retries` times, then it has failed."""
-    replica.log_sleep(attempt.id, attempt.attempt)
+    replica.log_sleep(attempt)
     replica.sync()
     event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
     held = replica.append_if_held(event, Release(attempt.id))
