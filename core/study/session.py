@@ -450,16 +450,10 @@ class Session:
     # within a trial
 
     def restart(self, attempt: Attempt, position: float) -> bool:
-        """Give up an attempt and become the next one at its trial; see Port.restart. Return False if it is not held."""
-
-        def read(held: bool) -> bool:
-            if held:
-                attempt._restart(self.log.history.trial(attempt.id), self.log.history.position)
-                self.log.trains(attempt)
-            return held
-
+        """Give up an attempt; it becomes the next one of its trial (`Copy.follow`). Return False if it is not held."""
         work = partial(start_again, attempt=attempt, position=position)
-        return self.change(work, f"{attempt._label} starts again", read, attempt, attempt.patient)
+        held: bool = self.change(work, f"{attempt._label} starts again", attempt=attempt, patient=attempt.patient)
+        return held
 
     def recall(self, attempt: Attempt, of: str | None = None) -> None:
         """Read the outcome of reports that this process has not followed from the log, such as of an interrupted one.
