@@ -115,6 +115,11 @@ class Attempt:
         return self.verdict is not None and self.verdict.stops
 
     @property
+    def _may_resume(self) -> bool:
+        """True after a verdict after which the trial may continue later."""
+        return self.verdict is not None and self.verdict.resumable
+
+    @property
     def configuration(self) -> str:
         """`config` as text, which a checkpoint names."""
         return repr(sorted(vars(self)["config"].items()))  # not read by the program

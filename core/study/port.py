@@ -831,11 +831,11 @@ class Port(Attempt):
         """Note a state that was saved. seconds: that it took, which are not of the epoch. path: see `States.saved`."""
         self._lap += seconds
         self._states.saved(state, path)
-        pauses = self.verdict is not None and self.verdict.resumable
-        if pauses and state.keep is False and not state.early and self._states.before_training:
+        pauses = self._may_resume and state.keep is False
+        if pauses and not state.early and self._states.before_training:
             self._doubt_saved()
         over = self._counted and self._within is None  # otherwise the training may continue from there, too
-        if pauses and over and state.keep is False and state.of is not None:
+        if pauses and over and state.of is not None:
             self.warn(
                 f"Trial {self.id} pauses after {self._at(self.epoch)}, but its program has put the weights of "
                 f"{self._at(state.of)} back before it saved them, so a trial that resumes continues from those. Save "
@@ -846,7 +846,7 @@ class Port(Attempt):
 
     def _doubt_saved(self) -> None:
         """Warn once of a state that lacks a part of its epoch, unless no attempt can resume from it."""
-        if not self._is_over or (self.verdict is not None and self.verdict.resumable):
+        if not self._is_over or self._may_resume:
             self.warn(
                 f"Trial {self.id} saves its state of {self._at(self.epoch)} before its training of this {self.unit} is "
                 f"over, so a trial that resumes from it does not train the rest. Save at the end of the {self.unit}, "

@@ -129,9 +129,9 @@ class States:
             before = left is not None or self.waiting is not None or self._made or seen.keeps_first is not False
             if early and before:
                 keep = upcoming
-        of = None if early or not own or resumes_only else of
-        on = own and not early and not resumes_only and self.trained_on
-        unlike = of if of is not None else attempt.epoch if on else None
+        counts = own and not early and not resumes_only
+        of = of if counts else None
+        unlike = of if of is not None else attempt.epoch if counts and self.trained_on else None
         if unlike is not None and self._counts_as(attempt, unlike):
             unlike = None
         keep = of if keep is True and of is not None and unlike is not None else keep
@@ -229,9 +229,7 @@ class States:
 
         def question(_: object) -> bool:
             keep, history = session.checkpoints.keep, session.log.history
-            cut = attempt._stops
-            if best_epoch and attempt.verdict is not None and attempt.verdict.resumable:
-                cut = False  # it may continue
+            cut = attempt._stops and not (best_epoch and attempt._may_resume)
             if keep == 0 or not len(history.curve(attempt.id)):
                 return False
             best = history.present_best(attempt.id)
@@ -305,11 +303,12 @@ class States:
 
         Return the names of lists that the program had shuffled.
         """
-        first, self._placed, self._had = self._placed != attempt, attempt, checkpoint
+        path = random_of(checkpoint) if checkpoint is not None and self._placed != attempt else None
+        self._placed, self._had = attempt, checkpoint
         self._draws, self._drawn = True, None  # a state from before the loop has its place
-        if checkpoint is not None and first:
-            self._draws_from(random_of(checkpoint))
-        return self._generators.begins(random_of(checkpoint) if checkpoint is not None and first else None)
+        if path is not None:
+            self._draws_from(path)
+        return self._generators.begins(path)
 
     def ends_epoch(self) -> None:
         """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""

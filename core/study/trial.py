@@ -549,11 +549,6 @@ class Trial(Port, KnowsAttributes):
         if self._signals.interrupted and self.ended is Status.INTERRUPTED:
             raise quietly(KeyboardInterrupt(f"Ctrl-C, which the program handled, ended trial {self.id} early"))
 
-    @property
-    def _was_taken(self) -> bool:
-        """True if this worker counted as lost, and the trial was offered again."""
-        return self.history.trial(self.id).attempt > self.attempt
-
     def _end(self, error: BaseException | None) -> bool:
         """Record how the block ended; return True if the search continues after the error."""
         try:
@@ -564,8 +559,8 @@ class Trial(Port, KnowsAttributes):
                     self._doubt_kept()
                 self._session.log_ended()
                 return False
-            if isinstance(error, LeaseLost) and this().alone and self._was_taken:
-                self.interrupt()
+            if isinstance(error, LeaseLost) and this().alone and self.history.trial(self.id).attempt > self.attempt:
+                self.interrupt()  # this worker counted as lost, and the trial was offered again
                 self._session.warn(f"{error} This program continues with another trial.", "taken")
                 return True
             if self.ended not in (None, Status.FAILED):
@@ -735,7 +730,7 @@ class Fold(Trial):
         self.checkpoint = trial.resumes_from if e else None  # without a report it is a state of the fold before
         self.pause_at = None if trial.pause_at is None else self._own(trial.pause_at)
         self.verdict, self.ended = trial.verdict, self._status or trial.ended
-        if self._at_end and self.verdict is not None and self.verdict.resumable:
+        if self._at_end and self._may_resume:
             self.verdict = continue_("the fold is trained in full; the trial pauses before the next one")
         self._lap, self._validation = trial._lap, trial._validation
 
@@ -756,7 +751,7 @@ class Fold(Trial):
         return self._own(self._whole(self.epoch) + problem.spacing)
 
     def evaluate_now(self, position: float, *, share: float = 0.2) -> bool:
-        if self.horizon is not None and position >= self.horizon:
+        if position >= self._length:
             return True
         return self._trial.evaluate_now(self._whole(position), share=share)
 
@@ -899,8 +894,7 @@ class Fold(Trial):
     def _settle(self, value: float) -> None:
         """Report the mean over folds, after a last fold that ended by itself: no epoch remains in which it gains."""
         trial, found = self._trial, self._trial.history.trial(self.id)
-        own = {name: c for name in self.measures.others if (c := self._curve(name)) is not None}
-        metrics = {name: curve.value for name, curve in own.items()}
+        metrics = {name: c.value for name in self.measures.others if (c := self._curve(name)) is not None}
         mean = self._of_trial(Report(value, math.inf, 0.0, metrics=metrics))
         if np.array_equal(mean.value, found.values[-1], equal_nan=True):
             return
@@ -918,7 +912,7 @@ class Fold(Trial):
         about: the topic under which ranks do it, those that have reported the end, or all after the loop.
         """
         trial = self._trial
-        if self._cut or (trial._stops and trial.verdict is not None and not trial.verdict.resumable):
+        if self._cut or (trial._stops and not trial._may_resume):
             return
         if this().single and capture() == self._place and trial.resumes_from is None:  # ranks have different states
             return
