@@ -458,7 +458,7 @@ class Trial(Port, KnowsAttributes):
         self._block = os.getpid()
         self._weights.learners.looks(self._weights.trains)
         self._states.training = Training(self._weights.begins)
-        self._weights.enters(sys._getframe(1))
+        self._weights.extras.enters(sys._getframe(1))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:

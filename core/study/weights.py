@@ -83,7 +83,7 @@ class OwnWeights:
         return OwnWeights, (self._trial,), {"trains": self.trains}
 
     @cached_property
-    def _extras(self) -> Extras:
+    def extras(self) -> Extras:
         """What its loop has next to what it trains."""
         return Extras(self._trial._session.seen.extras)
 
@@ -96,9 +96,8 @@ class OwnWeights:
         """
         if marks:
             self._refusal = None
-        if self._trial._states.training is not None:
-            self._extras.steps()
-            self._doubt_extras()
+        self.extras.steps()
+        self._doubt_extras()
         self._need_state(optimizer)
         self.schedules.begins(self.trains, optimizer)
         try:
@@ -111,7 +110,7 @@ class OwnWeights:
 
     def _need_own(self, optimizer: Any, marks: set[int]) -> None:
         trial = self.trains
-        if trial.ended is not None or trial._stops or trial.epoch == trial.horizon:
+        if trial._is_over:
             return  # what it trains after its own training is not counted
         signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
         retries, trial._retries = trial._retries and trial.epoch > 0, False
@@ -179,13 +178,9 @@ class OwnWeights:
                     once=True,
                 )
 
-    def enters(self, frame: FrameType) -> None:
-        """State that the block of the trial is entered, in a frame."""
-        self._extras.enters(frame)
-
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
         """State that a loop begins an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
-        trial, extras = self.trains, self._extras
+        trial, extras = self.trains, self.extras
         if epoch is None:
             self.schedules.notes(trial)
         states = trial._model is None  # otherwise the loop itself sees to what has a state
@@ -225,7 +220,7 @@ class OwnWeights:
 
     def _doubt_extras(self) -> None:
         """Warn once if a trial has resumed without an average or the like that it had."""
-        if (name := self._extras.lost) is not None:
+        if (name := self.extras.lost) is not None:
             self.trains.warn(
                 f"Trial {self.trains.id} has resumed after {self.trains._at(self._resumed)}, but {name} is not as it "
                 "was there, so it does not train, or is not evaluated, as it would have been without the pause. Save "
