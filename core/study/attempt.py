@@ -128,9 +128,9 @@ class Attempt:
     def _label(self) -> str:
         return label(self.id, self.attempt)
 
-    def _hear(self, event: Event, position: int) -> None:
+    def _hear(self, event: AttemptEvent, position: int) -> None:
         """Keep an event of this attempt for `_follow`, once. position: of the log, after the event."""
-        if position > self._heard and isinstance(event, AttemptEvent):
+        if position > self._heard:
             self._events.append(event)
         self._heard = position
 

@@ -302,7 +302,7 @@ class Replica(Copy):
         kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
         term: float,  # seconds that a lease lasts, or five times the longest epoch if that is more
         tick: Callable[[], float],  # monotonic, seconds
-        folder: object = None,  # of checkpoints, as the program has named it
+        folder: object,  # of checkpoints, as the program has named it
     ) -> None:
         self._watch = Watch(store.now, tick)
         self.now = self._watch.now  # the store's clock; its jumps are noticed

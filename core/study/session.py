@@ -171,7 +171,7 @@ class Session:
             own = own_folder(store, given.name, created, given.checkpoints.folder)
             return Checkpoints(own, given.checkpoints.keep, given.checkpoints.disk_quota)
 
-        lease, folder = given.store.lease, getattr(given.checkpoints, "folder", None)
+        lease, folder = given.store.lease, given.checkpoints.folder
         found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, lease, self.monotonic, folder)
         found.speaks = given.verbose > 0
         if self._holds is not None:

@@ -466,9 +466,8 @@ class Trial(Port, KnowsAttributes):
         self._signals.turned_into(error)
         self._session.leave(self)
         self._block = None
-        self._weights.sign()
+        self._sign_weights()
         self._weights.learners.looked(self._weights.trains)
-        self._weights.schedules.notes(self._weights.trains)
         if self._states.training is not None:
             self._states.training.ends()
         forgiven = False
