@@ -33,7 +33,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, TrialRecord
 from haltune.space.domains import Float
 
-from .attempt import Attempt
+from .attempt import Attempt, Report
 
 F = TypeVar("F", bound=Callable[..., None])
 _log = logging.getLogger("haltune")
@@ -346,7 +346,7 @@ class Logger:
         self._say(text, "cyan")
 
     @_quietly
-    def started(self, history: History, attempt: Attempt, unlimited: Callable[[], str] = str) -> None:
+    def started(self, history: History, attempt: Attempt, unlimited: Callable[[], str]) -> None:
         """Log the first start, or each. unlimited: returns what ends the search, if no budget does."""
         if first := self._next is None:
             self._next = time.monotonic() + _BETWEEN_LINES
@@ -361,15 +361,12 @@ class Logger:
             self._say(started_line(history.trial(attempt.id), history.problem))
 
     @_quietly
-    def judged(
-        self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict, budget: Budget
-    ) -> None:
+    def judged(self, history: History, attempt: Attempt, report: Report, verdict: Verdict, budget: Budget) -> None:
         """Log a report and its verdict with verbose=2; show the state of the search in the terminal's title."""
         self._title(history, budget)
         if self.verbose > 1:
-            what = (
-                f"Trial {attempt.id}, {history.problem.at(epoch)}: {history.problem.goal.metric} {short(float(value))}"
-            )
+            at, metric = history.problem.at(report.epoch), history.problem.goal.metric
+            what = f"Trial {attempt.id}, {at}: {metric} {short(float(report.value))}"
             self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
 
     def forget(self, attempt: Attempt) -> None:

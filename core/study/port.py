@@ -597,7 +597,7 @@ class Port(Attempt):
             except StoreError:
                 self._unheard = report.epoch, report.value, True
                 raise
-        session.logger.judged(session.log.history, self, report.epoch, report.value, verdict, session.budget)
+        session.logger.judged(session.log.history, self, report, verdict, session.budget)
         self._validation = report.validation or self._validation
         self._first, self._left, self._broken = self._first or report.epoch, None, None
         self._asks = False

@@ -1,11 +1,9 @@
 """The work of one process for a study: its lock, its retries, and how every rank follows an outcome.
 
-    Port.record -> Session.change (rank, retry, lock) -> judging.record -> policy.judge, Store.append
-
 Rank 0 of a distributed training, or a single process, reads and writes the store. Every other rank receives the events
 that rank 0 folds (`haltune.ranks`), and writes nothing. Every rank calls `change` or `once`, or `first` where the
-others need not wait. A session that multiprocessing pickles into a process opens the study
-there at its first use, on one rank.
+others need not wait. A session that multiprocessing pickles into a process opens the study there at its first use, on
+one rank.
 """
 
 from __future__ import annotations
@@ -768,14 +766,14 @@ def _doubt(replica: Replica, ended: TrialRecord, plain: bool) -> None:
 
 def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> str:
     """Return how an interrupted trial continues."""
+    who = "The next start of this program, or the next study.ask(),"
     if record.checkpoint_epoch:
-        at = problem.at(record.checkpoint_epoch)
-        return f"The next start of this program, or the next study.ask(), resumes it after {at}, its last checkpoint."
+        return f"{who} resumes it after {problem.at(record.checkpoint_epoch)}, its last checkpoint."
     if not attempt.epoch:
-        return "The next start of this program, or the next study.ask(), trains it from scratch."
+        return f"{who} trains it from scratch."
     return (
-        "The next start of this program, or the next study.ask(), trains it from scratch, because it has no "
-        "checkpoint. Callbacks save when a trial pauses; in your own loop call trial.save(write) after a report."
+        f"{who} trains it from scratch, because it has no checkpoint. Callbacks save when a trial pauses; in your own "
+        "loop call trial.save(write) after a report."
     )
 
 
