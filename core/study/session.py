@@ -41,11 +41,11 @@ from haltune.ranks import Part, error_from_json, joined, restart_advice, torch_r
 from haltune.store.base import Conflict, Release, Store, Tries, retry
 from haltune.store.checkpoints import Checkpointing, Checkpoints, own_folder
 from haltune.store.open import open_store
-from haltune.store.studies import known
+from haltune.store.studies import enqueued, known
 
 from .attempt import A, Attempt, Failure, MonotonicClock, Settings, label
 from .messages import Logger, none_finite, shared_fault, unlimited
-from .proposing import Elsewhere, answer, enqueue, start_again
+from .proposing import Elsewhere, answer, start_again
 from .replica import Copy, Heard, Replica
 
 P = ParamSpec("P")
@@ -377,7 +377,14 @@ class Session:
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
         """See Study.enqueue. config: in canonical form."""
-        added: bool = self.change(partial(enqueue, config=config, again=again), "enqueues")
+
+        def append(replica: Replica) -> bool:
+            event = enqueued(replica.sync(), replica.policy, config, again, replica.now())
+            if event is not None:
+                replica.append(event, None)
+            return event is not None
+
+        added: bool = self.change(append, "enqueues")
         if not added:
             why = known(self.log.history, config)
             self.logger.note(f"{why}. To train it once more, call study.enqueue(config, again=True).")

@@ -354,27 +354,23 @@ class States:
         """
         if (state := self.waiting) is None:
             return
+        log, at = self._session.log, self._session.log.problem.at(position)
         if fitted or state.left != left or (self.training is not None and self.training.trains_on):
             self._saves_first = False
             self.ends(attempt)
-            if self.waiting is not None:
-                self._drops(attempt, position)
+            dropped, self.waiting = self.waiting, None
+            # say it once if an earlier report has no state either
+            if dropped and self._trains_first is not None and not log.history.trial(attempt.id).checkpoint_epoch:
+                self._session.hint(
+                    f"Trial {attempt.id} has trained between saving its state and reporting {at}, so it has no state "
+                    "to resume from: save after trial.report(value).",
+                    "never saves",
+                )
         elif not self._made:
-            at = self._session.log.problem.at(position)
             self._session.hint(
                 f"Trial {attempt.id} saved a state before it reports {at}, so this is the state after {at}. If your "
                 "program saves first and trains then, save after trial.report(value) instead.",
                 "saves first",
-            )
-
-    def _drops(self, attempt: Attempt, position: float) -> None:
-        """Give up the state that waits; say it once if an earlier report has no state either."""
-        self.waiting, log = None, self._session.log
-        if self._trains_first is not None and not log.history.trial(attempt.id).checkpoint_epoch:
-            self._session.hint(
-                f"Trial {attempt.id} has trained between saving its state and reporting {log.problem.at(position)}, so "
-                "it has no state to resume from: save after trial.report(value).",
-                "never saves",
             )
 
     def begins_epoch(self) -> None:
