@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -184,7 +183,7 @@ def _of(used: str, limit: Any, several: str, one: str = "", written: Callable[[f
 
 def unlimited(budget: Budget, policy: Policy[Any]) -> str:
     """Return what ends a search without a budget; "" for others, and if the policy has a number of trials."""
-    if any(_limits(getattr(budget, f.name)) for f in fields(budget) if f.name != "price"):
+    if budget.to_json().keys() - {"price"}:
         return ""
     if re.search(r"\b(trials|rounds|n)=", in_words(policy)):
         return ""
