@@ -327,7 +327,7 @@ class Logger:
         self.last_word = True  # whether it logs the end of the search
         self._process = os.getpid()
         self._next: float | None = None  # when to log the state of the search; None before the first line
-        self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, but not their end
+        self._open: set[int] = set()  # trials whose last start was noted, but not its end
         self._named: set[int] = set()  # trials whose configuration was logged
         self._standing = self._over = ""  # as logged last
         self._retitle = 0.0  # when the terminal's title may change again
@@ -353,8 +353,7 @@ class Logger:
                 self._say(f"The search continues with {plural(before, 'trial')} so far", "cyan")
             if what_ends_it := unlimited():
                 self._say(what_ends_it, "cyan")
-        self.forget(attempt)
-        self._open.add((attempt.id, attempt.attempt))
+        self._open.add(attempt.id)
         if first or self.verbose > 1:
             self._named.add(attempt.id)
             self._say(started_line(history.trial(attempt.id), history.problem))
@@ -369,8 +368,8 @@ class Logger:
             self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
 
     def forget(self, attempt: Attempt) -> None:
-        """Do not log the end of an attempt, or of those before it, because a warning reported it."""
-        self._open = {found for found in self._open if found[0] != attempt.id}
+        """Do not log the end of an attempt, because a warning reported it."""
+        self._open.discard(attempt.id)
 
     @_quietly
     def ended(self, history: History, budget: Budget, *, failed: bool = False) -> None:
@@ -380,11 +379,11 @@ class Logger:
         warning reports it instead.
         """
         results = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
-        for trial, attempt in sorted(self._open):
+        for trial in sorted(self._open):
             record = history.trial(trial)
             if record.status not in results and (record.status is Status.RUNNING or not failed):
                 continue
-            self._open.discard((trial, attempt))
+            self._open.discard(trial)
             line, leads = ended_line(history, record, reasons=self.verbose > 1)
             if trial not in self._named:
                 self._named.add(trial)
