@@ -71,11 +71,11 @@ class States:
     _saved_in_epoch = False  # a state that is of its report
     # position of the report whose weights the last state has, if they have not the value of the last report
     unlike: float | None = None
-    _draws = False  # its loop is a plain one, so that its states have the process's random state
+    # the attempt in which a plain loop has begun, so that its states have the process's random state; 0: none has
+    _looped = 0
     _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
     _place: dict[str, Any] | None = None  # on a rank above 0: the random state at the end of its last epoch
     _had: str | None = None  # the last checkpoint next to which such a rank has its random state
-    _placed = 0  # the attempt in which a plain loop has begun
     _started_in: int | None = None  # the process in which the trial has started
     _restores = False  # the random state of a checkpoint was restored
     _put_back: Callable[[], object] | None = None  # a framework's own generators, as they were before
@@ -160,7 +160,7 @@ class States:
             with self.ours(attempt, temporary):
                 if state.keep is False:
                     try:
-                        if self._draws:
+                        if self._looped:
                             put(random_of(temporary), self._generators.capture())
                         if attempt.epoch != self._session.log.problem.max_epochs:  # it may resume
                             for suffix, start in self._starts.items():
@@ -190,7 +190,7 @@ class States:
         """Note a state that was saved. path: of a file of haltune's."""
         if state.keep is False:  # otherwise it is another file than the one to resume from
             self._drawn = None
-            if self._draws and path is not None:
+            if self._looped and path is not None:
                 self._drawn = random_of(path), self._generators.capture()
                 if follows():
                     with suppress(OSError):  # rank 0 may have removed the folder already
@@ -303,9 +303,9 @@ class States:
 
         Return the names of lists that the program had shuffled.
         """
-        path = random_of(checkpoint) if checkpoint is not None and self._placed != attempt else None
-        self._placed, self._had = attempt, checkpoint
-        self._draws, self._drawn = True, None  # a state from before the loop has its place
+        path = random_of(checkpoint) if checkpoint is not None and self._looped != attempt else None
+        self._looped, self._had = attempt, checkpoint
+        self._drawn = None  # a state from before the loop has its place
         if path is not None:
             self._draws_from(path)
         return self._generators.begins(path)
