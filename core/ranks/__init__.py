@@ -13,8 +13,6 @@ Reasons for lines in a folder, instead of the store or a broadcast of the framew
 - Lightning's "ddp" starts the other ranks within a fit of rank 0. They run the script again from its start, and need
   every outcome that rank 0 got before they existed. torchrun's ranks ask for a trial without a process group.
 - A rank on another machine may not reach the store.
-
-A single process keeps only light outcomes, without events, until a fit starts a program that is another rank.
 """
 
 from .group import Group, leave_group_at_exit, torch_ranks, without_barriers

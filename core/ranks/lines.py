@@ -253,7 +253,7 @@ class Reader:
         """Drop the next lines of a topic that were written before this process was started, while `unneeded`."""
         self._read()
         found = self._topics.get(topic, deque())
-        while found and "before" in found[0] and unneeded(found[0]):
+        while found and found[0]["at"] < self._place.began and unneeded(found[0]):
             found.popleft()
 
     def was_before(self, topic: str) -> bool:
@@ -288,7 +288,6 @@ class Reader:
             self.events.setdefault(line["study"], []).extend(line.pop("events"))
         if line["at"] < self._place.began:
             self._before.add(topic)
-            line["before"] = True
         self._topics.setdefault(topic, deque()).append(line)
 
     def _open(self) -> bool:

@@ -82,10 +82,9 @@ class Place:
 def place(environment: Mapping[str, str], mark: Mark | None, own: str) -> Place:
     """Return the place of a process of identity `own` that inherited `mark`."""
     rank, world, job = _rank(environment), _count(environment, "WORLD_SIZE"), _job(environment)
-    local = "RANK" not in environment and mark is not None
     if mark and mark.launches and fits(environment):
         return Place(rank, world, mark.run, mark.holder, began=_began())
-    inherited = mark is not None and (mark.job == job or (local and rank == 0))
+    inherited = mark is not None and (mark.job == job or ("RANK" not in environment and rank == 0))
     if not job or inherited:
         return Place(0, None, _digest(own))  # a single process
     nodes = _has_nodes(environment)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from haltune._utils.disk import StrPath
 from haltune.display import facts, numeral, one_line, settings, several_of
 from haltune.errors import OUT_OF_MEMORY, InvalidInput, is_shortage
 from haltune.log.decisions import Action, Verdict
@@ -116,6 +115,11 @@ class Attempt:
         return self.verdict is not None and self.verdict.stops
 
     @property
+    def _may_resume(self) -> bool:
+        """True after a verdict after which the trial may continue later."""
+        return self.verdict is not None and self.verdict.resumable
+
+    @property
     def configuration(self) -> str:
         """`config` as text, which a checkpoint names."""
         return repr(sorted(vars(self)["config"].items()))  # not read by the program
@@ -124,9 +128,9 @@ class Attempt:
     def _label(self) -> str:
         return label(self.id, self.attempt)
 
-    def _hear(self, event: Event, position: int) -> None:
+    def _hear(self, event: AttemptEvent, position: int) -> None:
         """Keep an event of this attempt for `_follow`, once. position: of the log, after the event."""
-        if position > self._heard and isinstance(event, AttemptEvent):
+        if position > self._heard:
             self._events.append(event)
         self._heard = position
 
@@ -243,12 +247,3 @@ class Settings:
         if (url := self.store.url) is None:
             return "memory"
         return url.url if isinstance(url, Store) else url
-
-    def found(self, log: Log, store: StrPath | Store, budget: Budget, lease: float) -> Settings:
-        """Return a copy with the values found when the study was opened, and its present budget."""
-        kept = log.checkpoints
-        return replace(
-            self, problem=log.problem.as_of_log(), policy=log.policy,
-            store=replace(self.store, url=store, lease=lease), budget=budget,
-            checkpoints=Checkpointing(str(kept.folder), kept.keep, kept.quota), verbose=0,
-        )  # fmt: skip

@@ -34,7 +34,7 @@ def record(
     replica: Replica, budget: Budget, attempt: Attempt, report: Report, judged: bool, clock: MonotonicClock
 ) -> None:
     """Append a report and its verdict as one event; see Trial.report. Raises Conflict, to be called again."""
-    now = replica.log_sleep(attempt.id, attempt.attempt, report.seconds)
+    now = replica.log_sleep(attempt, report.seconds)
     history, last = replica.sync(), attempt.verdict
     stopped = last.action if last is not None and last.stops else None  # the first STOP or PAUSE stays
     r = history.trial(attempt.id)

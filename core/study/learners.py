@@ -33,7 +33,7 @@ class OwnLearners:
             allow(one)
             if now != trained or trial.horizon == 1:  # a whole fit may start with what another one has found
                 continue
-            if (of, fold) != (trial.id, trial._index) or (attempt != trial.attempt and not trial.epoch):
+            if (of, fold) != trial._key or (attempt != trial.attempt and not trial.epoch):
                 refuse(one, now, _words(trial, of, fold, type(one).__name__))
 
     def looked(self, trial: Port) -> None:

@@ -41,15 +41,11 @@ class ReadingSession:
     """The session of a study that is open for reading only: every change raises NotSupported."""
 
     def __init__(self, reading: RecordedStudy, why: str) -> None:
-        self.log, self.checkpoints, self.budget = reading.log, reading.checkpoints, reading.budget
-        self.monotonic, self.logger, self.waits = time.perf_counter, Logger(0), False
-        self._why = why
+        self.log, self.budget, self._why = reading.log, reading.budget, why
+        self.monotonic, self.logger = time.perf_counter, Logger(0)
 
     def sync(self) -> None:
         """Do nothing: the log was read once."""
-
-    def log_ended(self) -> None:
-        """Do nothing: no trial ends here."""
 
     def first(self, work: Callable[[], Any]) -> Any:
         return work()

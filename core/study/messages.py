@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -33,7 +32,7 @@ from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, TrialRecord
 from haltune.space.domains import Float
 
-from .attempt import Attempt
+from .attempt import Attempt, Report
 
 F = TypeVar("F", bound=Callable[..., None])
 _log = logging.getLogger("haltune")
@@ -184,7 +183,7 @@ def _of(used: str, limit: Any, several: str, one: str = "", written: Callable[[f
 
 def unlimited(budget: Budget, policy: Policy[Any]) -> str:
     """Return what ends a search without a budget; "" for others, and if the policy has a number of trials."""
-    if any(_limits(getattr(budget, f.name)) for f in fields(budget) if f.name != "price"):
+    if budget.to_json().keys() - {"price"}:
         return ""
     if re.search(r"\b(trials|rounds|n)=", in_words(policy)):
         return ""
@@ -328,7 +327,7 @@ class Logger:
         self.last_word = True  # whether it logs the end of the search
         self._process = os.getpid()
         self._next: float | None = None  # when to log the state of the search; None before the first line
-        self._open: set[tuple[int, int]] = set()  # attempts whose start was logged, but not their end
+        self._open: set[int] = set()  # trials whose last start was noted, but not its end
         self._named: set[int] = set()  # trials whose configuration was logged
         self._standing = self._over = ""  # as logged last
         self._retitle = 0.0  # when the terminal's title may change again
@@ -346,7 +345,7 @@ class Logger:
         self._say(text, "cyan")
 
     @_quietly
-    def started(self, history: History, attempt: Attempt, unlimited: Callable[[], str] = str) -> None:
+    def started(self, history: History, attempt: Attempt, unlimited: Callable[[], str]) -> None:
         """Log the first start, or each. unlimited: returns what ends the search, if no budget does."""
         if first := self._next is None:
             self._next = time.monotonic() + _BETWEEN_LINES
@@ -354,27 +353,23 @@ class Logger:
                 self._say(f"The search continues with {plural(before, 'trial')} so far", "cyan")
             if what_ends_it := unlimited():
                 self._say(what_ends_it, "cyan")
-        self.forget(attempt)
-        self._open.add((attempt.id, attempt.attempt))
+        self._open.add(attempt.id)
         if first or self.verbose > 1:
             self._named.add(attempt.id)
             self._say(started_line(history.trial(attempt.id), history.problem))
 
     @_quietly
-    def judged(
-        self, history: History, attempt: Attempt, epoch: float, value: float, verdict: Verdict, budget: Budget
-    ) -> None:
+    def judged(self, history: History, attempt: Attempt, report: Report, verdict: Verdict, budget: Budget) -> None:
         """Log a report and its verdict with verbose=2; show the state of the search in the terminal's title."""
         self._title(history, budget)
         if self.verbose > 1:
-            what = (
-                f"Trial {attempt.id}, {history.problem.at(epoch)}: {history.problem.goal.metric} {short(float(value))}"
-            )
+            at, metric = history.problem.at(report.epoch), history.problem.goal.metric
+            what = f"Trial {attempt.id}, {at}: {metric} {short(float(report.value))}"
             self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
 
     def forget(self, attempt: Attempt) -> None:
-        """Do not log the end of an attempt, or of those before it, because a warning reported it."""
-        self._open = {found for found in self._open if found[0] != attempt.id}
+        """Do not log the end of an attempt, because a warning reported it."""
+        self._open.discard(attempt.id)
 
     @_quietly
     def ended(self, history: History, budget: Budget, *, failed: bool = False) -> None:
@@ -384,11 +379,11 @@ class Logger:
         warning reports it instead.
         """
         results = (Status.COMPLETED, Status.STOPPED, Status.PAUSED)
-        for trial, attempt in sorted(self._open):
+        for trial in sorted(self._open):
             record = history.trial(trial)
             if record.status not in results and (record.status is Status.RUNNING or not failed):
                 continue
-            self._open.discard((trial, attempt))
+            self._open.discard(trial)
             line, leads = ended_line(history, record, reasons=self.verbose > 1)
             if trial not in self._named:
                 self._named.add(trial)

@@ -149,6 +149,11 @@ class Port(Attempt):
         """True after the first report of this attempt."""
         return self._first is not None
 
+    @property
+    def _key(self) -> tuple[int, int]:
+        """The trial and its fold, 0 without folds: what this process has seen of a training is noted by it."""
+        return self.id, self._index
+
     # a fit
 
     def starts(
@@ -206,7 +211,7 @@ class Port(Attempt):
 
         resume: how the fit loads a state; "": it loads none, or that is not known.
         """
-        first, _ = (self.id, 0) if model is None else self._first_with(model)
+        first, _ = self._key if model is None else self._first_with(model)
         if isinstance(of, str):
             raise NotSupported(
                 f"This fit of fold {self._index} of trial {self.id} starts with the weights of {of}, which have "
@@ -248,7 +253,7 @@ class Port(Attempt):
         another = model is not None and self.trained_another(model)
         within = self._left is not None or (self._retries and self.epoch % 1 > 0)
         if within or (another and self.ended is None):
-            self._continues(model is not None, self._folds_hint if another else "")
+            self.restart(self._saved_start(model is not None), self._folds_hint if another else "")
         elif not another and self._trained_in_full:
             raise NotSupported(
                 f"Trial {self.id} has trained to {self._at(self.epoch)}, a full training, and this second loop "
@@ -261,12 +266,8 @@ class Port(Attempt):
         if (training := self._states.training) is not None:
             training.starts()
 
-    def _continues(self, loads: bool = True, advice: str = "") -> None:
-        """Start again from the last checkpoint, if it is loaded and more was reported; see `_saved_start`."""
-        self.restart(self._saved_start(loads), advice)
-
     def _saved_start(self, loads: bool) -> float:
-        """Return where a second loop starts. loads: it loads the state of `checkpoint` itself."""
+        """Return where a second loop starts: after the last checkpoint, if it is loaded. loads: by the loop itself."""
         record = self.history.trial(self.id)
         self._unread = not (loads or self._asks)
         loads = not self._unread or record.checkpoint_epoch == self._begins
@@ -417,9 +418,20 @@ class Port(Attempt):
         """Return whether a report at `epoch` is of a loop that counts from its start again; see `restart`."""
         return epoch < self.epoch and (self._first is None or epoch <= self._first)
 
-    def _begins_again(self, epoch: float) -> bool:
-        """Return whether a report at `epoch` is of a training that starts again, perhaps where it was to resume."""
-        return self.goes_back(epoch) or (epoch == self.epoch and self._resumes and not self._loads)
+    def _restart_before(self, epoch: float) -> None:
+        """Start the curve again if a report at `epoch` is of a training that began again, also where it was to resume.
+
+        Raises NotSupported if a resumed training has weights of this trial, but reports its first position again.
+        """
+        if not (self.goes_back(epoch) or (epoch == self.epoch and self._resumes and not self._loads)):
+            return
+        if self._own_weights and self._resumes and epoch <= self._first_reported and this().alone:
+            raise NotSupported(
+                f"Trial {self.id} resumes with weights that it has trained to {self._at(self.epoch)}, but reports "
+                f"{self._at(epoch)}, so it would count as less than it trains. Continue the count after "
+                f"{self._name}.epoch, as {self._name}.epochs() does, or train new weights."
+            )
+        self.restart(advice=f"A training that resumes continues its count after {self._name}.epoch. {self._folds_hint}")
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         """State that the training starts again: the curve continues from `position` as a new attempt, with a warning.
@@ -467,7 +479,7 @@ class Port(Attempt):
         signed = self._session.seen.signed
         trained = signed.get(mark) != {}
         if trained:
-            signed.setdefault(mark, {})[self.id, self._index] = self.attempt
+            signed.setdefault(mark, {})[self._key] = self.attempt
             if len(signed) > _MOST_MARKS:  # a training of reinforcement learning may have a million updates
                 for oldest in [*islice(signed, _MOST_MARKS // 2)]:
                     signed.pop(oldest, None)  # another thread may do the same
@@ -483,7 +495,7 @@ class Port(Attempt):
         """
         signed = self._session.seen.signed.get(mark, {})
         saved = {(t.id, self._index) for t in self.history.trials if t.weights == mark}
-        if (self.id, self._index) in signed.keys() | saved:
+        if self._key in signed.keys() | saved:
             return self.id
         if self._checkpoint is not None:
             return None
@@ -493,29 +505,19 @@ class Port(Attempt):
         trial, fold = min(signed.keys() | saved)
         return f"fold {fold}" if trial == self.id else trial
 
-    def _signed_now(self, mark: Hashable) -> bool:
-        """Return whether this attempt has signed a mark."""
-        return self._session.seen.signed.get(mark, {}).get((self.id, self._index)) == self.attempt
-
-    @property
-    def _has_signed(self) -> bool:
-        """True if this process knows a mark of what it has trained."""
-        return any((self.id, self._index) in trials for trials in self._session.seen.signed.values())
-
     def trainer_of(self, model: Any) -> str | None:
         """Return the other trial, or other fold of this trial, that trained this model object before, in words."""
         trial, fold = self._first_with(model)
-        if (trial, fold) == (self.id, self._index):
+        if (trial, fold) == self._key:
             return None
         return f"fold {fold}" if trial == self.id else f"trial {trial}"
 
     def _first_with(self, model: Any) -> tuple[int, int]:
         """Return the trial, and its fold, that trained a model, or with an optimizer, first in this process."""
-        own = self.id, self._index
         try:
-            return self._session.seen.models.setdefault(model, own)
+            return self._session.seen.models.setdefault(model, self._key)
         except TypeError:  # it cannot be referred to weakly, or hashed
-            return own
+            return self._key
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -573,9 +575,7 @@ class Port(Attempt):
             scalars[str(name)] = number(f"metric {name!r}", report.metrics[name])
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
         self._states.date(self, report.epoch, self._left, fitted=self._model is not None)
-        if self._begins_again(report.epoch):
-            self._need_its_count(report.epoch)
-            self.restart(advice=f"A training that resumes continues its count after trial.epoch. {self._folds_hint}")
+        self._restart_before(report.epoch)
         self._unheard = report.epoch, report.value, False
         session = self._session
         if not (self._reads or self._first or self.attempt > 1 or session.launched):
@@ -597,7 +597,7 @@ class Port(Attempt):
             except StoreError:
                 self._unheard = report.epoch, report.value, True
                 raise
-        session.logger.judged(session.log.history, self, report.epoch, report.value, verdict, session.budget)
+        session.logger.judged(session.log.history, self, report, verdict, session.budget)
         self._validation = report.validation or self._validation
         self._first, self._left, self._broken = self._first or report.epoch, None, None
         self._asks = False
@@ -629,15 +629,6 @@ class Port(Attempt):
                 f"{self._name}.checkpoint, so it would continue with other weights. Load the state before the loop, as "
                 f"you have saved it, such as if {self._name}.checkpoint: {load}. If it has loaded it by another path, "
                 f"read {self._name}.checkpoint once."
-            )
-
-    def _need_its_count(self, epoch: float) -> None:
-        """Raise NotSupported if a resumed training has weights of this trial, but reports its first position again."""
-        if self._own_weights and self._resumes and epoch <= self._first_reported and this().alone:
-            raise NotSupported(
-                f"Trial {self.id} resumes with weights that it has trained to {self._at(self.epoch)}, but reports "
-                f"{self._at(epoch)}, so it would count as less than it trains. Continue the count after "
-                f"{self._name}.epoch, as {self._name}.epochs() does, or train new weights."
             )
 
     @property
@@ -840,11 +831,11 @@ class Port(Attempt):
         """Note a state that was saved. seconds: that it took, which are not of the epoch. path: see `States.saved`."""
         self._lap += seconds
         self._states.saved(state, path)
-        pauses = self.verdict is not None and self.verdict.resumable
-        if pauses and state.keep is False and not state.early and self._states.before_training:
+        pauses = self._may_resume and state.keep is False
+        if pauses and not state.early and self._states.before_training:
             self._doubt_saved()
         over = self._counted and self._within is None  # otherwise the training may continue from there, too
-        if pauses and over and state.keep is False and state.of is not None:
+        if pauses and over and state.of is not None:
             self.warn(
                 f"Trial {self.id} pauses after {self._at(self.epoch)}, but its program has put the weights of "
                 f"{self._at(state.of)} back before it saved them, so a trial that resumes continues from those. Save "
@@ -855,7 +846,7 @@ class Port(Attempt):
 
     def _doubt_saved(self) -> None:
         """Warn once of a state that lacks a part of its epoch, unless no attempt can resume from it."""
-        if not self._is_over or (self.verdict is not None and self.verdict.resumable):
+        if not self._is_over or self._may_resume:
             self.warn(
                 f"Trial {self.id} saves its state of {self._at(self.epoch)} before its training of this {self.unit} is "
                 f"over, so a trial that resumes from it does not train the rest. Save at the end of the {self.unit}, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,6 @@ from haltune.log.problem import Budget
 from haltune.log.records import TrialRecord
 from haltune.log.spending import Outcome
 from haltune.store.base import CLAIM, Conflict, Lease, holder_is_gone
-from haltune.store.studies import enqueued
 
 from .attempt import Attempt, Decides, Log, MonotonicClock
 from .messages import none_finite
@@ -346,7 +345,7 @@ def start_again(replica: Replica, attempt: Attempt, position: float) -> bool:
     It starts from the last checkpoint, or from scratch if `position` is before it. What the former attempt reported
     after its start no longer counts.
     """
-    replica.log_sleep(attempt.id, attempt.attempt)
+    replica.log_sleep(attempt)
     r = replica.synced(attempt.id)
     if (r.attempt, r.status) != (attempt.attempt, Status.RUNNING):
         return False
@@ -356,14 +355,6 @@ def start_again(replica: Replica, attempt: Attempt, position: float) -> bool:
     replica.handed_out.add((r.id, r.attempt + 1))
     _resume(replica, move, 0.0, by_policy=False, after=(end,), anew=position < r.checkpoint_epoch)
     return True
-
-
-def enqueue(replica: Replica, config: Mapping[str, Any], again: bool) -> bool:
-    """See Study.enqueue. config: in canonical form."""
-    event = enqueued(replica.sync(), replica.policy, config, again, replica.now())
-    if event is not None:
-        replica.append(event, None)
-    return event is not None
 
 
 def _refuse(replica: Replica, history: History) -> bool:

@@ -302,7 +302,7 @@ class Replica(Copy):
         kept: Callable[[ev.Created], Checkpoints],  # the checkpoints of a study, by its first event
         term: float,  # seconds that a lease lasts, or five times the longest epoch if that is more
         tick: Callable[[], float],  # monotonic, seconds
-        folder: object = None,  # of checkpoints, as the program has named it
+        folder: object,  # of checkpoints, as the program has named it
     ) -> None:
         self._watch = Watch(store.now, tick)
         self.now = self._watch.now  # the store's clock; its jumps are noticed
@@ -376,30 +376,30 @@ class Replica(Copy):
         self._logged_jumps.setdefault(key, len(self._watch.jumps))
         super().trains(attempt)
 
-    def forget(self, trial: int, attempt: int) -> None:
+    def forget(self, attempt: Attempt) -> None:
         """Note that this process no longer trains the attempt."""
-        self._training.pop((trial, attempt), None)
+        self._training.pop((attempt.id, attempt.attempt), None)
 
-    def jumps(self, trial: int, attempt: int) -> list[Jump]:
+    def jumps(self, attempt: Attempt) -> list[Jump]:
         """Return the clock's forward jumps while this process trained the attempt that are not in the log."""
-        logged = self._logged_jumps.get((trial, attempt), 0)
+        logged = self._logged_jumps.get((attempt.id, attempt.attempt), 0)
         return [jump for jump in self._watch.jumps[logged:] if jump.seconds > 0.0]
 
-    def log_sleep(self, trial: int, attempt: int, seconds: float = 0.0) -> float:
+    def log_sleep(self, attempt: Attempt, seconds: float = 0.0) -> float:
         """Log that the clock jumped while this process trained, if it did. Return the time. The caller holds the lock.
 
         seconds: time that it surely trained.
         """
-        now = self.now()
-        if self._watch.jumps and (jumps := self.jumps(trial, attempt)):
+        now, key = self.now(), (attempt.id, attempt.attempt)
+        if self._watch.jumps and (jumps := self.jumps(attempt)):
             history = self.sync()
             # since its last report or heartbeat
-            silent = history.spent_at(trial, now, 0.0).worker_time - history.spent.worker_time
+            silent = history.spent_at(attempt.id, now, 0.0).worker_time - history.spent.worker_time
             if (slept := min(sum(jump.seconds for jump in jumps), silent - seconds)) > 0.0:
-                event = ev.Slept(at=now, trial=trial, attempt=attempt, since=jumps[0].since, seconds=slept)
-                if self.append_if_held(event, self.lease(trial, attempt)):
+                event = ev.Slept(at=now, trial=attempt.id, attempt=attempt.attempt, since=jumps[0].since, seconds=slept)
+                if self.append_if_held(event, self.lease(*key)):
                     _log.info("The clock jumped by %.0f s. No trial is lost, and the budget is not charged.", slept)
-            self._logged_jumps[trial, attempt] = len(self._watch.jumps)
+            self._logged_jumps[key] = len(self._watch.jumps)
         return now
 
     def lease(self, trial: int, attempt: int, epoch_seconds: float = 0.0, now: float | None = None) -> Lease:

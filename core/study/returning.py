@@ -66,7 +66,7 @@ class ReportingFunction:
         """Warn once if a number is returned after reports and differs from the value with which the trial counts."""
         if isinstance(value, bool):
             return
-        goal, record = trial.goal, trial._session.log.history.trial(trial.id)
+        goal, record = trial.goal, trial.history.trial(trial.id)
         try:
             returned = number("", value.get(goal.metric) if isinstance(value, Mapping) else value)
         except InvalidInput:
@@ -75,11 +75,11 @@ class ReportingFunction:
         if self._doubted or math.isclose(returned, counts, rel_tol=1e-6) or math.isnan(returned):
             return
         self._doubted = True
-        hint, best = "", trial._session.log.problem.by_best_epoch
+        hint, best = "", trial.history.problem.by_best_epoch
         if best is not None and np.isclose(record.values, returned, rtol=1e-6).any():
             hint = f" If the best epoch counts, use {best!r}."
         _log.warning(
             "train(trial) returned %s after its reports. The returned value is ignored: trial %d counts "
             "with its reports, %s %s at %s. Report the value that counts, or return it and report nothing.%s",
-            short(returned), trial.id, goal.metric, short(counts), trial._session.log.problem.at(record.epoch), hint,
+            short(returned), trial.id, goal.metric, short(counts), trial._at(record.epoch), hint,
         )  # fmt: skip

@@ -1,11 +1,9 @@
 """The work of one process for a study: its lock, its retries, and how every rank follows an outcome.
 
-    Port.record -> Session.change (rank, retry, lock) -> judging.record -> policy.judge, Store.append
-
 Rank 0 of a distributed training, or a single process, reads and writes the store. Every other rank receives the events
 that rank 0 folds (`haltune.ranks`), and writes nothing. Every rank calls `change` or `once`, or `first` where the
-others need not wait. A session that multiprocessing pickles into a process opens the study
-there at its first use, on one rank.
+others need not wait. A session that multiprocessing pickles into a process opens the study there at its first use, on
+one rank.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, wraps
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -41,13 +39,13 @@ from haltune.log.problem import Problem, position_argument
 from haltune.log.records import TrialRecord
 from haltune.ranks import Part, error_from_json, joined, restart_advice, torch_ranks
 from haltune.store.base import Conflict, Release, Store, Tries, retry
-from haltune.store.checkpoints import Checkpoints, own_folder
+from haltune.store.checkpoints import Checkpointing, Checkpoints, own_folder
 from haltune.store.open import open_store
-from haltune.store.studies import known
+from haltune.store.studies import enqueued, known
 
 from .attempt import A, Attempt, Failure, MonotonicClock, Settings, label
 from .messages import Logger, none_finite, shared_fault, unlimited
-from .proposing import Elsewhere, answer, enqueue, start_again
+from .proposing import Elsewhere, answer, start_again
 from .replica import Copy, Heard, Replica
 
 P = ParamSpec("P")
@@ -171,7 +169,7 @@ class Session:
             own = own_folder(store, given.name, created, given.checkpoints.folder)
             return Checkpoints(own, given.checkpoints.keep, given.checkpoints.disk_quota)
 
-        lease, folder = given.store.lease, getattr(given.checkpoints, "folder", None)
+        lease, folder = given.store.lease, given.checkpoints.folder
         found = Replica(given.problem, given.policy, store, given.name, self._seed, kept, lease, self.monotonic, folder)
         found.speaks = given.verbose > 0
         if self._holds is not None:
@@ -197,7 +195,12 @@ class Session:
     @property
     def settings(self) -> Settings:
         """The settings that open this study again, with the store and folder of checkpoints that were found."""
-        return self._given.found(self.log, self.log.opens, self.budget, self.lease_seconds)
+        given, log, kept = self._given, self.log, self.checkpoints
+        return replace(
+            given, problem=log.problem.as_of_log(), policy=log.policy,
+            store=replace(given.store, url=log.opens, lease=log.term), budget=self.budget,
+            checkpoints=Checkpointing(str(kept.folder), kept.keep, kept.quota), verbose=0,
+        )  # fmt: skip
 
     @property
     def holder(self) -> str:
@@ -229,7 +232,8 @@ class Session:
         decision = self._rank.decision(topic, None if attempt is None else f"{attempt._label} ends")
         if decision is None:
             return None  # type: ignore[return-value]
-        tries = Tries(self._given.store.patience if patient and self.waits else 0.0, self._sleep, self._warn_away)
+        patience = self._given.store.patience if patient and self.waits else 0.0
+        tries = Tries(patience, self._sleep, lambda text: self.log.warn_once(text, about="away"))
         pause = _LOOKS[0]
         with decision:
             if decision.said is not None:
@@ -247,9 +251,6 @@ class Session:
                 except Elsewhere:  # another worker decides
                     self._sleep(pause)
                     pause = min(2.0 * pause, _LOOKS[1])
-
-    def _warn_away(self, text: str) -> None:
-        self.replica.warn_once(text, about="away")
 
     def once(
         self,
@@ -376,7 +377,14 @@ class Session:
 
     def enqueue(self, config: Mapping[str, Any], again: bool) -> bool:
         """See Study.enqueue. config: in canonical form."""
-        added: bool = self.change(partial(enqueue, config=config, again=again), "enqueues")
+
+        def append(replica: Replica) -> bool:
+            event = enqueued(replica.sync(), replica.policy, config, again, replica.now())
+            if event is not None:
+                replica.append(event, None)
+            return event is not None
+
+        added: bool = self.change(append, "enqueues")
         if not added:
             why = known(self.log.history, config)
             self.logger.note(f"{why}. To train it once more, call study.enqueue(config, again=True).")
@@ -447,16 +455,10 @@ class Session:
     # within a trial
 
     def restart(self, attempt: Attempt, position: float) -> bool:
-        """Give up an attempt and become the next one at its trial; see Port.restart. Return False if it is not held."""
-
-        def read(held: bool) -> bool:
-            if held:
-                attempt._restart(self.log.history.trial(attempt.id), self.log.history.position)
-                self.log.trains(attempt)
-            return held
-
+        """Give up an attempt; it becomes the next one of its trial (`Copy.follow`). Return False if it is not held."""
         work = partial(start_again, attempt=attempt, position=position)
-        return self.change(work, f"{attempt._label} starts again", read, attempt, attempt.patient)
+        held: bool = self.change(work, f"{attempt._label} starts again", attempt=attempt, patient=attempt.patient)
+        return held
 
     def recall(self, attempt: Attempt, of: str | None = None) -> None:
         """Read the outcome of reports that this process has not followed from the log, such as of an interrupted one.
@@ -528,7 +530,7 @@ class Session:
     @_first
     def forget(self, attempt: Attempt) -> None:
         """Give up an attempt whose end could not be recorded: its lease expires."""
-        self.replica.forget(attempt.id, attempt.attempt)
+        self.replica.forget(attempt)
 
     def mark_lost(self, attempt: Attempt, reason: str) -> None:
         """Append that a trial was lost. It is offered again, up to max_retries times."""
@@ -540,7 +542,8 @@ class Session:
         """Return whether the search continues after an attempt failed. error: on this rank; it gets the reason."""
         if attempt.ended is not Status.FAILED and attempt._failure is None:
             return False  # it failed on this rank alone
-        others, patience = torch_ranks().size - 1, self._patience(attempt)
+        others = torch_ranks().size - 1
+        patience = _MEET + max(self.log.history.trial(attempt.id).seconds, default=0.0)
         if others and not self._rank.meets(attempt._label, others, patience):
             if error is not None:
                 error.add_note(
@@ -563,16 +566,12 @@ class Session:
             error.add_note(f"haltune: {why}")
         return why is None
 
-    def _patience(self, attempt: Attempt) -> float:
-        """Return the seconds in which other ranks end a trial that has failed: their epoch, and a minute."""
-        return _MEET + max(self.log.history.trial(attempt.id).seconds, default=0.0)
-
     @_first
     def log_sleep(self, attempt: Attempt) -> None:
         """Log how long this machine slept during the trial, on rank 0."""
         self.replica.now()
-        if self.replica.jumps(attempt.id, attempt.attempt):
-            self.change(partial(Replica.log_sleep, trial=attempt.id, attempt=attempt.attempt), patient=False)
+        if self.replica.jumps(attempt):
+            self.change(partial(Replica.log_sleep, attempt=attempt), patient=False)
 
     @_first
     def renew(self, attempt: Attempt) -> None:
@@ -651,7 +650,7 @@ def _events(store: Store, name: str, patience: float) -> Callable[[int, int], li
 def _checkpointed(
     replica: Replica, attempt: Attempt, path: str, seconds: float, keep: bool | float, facts: Mapping[str, Any]
 ) -> bool:
-    now, content = replica.log_sleep(attempt.id, attempt.attempt), replica.checkpoints.content
+    now, content = replica.log_sleep(attempt), replica.checkpoints.content
     event: ev.Kept | ev.Checkpointed = (ev.Kept if keep else partial(ev.Checkpointed, **facts, content=content(path)))(
         at=now, trial=attempt.id, attempt=attempt.attempt, epoch=saved_epoch(attempt, keep), path=path,
         seconds=seconds,
@@ -671,7 +670,7 @@ def saved_epoch(attempt: Attempt, keep: bool | float) -> float:
 
 def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
     """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
-    now = replica.log_sleep(attempt.id, attempt.attempt)
+    now = replica.log_sleep(attempt)
     replica.sync()
     replica.follow(attempt)
     if status is None and not len(replica.history.trial(attempt.id).epochs):
@@ -774,20 +773,20 @@ def _doubt(replica: Replica, ended: TrialRecord, plain: bool) -> None:
 
 def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> str:
     """Return how an interrupted trial continues."""
+    who = "The next start of this program, or the next study.ask(),"
     if record.checkpoint_epoch:
-        at = problem.at(record.checkpoint_epoch)
-        return f"The next start of this program, or the next study.ask(), resumes it after {at}, its last checkpoint."
+        return f"{who} resumes it after {problem.at(record.checkpoint_epoch)}, its last checkpoint."
     if not attempt.epoch:
-        return "The next start of this program, or the next study.ask(), trains it from scratch."
+        return f"{who} trains it from scratch."
     return (
-        "The next start of this program, or the next study.ask(), trains it from scratch, because it has no "
-        "checkpoint. Callbacks save when a trial pauses; in your own loop call trial.save(write) after a report."
+        f"{who} trains it from scratch, because it has no checkpoint. Callbacks save when a trial pauses; in your own "
+        "loop call trial.save(write) after a report."
     )
 
 
 def _mark_lost(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
     """Append that an attempt was lost. The trial is offered again up to `max_retries` times, then it has failed."""
-    replica.log_sleep(attempt.id, attempt.attempt)
+    replica.log_sleep(attempt)
     replica.sync()
     event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
     held = replica.append_if_held(event, Release(attempt.id))

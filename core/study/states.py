@@ -71,11 +71,11 @@ class States:
     _saved_in_epoch = False  # a state that is of its report
     # position of the report whose weights the last state has, if they have not the value of the last report
     unlike: float | None = None
-    _draws = False  # its loop is a plain one, so that its states have the process's random state
+    # the attempt in which a plain loop has begun, so that its states have the process's random state; 0: none has
+    _looped = 0
     _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
     _place: dict[str, Any] | None = None  # on a rank above 0: the random state at the end of its last epoch
     _had: str | None = None  # the last checkpoint next to which such a rank has its random state
-    _placed = 0  # the attempt in which a plain loop has begun
     _started_in: int | None = None  # the process in which the trial has started
     _restores = False  # the random state of a checkpoint was restored
     _put_back: Callable[[], object] | None = None  # a framework's own generators, as they were before
@@ -129,9 +129,9 @@ class States:
             before = left is not None or self.waiting is not None or self._made or seen.keeps_first is not False
             if early and before:
                 keep = upcoming
-        of = None if early or not own or resumes_only else of
-        on = own and not early and not resumes_only and self.trained_on
-        unlike = of if of is not None else attempt.epoch if on else None
+        counts = own and not early and not resumes_only
+        of = of if counts else None
+        unlike = of if of is not None else attempt.epoch if counts and self.trained_on else None
         if unlike is not None and self._counts_as(attempt, unlike):
             unlike = None
         keep = of if keep is True and of is not None and unlike is not None else keep
@@ -160,7 +160,7 @@ class States:
             with self.ours(attempt, temporary):
                 if state.keep is False:
                     try:
-                        if self._draws:
+                        if self._looped:
                             put(random_of(temporary), self._generators.capture())
                         if attempt.epoch != self._session.log.problem.max_epochs:  # it may resume
                             for suffix, start in self._starts.items():
@@ -190,7 +190,7 @@ class States:
         """Note a state that was saved. path: of a file of haltune's."""
         if state.keep is False:  # otherwise it is another file than the one to resume from
             self._drawn = None
-            if self._draws and path is not None:
+            if self._looped and path is not None:
                 self._drawn = random_of(path), self._generators.capture()
                 if follows():
                     with suppress(OSError):  # rank 0 may have removed the folder already
@@ -229,9 +229,7 @@ class States:
 
         def question(_: object) -> bool:
             keep, history = session.checkpoints.keep, session.log.history
-            cut = attempt._stops
-            if best_epoch and attempt.verdict is not None and attempt.verdict.resumable:
-                cut = False  # it may continue
+            cut = attempt._stops and not (best_epoch and attempt._may_resume)
             if keep == 0 or not len(history.curve(attempt.id)):
                 return False
             best = history.present_best(attempt.id)
@@ -305,11 +303,12 @@ class States:
 
         Return the names of lists that the program had shuffled.
         """
-        first, self._placed, self._had = self._placed != attempt, attempt, checkpoint
-        self._draws, self._drawn = True, None  # a state from before the loop has its place
-        if checkpoint is not None and first:
-            self._draws_from(random_of(checkpoint))
-        return self._generators.begins(random_of(checkpoint) if checkpoint is not None and first else None)
+        path = random_of(checkpoint) if checkpoint is not None and self._looped != attempt else None
+        self._looped, self._had = attempt, checkpoint
+        self._drawn = None  # a state from before the loop has its place
+        if path is not None:
+            self._draws_from(path)
+        return self._generators.begins(path)
 
     def ends_epoch(self) -> None:
         """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""
@@ -355,27 +354,23 @@ class States:
         """
         if (state := self.waiting) is None:
             return
+        log, at = self._session.log, self._session.log.problem.at(position)
         if fitted or state.left != left or (self.training is not None and self.training.trains_on):
             self._saves_first = False
             self.ends(attempt)
-            if self.waiting is not None:
-                self._drops(attempt, position)
+            dropped, self.waiting = self.waiting, None
+            # say it once if an earlier report has no state either
+            if dropped and self._trains_first is not None and not log.history.trial(attempt.id).checkpoint_epoch:
+                self._session.hint(
+                    f"Trial {attempt.id} has trained between saving its state and reporting {at}, so it has no state "
+                    "to resume from: save after trial.report(value).",
+                    "never saves",
+                )
         elif not self._made:
-            at = self._session.log.problem.at(position)
             self._session.hint(
                 f"Trial {attempt.id} saved a state before it reports {at}, so this is the state after {at}. If your "
                 "program saves first and trains then, save after trial.report(value) instead.",
                 "saves first",
-            )
-
-    def _drops(self, attempt: Attempt, position: float) -> None:
-        """Give up the state that waits; say it once if an earlier report has no state either."""
-        self.waiting, log = None, self._session.log
-        if self._trains_first is not None and not log.history.trial(attempt.id).checkpoint_epoch:
-            self._session.hint(
-                f"Trial {attempt.id} has trained between saving its state and reporting {log.problem.at(position)}, so "
-                "it has no state to resume from: save after trial.report(value).",
-                "never saves",
             )
 
     def begins_epoch(self) -> None:

@@ -383,7 +383,7 @@ class Trial(Port, KnowsAttributes):
         place = self.resumes_from if _is_between(self.resumes_from) else None
         last = Fold(self, known[-1].index, count, best)
         if place is None and not last._at_end:
-            last._continues()
+            last.restart(last._saved_start(loads=True))
             return last
         if place is not None:
             self.restores_randomness()
@@ -458,7 +458,7 @@ class Trial(Port, KnowsAttributes):
         self._block = os.getpid()
         self._weights.learners.looks(self._weights.trains)
         self._states.training = Training(self._weights.begins)
-        self._weights.enters(sys._getframe(1))
+        self._weights.extras.enters(sys._getframe(1))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
@@ -466,9 +466,8 @@ class Trial(Port, KnowsAttributes):
         self._signals.turned_into(error)
         self._session.leave(self)
         self._block = None
-        self._weights.sign()
+        self._sign_weights()
         self._weights.learners.looked(self._weights.trains)
-        self._weights.schedules.notes(self._weights.trains)
         if self._states.training is not None:
             self._states.training.ends()
         forgiven = False
@@ -490,8 +489,9 @@ class Trial(Port, KnowsAttributes):
             self._fold._loads |= self._loads
             self._fold._need_loaded()
 
-    def _begins_again(self, epoch: float) -> bool:
-        return not self._over_folds and super()._begins_again(epoch)  # a fold sees to it itself
+    def _restart_before(self, epoch: float) -> None:
+        if not self._over_folds:  # a fold sees to it itself
+            super()._restart_before(epoch)
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         super().restart(position, advice)
@@ -548,11 +548,6 @@ class Trial(Port, KnowsAttributes):
         if self._signals.interrupted and self.ended is Status.INTERRUPTED:
             raise quietly(KeyboardInterrupt(f"Ctrl-C, which the program handled, ended trial {self.id} early"))
 
-    @property
-    def _was_taken(self) -> bool:
-        """True if this worker counted as lost, and the trial was offered again."""
-        return self.history.trial(self.id).attempt > self.attempt
-
     def _end(self, error: BaseException | None) -> bool:
         """Record how the block ended; return True if the search continues after the error."""
         try:
@@ -563,8 +558,8 @@ class Trial(Port, KnowsAttributes):
                     self._doubt_kept()
                 self._session.log_ended()
                 return False
-            if isinstance(error, LeaseLost) and this().alone and self._was_taken:
-                self.interrupt()
+            if isinstance(error, LeaseLost) and this().alone and self.history.trial(self.id).attempt > self.attempt:
+                self.interrupt()  # this worker counted as lost, and the trial was offered again
                 self._session.warn(f"{error} This program continues with another trial.", "taken")
                 return True
             if self.ended not in (None, Status.FAILED):
@@ -734,7 +729,7 @@ class Fold(Trial):
         self.checkpoint = trial.resumes_from if e else None  # without a report it is a state of the fold before
         self.pause_at = None if trial.pause_at is None else self._own(trial.pause_at)
         self.verdict, self.ended = trial.verdict, self._status or trial.ended
-        if self._at_end and self.verdict is not None and self.verdict.resumable:
+        if self._at_end and self._may_resume:
             self.verdict = continue_("the fold is trained in full; the trial pauses before the next one")
         self._lap, self._validation = trial._lap, trial._validation
 
@@ -755,7 +750,7 @@ class Fold(Trial):
         return self._own(self._whole(self.epoch) + problem.spacing)
 
     def evaluate_now(self, position: float, *, share: float = 0.2) -> bool:
-        if self.horizon is not None and position >= self.horizon:
+        if position >= self._length:
             return True
         return self._trial.evaluate_now(self._whole(position), share=share)
 
@@ -811,16 +806,14 @@ class Fold(Trial):
         self._look()
         self._warn_of_restart(f"Fold {self.index} of trial {self.id}", reached, position, advice)
 
-    def _begins_again(self, epoch: float) -> bool:
+    def _restart_before(self, epoch: float) -> None:
         self._loads |= self._trial._loads  # the trial's checkpoint and folder are of this fold
-        return super()._begins_again(epoch)
+        super()._restart_before(epoch)
 
     def record(self, report: Report, judge: bool = True, updates: float | None = None) -> Verdict:
         trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
-        if self._begins_again(report.epoch):
-            self._need_its_count(report.epoch)
-            self.restart(advice="A training that resumes continues its count after fold.epoch.")
+        self._restart_before(report.epoch)
         verdict = trial.record(self._of_trial(report), judge)
         self._first, self._left = self._first or report.epoch, None
         self._counts_weights()
@@ -900,8 +893,7 @@ class Fold(Trial):
     def _settle(self, value: float) -> None:
         """Report the mean over folds, after a last fold that ended by itself: no epoch remains in which it gains."""
         trial, found = self._trial, self._trial.history.trial(self.id)
-        own = {name: c for name in self.measures.others if (c := self._curve(name)) is not None}
-        metrics = {name: curve.value for name, curve in own.items()}
+        metrics = {name: c.value for name in self.measures.others if (c := self._curve(name)) is not None}
         mean = self._of_trial(Report(value, math.inf, 0.0, metrics=metrics))
         if np.array_equal(mean.value, found.values[-1], equal_nan=True):
             return
@@ -919,7 +911,7 @@ class Fold(Trial):
         about: the topic under which ranks do it, those that have reported the end, or all after the loop.
         """
         trial = self._trial
-        if self._cut or (trial._stops and trial.verdict is not None and not trial.verdict.resumable):
+        if self._cut or (trial._stops and not trial._may_resume):
             return
         if this().single and capture() == self._place and trial.resumes_from is None:  # ranks have different states
             return

@@ -84,7 +84,7 @@ class OwnWeights:
         return OwnWeights, (self._trial,), {"trains": self.trains}
 
     @cached_property
-    def _extras(self) -> Extras:
+    def extras(self) -> Extras:
         """What its loop has next to what it trains."""
         return Extras(self._trial._session.seen.extras)
 
@@ -97,9 +97,8 @@ class OwnWeights:
         """
         if marks:
             self._refusal = None
-        if self._trial._states.training is not None:
-            self._extras.steps()
-            self._doubt_extras()
+        self.extras.steps()
+        self._doubt_extras()
         self._need_state(optimizer)
         self.schedules.begins(self.trains, optimizer)
         try:
@@ -112,15 +111,17 @@ class OwnWeights:
 
     def _need_own(self, optimizer: Any, marks: set[int]) -> None:
         trial = self.trains
-        if trial.ended is not None or trial._stops or trial.epoch == trial.horizon:
+        if trial._is_over:
             return  # what it trains after its own training is not counted
         signers = {of for mark in marks if (of := trial.signer(mark)) is not None}
         retries, trial._retries = trial._retries and trial.epoch > 0, False
         if marks:
             trial._own_weights = trial.id in signers
         if trial.id in signers:
-            self._doubted = self._began_without(trial, optimizer, marks)
-            now = any(trial._signed_now(mark) for mark in marks)  # a copy of what this attempt has saved, as in MAML
+            self._doubted = self._began_without(optimizer, marks)
+            signed = trial._session.seen.signed
+            # a copy of what this attempt has saved, as in MAML
+            now = any(signed.get(mark, {}).get(trial._key) == trial.attempt for mark in marks)
             kept = now or trial.epoch or trial._by_framework
             if not kept and trial.resumes_from is None and trial is self._trial:
                 raise NotSupported(
@@ -131,13 +132,13 @@ class OwnWeights:
             trial._loads = True
         else:
             trial._need_own(None, min(signers, key=str, default=None))
-            others = self._begins_with_others(trial, optimizer, marks)
+            others = self._begins_with_others(optimizer, marks)
             if retries and marks:  # the program has perhaps only asked whether there is a state
-                there = self._began_here(trial, marks) or (
+                there = self._began_here(marks) or (
                     trial.resumes_from is not None and updates.saved_in(trial.resumes_from, optimizer)
                 )
                 retries = there is False
-                others = retries or (there is None and self._knows(trial))
+                others = retries or (there is None and self._knows_weights)
             if others:
                 if retries or trial._unread:
                     raise NotSupported(
@@ -147,10 +148,8 @@ class OwnWeights:
                     )
                 if not self._begun and not hasattr(optimizer, "eval"):  # a schedule-free one saves an average
                     self._doubted = _began(trial, optimizer)
-        first, fold = trial._first_with(optimizer)
-        another = (first, fold) != (trial.id, trial._index)
-        if another and updates.has_moments(optimizer) and trial.resumes_from is None:
-            of = f"fold {fold}" if first == trial.id else f"trial {first}"
+        of = trial.trainer_of(optimizer)
+        if of is not None and updates.has_moments(optimizer) and trial.resumes_from is None:
             raise NotSupported(
                 f"Trial {trial.id} trains with the {type(optimizer).__name__} object of {of}, and would continue "
                 "with its momentum or averages. Make an optimizer for each training, within the loop."
@@ -180,13 +179,9 @@ class OwnWeights:
                     once=True,
                 )
 
-    def enters(self, frame: FrameType) -> None:
-        """State that the block of the trial is entered, in a frame."""
-        self._extras.enters(frame)
-
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
         """State that a loop begins an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
-        trial, extras = self.trains, self._extras
+        trial, extras = self.trains, self.extras
         if epoch is None:
             self.schedules.notes(trial)
         states = trial._model is None  # otherwise the loop itself sees to what has a state
@@ -226,7 +221,7 @@ class OwnWeights:
 
     def _doubt_extras(self) -> None:
         """Warn once if a trial has resumed without an average or the like that it had."""
-        if (name := self._extras.lost) is not None:
+        if (name := self.extras.lost) is not None:
             self.trains.warn(
                 f"Trial {self.trains.id} has resumed after {self.trains._at(self._resumed)}, but {name} is not as it "
                 "was there, so it does not train, or is not evaluated, as it would have been without the pause. Save "
@@ -237,17 +232,18 @@ class OwnWeights:
 
     def _kinds(self, path: str) -> frozenset[updates.Kind]:
         """Return the kinds of optimizers before a pause: those of its file, if another process has trained."""
-        seen, trial = self._trial._session.seen.optimizers, self.trains
-        if (trial.id, trial._index) not in seen:
-            seen[trial.id, trial._index] = updates.optimizers_in(path)
-        return seen[trial.id, trial._index]
+        seen, key = self._trial._session.seen.optimizers, self.trains._key
+        if key not in seen:
+            seen[key] = updates.optimizers_in(path)
+        return seen[key]
 
-    def _begins_with_others(self, trial: Port, optimizer: Any, marks: set[int]) -> bool:
+    def _begins_with_others(self, optimizer: Any, marks: set[int]) -> bool:
         """Return whether a trial that resumes begins with other weights than it had, as far as that is known."""
+        trial = self.trains
         if not trial._resumes or trial.resumes_from is None or trial._model is not None:
             return False
-        known = self._knows(trial)
-        others = known and bool(marks) and not self._began_here(trial, marks)
+        known = self._knows_weights
+        others = known and bool(marks) and not self._began_here(marks)
         if (self._doubted or not known) and this().alone:  # a new process knows none
             there = updates.saved_in(trial.resumes_from, optimizer)
             trial._own_weights |= bool(there) and not updates.lacks(trial.resumes_from, optimizer)
@@ -255,12 +251,12 @@ class OwnWeights:
             self._doubted = None if there else self._doubted
         return others
 
-    def _began_without(self, trial: Port, optimizer: Any, marks: set[int]) -> str | None:
+    def _began_without(self, optimizer: Any, marks: set[int]) -> str | None:
         """Return `_doubted` if an optimizer has weights of a trial that resumes, and others that it did not have.
 
         One with another number of weights than before may add some, where the training changes to it.
         """
-        training = trial._states.training
+        trial, training = self.trains, self._trial._states.training
         by_framework = trial._model is not None and training is not None and not training.begun
         if not trial._resumes or trial.resumes_from is None or by_framework or not this().alone:
             return None
@@ -270,13 +266,15 @@ class OwnWeights:
         unknown = {mark for mark in marks if trial.signer(mark) is None}
         return _began(trial, optimizer) if unknown & updates.lacks(trial.resumes_from, optimizer) else None
 
-    def _knows(self, trial: Port) -> bool:
-        """Return whether this process has seen weights of the trial."""
-        return bool(self._begun_with) or trial._has_signed
+    @property
+    def _knows_weights(self) -> bool:
+        """True if this process has seen weights of the trial."""
+        signed = self._trial._session.seen.signed
+        return bool(self._begun_with) or any(self.trains._key in trainings for trainings in signed.values())
 
-    def _began_here(self, trial: Port, marks: set[int]) -> bool:
+    def _began_here(self, marks: set[int]) -> bool:
         """Return whether an optimizer began with some of these weights before, at the same position."""
-        return any(self._begun_with.get(mark) == trial.epoch for mark in marks)
+        return any(self._begun_with.get(mark) == self.trains.epoch for mark in marks)
 
     # at a report
 
@@ -314,7 +312,7 @@ class OwnWeights:
         advice = "Its optimizer updates the weights of another model than before."
         if position is None:
             advice += " If this is no retry, give each report its position: trial.report(value, epoch)."
-        trial._continues(False, advice)
+        trial.restart(trial._saved_start(loads=False), advice)
         return now.reports if trial.attempt > attempt else 0
 
     def reported(self) -> None:
@@ -331,7 +329,7 @@ class OwnWeights:
                     self._earlier.setdefault(self._marks, self._at)
                 self._marks, self._at = marks, None
             self._doubt(training)
-            key, seen = (self.trains.id, self.trains._index), self._trial._session.seen.optimizers
+            key, seen = self.trains._key, self._trial._session.seen.optimizers
             seen[key] = seen.get(key, frozenset()) | training.kinds()
             training.looks_again()
 
