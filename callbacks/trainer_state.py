@@ -173,7 +173,7 @@ class Unsaved(Portable):
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         args.eval_on_start |= self._evaluates
         self._functions.ends()
-        carried.leave(self.trainer.callback_handler.callbacks, own=True)
+        carried.leave(self.trainer.callback_handler.callbacks)
         self.trainer.remove_callback(self)
         self._loaded_before(None)
         self.trainer = self._loader = None

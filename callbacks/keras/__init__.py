@@ -555,7 +555,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         self._note_trained_layers(_attempt(self.trial))
-        carried.leave(self._others(surroundings.calling_list(self)).values(), own=True)
+        carried.leave(self._others(surroundings.calling_list(self)).values())
         silent = self._last_logs is not None and reporter.silent
         silent &= not (self._another_follows() and surroundings.validates_rarely())
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:

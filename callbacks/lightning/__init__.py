@@ -425,7 +425,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     self._reporter.report(found.value, found.epoch, others, lap=found.lap, judge=False)
             if self._snapshot is not None:  # the fit has trained
                 self._sign(trainer)
-                carried.leave(trainer.callbacks, own=True)
+                carried.leave(trainer.callbacks)
             self._reporter.fail(exception)
         self._reporter.postpone()
         self._let_go(trainer)
@@ -436,7 +436,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def all_torn_down(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Raise a deferred Ctrl-C or SIGTERM, after the loggers and the other callbacks have ended."""
         if stage == "fit":
-            carried.leave(trainer.callbacks, own=True)
+            carried.leave(trainer.callbacks)
         if stage == "fit" and self._epochs and self._of is None:
             self._sign(trainer)  # averaged ones; in a resumed fit they may be those with which other trials start
         self._reporter.leave()
