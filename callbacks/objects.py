@@ -82,12 +82,8 @@ _WITH_STATE = (
 Skips = Callable[[Any, str, Any], bool]  # object, name and value of an attribute -> whether it is no part of a state
 
 
-def _skips_none(*attribute: Any) -> bool:
-    return False
-
-
 def state_of(
-    value: Any, parts: tuple[type, ...] = (), constant: tuple[type, ...] = (), skip: Skips = _skips_none
+    value: Any, parts: tuple[type, ...] = (), constant: tuple[type, ...] = (), skip: Skips = lambda *attribute: False
 ) -> Any:
     """Return the state of an object.
 
@@ -653,10 +649,19 @@ class _Reader:
         return _in_attributes(value) and (part or isinstance(value, self._parts))
 
     def _array(self, value: Any) -> dict[str, Any]:
-        return _array(value, self._text)
+        shape = list(value.shape) if isinstance(value, np.ndarray) else None
+        kind: Any = value.dtype.str
+        if value.dtype.str[1] == "V" and not value.dtype.name.startswith("void"):
+            kind = value.dtype.name  # bfloat16, of which `str` says raw bytes
+        elif value.dtype.names is not None:
+            try:
+                kind = np.lib.format.dtype_to_descr(value.dtype)  # of its fields
+            except ValueError as error:  # they overlap, or are in another order
+                raise NotSupported(f"an array of {value.dtype} cannot be saved") from error
+        return {"is": "array", "data": self._text(value.tobytes()), "type": kind, "shape": shape}
 
     def _text(self, data: bytes) -> str:
-        return _text(data)
+        return base64.b64encode(data).decode("ascii")
 
     def _tensor(self, value: Any, name: str) -> dict[str, Any]:
         import torch
@@ -677,21 +682,8 @@ class _Reader:
         return [item(one, i) for i, one in enumerate(value)]
 
 
-def _array(value: Any, text: Callable[[bytes], str]) -> dict[str, Any]:
-    shape = list(value.shape) if isinstance(value, np.ndarray) else None
-    kind: Any = value.dtype.str
-    if value.dtype.str[1] == "V" and not value.dtype.name.startswith("void"):
-        kind = value.dtype.name  # bfloat16, of which `str` says raw bytes
-    elif value.dtype.names is not None:
-        try:
-            kind = np.lib.format.dtype_to_descr(value.dtype)  # of its fields
-        except ValueError as error:  # they overlap, or are in another order
-            raise NotSupported(f"an array of {value.dtype} cannot be saved") from error
-    return {"is": "array", "data": text(value.tobytes()), "type": kind, "shape": shape}
-
-
 def _dtype(kind: Any) -> Any:
-    """Return the type that `_array` has saved; JSON has made lists of its tuples."""
+    """Return the type of a saved array; JSON has made lists of its tuples."""
 
     def tuples(kind: Any) -> Any:
         return kind if isinstance(kind, str) else [(name, tuples(of), *map(tuple, shape)) for name, of, *shape in kind]
@@ -711,7 +703,7 @@ class _DataReader(_Reader):
         copies: bool,
         apart: list[Any] | None,
     ) -> None:
-        super().__init__((object,), (*_CONSTANT, *constant), _skips_none)
+        super().__init__((object,), (*_CONSTANT, *constant), lambda *attribute: False)
         self._apart = apart
         self._weights, self._tensors, self._small, self._copies = weights, tensors, small, copies
         self._bytes, self._values = (SMALL, _SHORT) if small else (_LARGEST, _LONGEST)  # that may follow
@@ -958,7 +950,3 @@ def _otherwise(name: str) -> NotSupported:
         f"The trial cannot resume, because {name} was built otherwise when it paused. Build the same environments and "
         "callbacks in each attempt"
     )
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
