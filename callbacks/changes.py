@@ -167,8 +167,7 @@ class Attributes:
         return {
             f"{place}.{name}": value
             for place, owner in owners
-            for name, value in vars(owner).items()
-            if not (name in self._skip or objects.is_showing(value) or objects.is_opened(owner, name, value))
+            for name, value in objects.held_by(owner, self._skip).items()
         }
 
     def _now(self, values: Mapping[str, Any], saved: list[Any]) -> dict[str, Any]:

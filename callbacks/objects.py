@@ -395,6 +395,18 @@ def _opens(owner: Any, name: str, value: Any) -> bool:
     return is_opened(owner, name, value) or (value is None and name in _opened_by(type(owner)))
 
 
+def held_by(owner: Any, skip: Container[str] = ()) -> dict[str, Any]:
+    """Return the attributes of an object that may be a state, without those named in `skip`.
+
+    What only shows a training is none, nor is a file that the owner's code opens again.
+    """
+    return {
+        name: value
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if not (name in skip or is_showing(value) or is_opened(owner, name, value))
+    }
+
+
 def is_showing(value: Any) -> bool:
     """Return whether an object only shows a training, such as a progress bar, a figure or a tracker."""
     kind = type(value)

@@ -539,11 +539,8 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
         if hasattr(owner, "get_config"):  # a layer, an optimizer, a loss or a metric
             mentioned = objects.mentioned(type(owner))  # other names that start with "_" are Keras' own
             hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
-        slots = [
-            (f"{name}/{key}", value, partial(setattr, owner, key))
-            for key, value in vars(owner).items()
-            if not (key in hidden or objects.is_showing(value) or objects.is_opened(owner, key, value))
-        ]
+        held = objects.held_by(owner, hidden)
+        slots = [(f"{name}/{key}", value, partial(setattr, owner, key)) for key, value in held.items()]
     found: list[Place] = []
     for path, value, put in slots:
         if not isinstance(value, (types.FunctionType, types.MethodType)):
