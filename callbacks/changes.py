@@ -523,15 +523,10 @@ def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
     return [(place, part) for place, part in found.values()]
 
 
-def parts_of(loader: Any) -> list[Any]:
-    """Return what reads the data of a torch loader: the data set, the function that makes batches, and the samplers."""
-    names = ("dataset", "collate_fn", "sampler", "batch_sampler", "generator", "synchronized_generator")
-    return [getattr(loader, name, None) for name in names]
-
-
 def generators_of(loader: Any, *others: Any) -> dict[str, Any]:
     """Return the generators of the data of a torch loader. others: further parts of it."""
-    return generators_in(*parts_of(loader), *others)
+    names = ("dataset", "collate_fn", "sampler", "batch_sampler", "generator", "synchronized_generator")
+    return generators_in(*(getattr(loader, name, None) for name in names), *others)
 
 
 def makers(loader: Any) -> list[Any]:

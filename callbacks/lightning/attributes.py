@@ -24,7 +24,7 @@ from .. import objects
 from ..changes import Print, has_copy, is_own, is_time, set_buffers, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
-from .resuming import unused
+from .resuming import frozen, unused
 
 _OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
 _CONFIGURED = ("module.", "hparams", "datamodule", "datamodule.hparams")  # what Lightning's Tuner sets
@@ -60,7 +60,7 @@ class Snapshot:
                     marks[name] = f"{objects.SET}{marks[name]}" if is_set else marks[name]
                 elif is_set and has_copy(value, [trainer.lightning_module]):
                     self._copies.append(_called(owner, name))
-        self._frozen = _frozen(trainer.lightning_module)
+        self._frozen = frozen(trainer.lightning_module)
         self._held = _held_weights(trainer)
         self._parts = dict(_data_parts(trainer))
         self._made_again: set[str] = set()  # owners that the program makes for each epoch, of loaders
@@ -118,10 +118,10 @@ class Snapshot:
             changed, _, _ = objects.changes(held, self._marks.get(owner, {}), **how)
             if changed and owner not in self._made_again:
                 attributes[owner] = changed
-        frozen = _frozen(module)
+        now_frozen = frozen(module)
         found = {
             "attributes": attributes,
-            "frozen": sorted(frozen) if frozen != self._frozen else None,
+            "frozen": sorted(now_frozen) if now_frozen != self._frozen else None,
             "buffers": copied(dict(unsaved_buffers(module))),
             "gradients": {},
         }
@@ -337,7 +337,3 @@ def _others(trainer: Any) -> Iterator[tuple[str, Any]]:
 def _set_variable(variables: Mapping[str, Any], name: str, value: Any) -> None:
     if name in variables:
         variables[name][1](value)
-
-
-def _frozen(module: Any) -> set[str]:
-    return {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
