@@ -379,7 +379,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _refuse_new_model(self, epoch: int) -> None:
         """Raise NotSupported if an untrained model starts where another one of this attempt ended."""
-        trial, model, attempt, layers = self.trial, self.model, _attempt(self.trial), _trained_layers(self.model)
+        trial, model, attempt = self.trial, self.model, _attempt(self.trial)
+        layers = weakref.WeakSet(layer for layer in _own_layers(model) if layer.trainable_weights)
         new = attempt.layers is not None and attempt.layers.isdisjoint(layers) and self._of is None
         if new and trial.unit == "epoch" and epoch >= trial.epoch > 0 and _fresh(model):
             raise NotSupported(
@@ -690,11 +691,6 @@ def _own_layers(model: Any) -> list[Any]:
     """Return the layers of a model, and of the models in it, that have weights."""
     layers = model._flatten_layers(include_self=False) if hasattr(model, "_flatten_layers") else model.layers
     return [layer for layer in layers if layer.weights and not hasattr(layer, "layers")]
-
-
-def _trained_layers(model: Any) -> weakref.WeakSet[Any]:
-    """Return those of them that have trained weights."""
-    return weakref.WeakSet(layer for layer in _own_layers(model) if layer.trainable_weights)
 
 
 def _mark(model: Any, weights: list[Any] | None = None) -> str:

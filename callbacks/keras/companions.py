@@ -50,7 +50,7 @@ Place = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
 
 def of_keras(owner: Any) -> bool:
     """Return whether it is a callback of Keras, or a part of the model: no program keeps its own records there."""
-    return _is_layer(owner) or type(owner).__module__.startswith("keras.")
+    return _is_part(owner, "Layer") or type(owner).__module__.startswith("keras.")
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -380,7 +380,7 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
                 continue  # the model's file has its variables
             found = _parts_in(value)
             inner = [(at, v) for at, v in found if _is_variable(v) and id(v) not in compiled]
-            held = [] if _is_layer(owner) else [(at, one) for at, one in found if not _is_variable(one)]
+            held = [] if _is_part(owner, "Layer") else [(at, one) for at, one in found if not _is_variable(one)]
             if not inner and not held:
                 arrays = _as_arrays(value)
                 places.append((path, arrays, put if arrays is value else _SetTensors(value, put)))
@@ -463,7 +463,7 @@ class _SetWeights(_SetPart):
 
     def __init__(self, variables: list[Any], of: Any) -> None:
         self._variables = variables
-        self.of_model, self.of_metric = _is_layer(of), _is_part(of, "Metric")
+        self.of_model, self.of_metric = _is_part(of, "Layer"), _is_part(of, "Metric")
 
     def __call__(self, values: list[Any]) -> None:
         for variable, value in zip(self._variables, values, strict=True):
@@ -549,12 +549,6 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
             seen.add(id(value))
             found += _slots(path, value, seen)
     return found
-
-
-def _is_layer(owner: Any) -> bool:
-    import keras
-
-    return isinstance(owner, keras.Layer)
 
 
 @cache
@@ -976,7 +970,7 @@ def _seeds_of(functions: list[Any]) -> list[Any]:
         used = [value for _, value, _ in _slots("", function, set())]
         for name in getattr(getattr(function, "__code__", None), "co_names", ()):
             used.append(function.__globals__.get(name))
-        layers = [layer for one in used if _is_layer(one) for layer in one._flatten_layers()]
+        layers = [layer for one in used if _is_part(one, "Layer") for layer in one._flatten_layers()]
         held = [value for layer in layers for value in vars(layer).values()]
         for one in [*used, *held, *(inner for value in held if isinstance(value, dict) for inner in value.values())]:
             if isinstance(one, keras.random.SeedGenerator):

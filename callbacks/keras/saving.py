@@ -21,8 +21,8 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -560,7 +560,8 @@ def _of_second(model: Any, make: Callable[[], Any], look: Callable[[Any], T]) ->
     with suppress(Exception):  # JAX may have no CPU backend
         # so that the second model uses no accelerator memory; not "cpu:0", where torch variables lose their kind
         cpu = device("cpu")
-    with _no_draws(model):
+    drawn = capture_randomness(model)
+    try:
         try:
             with cpu:
                 twin = make()
@@ -571,16 +572,8 @@ def _of_second(model: Any, make: Callable[[], Any], look: Callable[[Any], T]) ->
         finally:
             del twin
             gc.collect()  # models have reference cycles
-
-
-@contextmanager
-def _no_draws(model: Any) -> Iterator[None]:
-    """Restore all random generators afterwards."""
-    state = capture_randomness(model)
-    try:
-        yield
     finally:
-        set_randomness(model, state)
+        set_randomness(model, drawn)
 
 
 def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:
