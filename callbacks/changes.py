@@ -6,7 +6,9 @@ model holds that is not in its state_dict. `fingerprint` shows whether weights a
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import time
 import types
 import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -202,10 +204,20 @@ def of_modules(trial: int) -> Attributes:
     return Attributes(trial, *vars(torch.nn.Module()))
 
 
-def is_time(value: Any) -> bool:
-    """Return whether a value is the present time of a clock."""
-    at = objects.moment(value)
-    return at is not None and any(now - _MINUTE <= at <= now for now in objects.clocks())
+def clocks() -> tuple[float, float, float]:
+    """Return the present times of the clocks that a program may read at the start of a fit."""
+    return time.time(), time.monotonic(), time.perf_counter()
+
+
+def is_time(value: Any, since: tuple[float, float, float] | None = None) -> bool:
+    """Return whether a value is a time of one of the `clocks`, or of day, since an earlier one. Default: a minute."""
+    if isinstance(value, datetime.datetime):
+        with suppress(ValueError, OverflowError, OSError):  # years that no clock has
+            value = value.timestamp()
+    if type(value) not in (int, float):
+        return False
+    now = clocks()
+    return any(start <= value <= end for start, end in zip(since or (t - _MINUTE for t in now), now, strict=True))
 
 
 def _set_by_epoch(kind: type) -> set[str]:

@@ -30,7 +30,6 @@ import re
 import struct
 import sys
 import threading
-import time
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -583,19 +582,6 @@ def unsaved(name: str, value: Any) -> str:
             "__init__, or give it a class, such as list)"
         )
     return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
-
-
-def moment(value: Any) -> float | None:
-    """Return a number, or a time of day, in the seconds of `clocks`; None if it is something else."""
-    if isinstance(value, datetime.datetime):
-        with suppress(ValueError, OverflowError, OSError):  # years that no clock has
-            return value.timestamp()
-    return value if type(value) in (int, float) else None
-
-
-def clocks() -> tuple[float, float, float]:
-    """Return the present times of the clocks that a program may read at the start of a fit."""
-    return time.time(), time.monotonic(), time.perf_counter()
 
 
 def copied(name: str) -> str:

@@ -34,6 +34,7 @@ from haltune.study import Study
 from haltune.study.port import Port, weak
 
 from .. import objects
+from ..changes import clocks, is_time
 from . import shuffles
 from .optimizers import layers_of, optimizers_of
 
@@ -142,7 +143,7 @@ class Watch:
         self._trial, self._of_data = trial, of_data
         self._references = {name: weak(owner) for name, owner in owners.items()}  # after an error no hook can drop it
         self._silent = silent
-        self._clocks = objects.clocks()
+        self._clocks = clocks()
         self._tensors: set[str] = set()  # paths of what has tensors when the fit starts
         before = {} if earlier is None else earlier._owners
         self.same = {name for name, owner in owners.items() if before.get(name) is owner}
@@ -172,16 +173,15 @@ class Watch:
         A resumed fit calls these hooks again, when the model has other weights and another learning rate. Not so times,
         which it takes again, and objects that are no data.
         """
-        clocks = [*zip(self._clocks, objects.clocks(), strict=True)]
         for path, value, put in _places(self._owners):
             self._note_array(path, value)
             self._tensors |= {path} if isinstance(put, _SetTensors) else set()
             mark = objects.mark(value, _parts_of_keras())
-            at = objects.moment(value)
-            is_time = at is not None and any(start <= at <= end for start, end in clocks)
-            if isinstance(put, _SetWeights) or (isinstance(put, _SetPart) and path not in self._marks and not is_time):
+            is_new = isinstance(put, _SetPart) and path not in self._marks
+            timed = is_time(value, self._clocks)
+            if isinstance(put, _SetWeights) or (is_new and not timed):
                 self._marks.setdefault(path, _MADE + mark)
-            elif is_time or not (objects.is_data(mark) or objects.is_large(mark)):
+            elif timed or not (objects.is_data(mark) or objects.is_large(mark)):
                 self._marks[path] = mark
             elif mark != (before := self._marks.get(path)):
                 self._marks[path] = f"{objects.SET}{mark}"  # whatever it becomes is a change
