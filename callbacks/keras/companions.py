@@ -44,14 +44,10 @@ _CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the dir
 
 _COPIES = 4  # of the model, as the best weights, a teacher and averages
 _PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
+OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
 
 Place = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
-
-
-def of_keras(owner: Any) -> bool:
-    """Return whether it is a callback of Keras, or a part of the model: no program keeps its own records there."""
-    return _is_part(owner, "Layer") or type(owner).__module__.startswith("keras.")
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -127,22 +123,15 @@ class Apart:
 class Watch:
     """The attributes of objects, marked when it is made.
 
-    trial: of the fit. owners: name -> object. silent: starts of paths whose unreadable changes are not reported.
-    earlier: the watch of the fit before, whose marks stay for the same objects. of_data: they are data, of which only
-    tables are reported.
+    trial: of the fit. owners: name -> object. earlier: the watch of the fit before, whose marks stay for the same
+    objects. of_data: they are data, of which only tables are reported.
     """
 
     def __init__(
-        self,
-        trial: int,
-        owners: Mapping[str, Any],
-        silent: tuple[str, ...] = (),
-        earlier: Watch | None = None,
-        of_data: bool = False,
+        self, trial: int, owners: Mapping[str, Any], earlier: Watch | None = None, of_data: bool = False
     ) -> None:
         self._trial, self._of_data = trial, of_data
         self._references = {name: weak(owner) for name, owner in owners.items()}  # after an error no hook can drop it
-        self._silent = silent
         self._clocks = clocks()
         self._tensors: set[str] = set()  # paths of what has tensors when the fit starts
         before = {} if earlier is None else earlier._owners
@@ -209,7 +198,7 @@ class Watch:
         within: a fit, rather than at its end. of_callbacks: their attributes, too. apart: takes large arrays.
         """
         owners = self._owners.items()
-        places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(self._silent)})
+        places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(OF_MODEL)})
         # a metric that its first update builds starts each epoch again, unless its class says otherwise
         new = {path for path, _, put in places if isinstance(put, _SetWeights) and put.of_metric} - self._marks.keys()
         places = [place for place in places if place[0] not in new]
@@ -226,7 +215,7 @@ class Watch:
                 states[path]["in place"] = True
         # data open files, and loaders replace their parts; but a table in place of another one has its rows shuffled
         tables = {path for path in others if path in self._marks and hasattr(values[path], "sample")}
-        unread = [*lost, *(p for p in others if not p.startswith(self._silent) and (p in tables or not self._of_data))]
+        unread = [*lost, *(p for p in others if not p.startswith(OF_MODEL) and (p in tables or not self._of_data))]
         # a model or a variable that was made since: a resumed fit has none that could be set
         known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
         unread += [path for path, _, put in places if isinstance(put, _SetPart) and path not in known]
@@ -244,11 +233,11 @@ class Watch:
                 return self.called(path)
         return None
 
-    def put_back(self, changed: Mapping[str, Any], always: Callable[[str], bool], apart: Sequence[Any]) -> list[str]:
-        """Set what changed; return the names of what cannot be set.
+    def put_back(self, changed: Mapping[str, Any], apart: Sequence[Any]) -> list[str]:
+        """Set what changed; return the names of what cannot be set. apart: the large arrays.
 
-        always: of an owner, whether to set it in any case. Otherwise what trials share stays, such as a list of the
-        program's own records. apart: the large arrays.
+        What trials share stays, such as a list of the program's own records. Data have none, nor have parts of a model
+        and callbacks of Keras.
         """
         there, failed = {path: (value, put) for path, value, put in _places(self._owners)}, []
         for path, state in changed.items():
@@ -256,7 +245,9 @@ class Watch:
             try:
                 if path in there:
                     value, put = there[path]
-                    if always(self._owners[path.partition("/")[0]]) or not objects.is_shared(value, state, self._trial):
+                    of = self._owners[path.partition("/")[0]]
+                    own = self._of_data or _is_part(of, "Layer") or type(of).__module__.startswith("keras.")
+                    if own or not objects.is_shared(value, state, self._trial):
                         put(objects.put_back(state, value, apart=apart))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None, apart=apart))
@@ -656,7 +647,7 @@ class _Source:
                 owners |= _datasets_in(source, "data")
         self.has_code = bool(owners)  # of the program's, or of a loader
         self.generators = randomness.generators_in(*roots)
-        self._watch: Watch = Watch(trial, owners, (), None if earlier is None else earlier._watch, of_data=True)
+        self._watch: Watch = Watch(trial, owners, None if earlier is None else earlier._watch, of_data=True)
 
     def state(self, apart: Apart | None = None, whole: bool = True) -> dict[str, Any]:
         """Return what has changed. Raises NotSupported if it cannot be saved.
@@ -675,7 +666,7 @@ class _Source:
         """Set what `state` returned; return the names of what cannot be set. apart: the large arrays."""
         for variable, numbers in zip(self.seeds, state["seeds"], strict=False):
             randomness.set_generator(variable, numbers)
-        failed = self._watch.put_back(state["changed"], lambda owner: True, apart)
+        failed = self._watch.put_back(state["changed"], apart)
         randomness.set_states(self.generators, state["generators"])
         return failed
 
