@@ -47,7 +47,12 @@ _PEEKED = 2  # batches of a generator that Keras reads before the training, for 
 OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
 
-Place = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
+Slot = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
+Place = tuple[str, Any, Callable[[Any], object], str]  # the same, and its kind; "": an attribute or a variable
+_TENSORS = "tensors"  # an attribute that has tensors of TensorFlow or JAX, as arrays
+_PART = "part"  # a variable, or an element next to parts of Keras, that a resumed fit must have made, too
+_OTHER = "other part"  # such a variable that the compiled step may have as a constant, with its first value
+_WEIGHTS = "weights of "  # those of a part of Keras that a callback holds, such as the teacher of the fit's model
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -142,10 +147,10 @@ class Watch:
         }
         # arrays that are there when the fit starts: path -> array
         self._arrays: dict[str, Callable[[], Any]] = {} if earlier is None else {**earlier._arrays}
-        for path, value, put in _places({name: owner for name, owner in owners.items() if name not in self.same}):
+        for path, value, _, kind in _places({name: owner for name, owner in owners.items() if name not in self.same}):
             self._note_array(path, value)
             self._marks[path] = objects.mark(value, _parts_of_keras())
-            self._note(value, put, self._marks[path])
+            self._note(value, kind, self._marks[path])
 
     @property
     def _owners(self) -> dict[str, Any]:
@@ -153,7 +158,7 @@ class Watch:
 
     def marks(self) -> dict[str, str]:
         """Return the present marks of what can be saved."""
-        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in _places(self._owners)}
+        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, *_ in _places(self._owners)}
         return {path: mark for path, mark in marks.items() if objects.is_data(mark) or objects.is_large(mark)}
 
     def hooks_were_called(self) -> None:
@@ -162,23 +167,23 @@ class Watch:
         A resumed fit calls these hooks again, when the model has other weights and another learning rate. Not so times,
         which it takes again, and objects that are no data.
         """
-        for path, value, put in _places(self._owners):
+        for path, value, _, kind in _places(self._owners):
             self._note_array(path, value)
-            self._tensors |= {path} if isinstance(put, _SetTensors) else set()
+            self._tensors |= {path} if kind == _TENSORS else set()
             mark = objects.mark(value, _parts_of_keras())
-            is_new = isinstance(put, _SetPart) and path not in self._marks
+            is_new = kind in (_PART, _OTHER) and path not in self._marks
             timed = is_time(value, self._clocks)
-            if isinstance(put, _SetWeights) or (is_new and not timed):
+            if kind.startswith(_WEIGHTS) or (is_new and not timed):
                 self._marks.setdefault(path, _MADE + mark)
             elif timed or not (objects.is_data(mark) or objects.is_large(mark)):
                 self._marks[path] = mark
             elif mark != (before := self._marks.get(path)):
                 self._marks[path] = f"{objects.SET}{mark}"  # whatever it becomes is a change
                 if path.partition("/")[0] not in self.same:
-                    self._note(value, put, mark, before)
+                    self._note(value, kind, mark, before)
 
-    def _note(self, value: Any, put: Any, mark: str, before: str | None = None) -> None:
-        if (objects.is_data(mark) or objects.is_large(mark)) and not isinstance(put, _SetWeights):
+    def _note(self, value: Any, kind: str, mark: str, before: str | None = None) -> None:
+        if (objects.is_data(mark) or objects.is_large(mark)) and not kind.startswith(_WEIGHTS):
             objects.note(value, self._trial, mark, before)
 
     def _note_array(self, path: str, value: Any) -> None:
@@ -200,9 +205,9 @@ class Watch:
         owners = self._owners.items()
         places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(OF_MODEL)})
         # a metric that its first update builds starts each epoch again, unless its class says otherwise
-        new = {path for path, _, put in places if isinstance(put, _SetWeights) and put.of_metric} - self._marks.keys()
+        new = {path for path, _, _, kind in places if kind == f"{_WEIGHTS}Metric"} - self._marks.keys()
         places = [place for place in places if place[0] not in new]
-        values = {path: value for path, value, _ in places}
+        values = {path: value for path, value, *_ in places}
         states, lost, others = objects.changes(values, self._marks, constant=_parts_of_keras())
         if apart is not None:
             found = {path: apart.state_of(values[path]) for path in lost}
@@ -218,18 +223,18 @@ class Watch:
         unread = [*lost, *(p for p in others if not p.startswith(OF_MODEL) and (p in tables or not self._of_data))]
         # a model or a variable that was made since: a resumed fit has none that could be set
         known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
-        unread += [path for path, _, put in places if isinstance(put, _SetPart) and path not in known]
-        unread += [path for path, _, put in places if isinstance(put, _SetOther) and path in states]
+        unread += [path for path, _, _, kind in places if kind not in ("", _TENSORS) and path not in known]
+        unread += [path for path, _, _, kind in places if kind == _OTHER and path in states]
         # later tensors: a resumed fit has nothing there that shows that the arrays were tensors
         later = states.keys() - self._tensors
-        unread += [path for path, _, put in places if isinstance(put, _SetTensors) and path in later]
+        unread += [path for path, _, _, kind in places if kind == _TENSORS and path in later]
         return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
 
     def other_model(self) -> str | None:
         """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""
-        for path, value, put in _places(self._owners):
-            of_model = isinstance(put, _SetWeights) and put.of_model
-            if of_model and objects.mark(value) != self._marks.get(path, "").removeprefix(_MADE):
+        for path, value, _, kind in _places(self._owners):
+            before = self._marks.get(path, "").removeprefix(_MADE)
+            if kind == f"{_WEIGHTS}Layer" and objects.mark(value) != before:
                 return self.called(path)
         return None
 
@@ -239,7 +244,7 @@ class Watch:
         What trials share stays, such as a list of the program's own records. Data have none, nor have parts of a model
         and callbacks of Keras.
         """
-        there, failed = {path: (value, put) for path, value, put in _places(self._owners)}, []
+        there, failed = {path: (value, put) for path, value, put, _ in _places(self._owners)}, []
         for path, state in changed.items():
             owner, _, name = path.rpartition("/")
             try:
@@ -365,7 +370,7 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
         of_optimizer = _is_part(owner, "Optimizer")
         for path, value, put in _slots(name, owner, {id(owner)}):
             if type(value) in objects.PLAIN:
-                places.append((path, value, put))
+                places.append((path, value, put, ""))
                 continue
             if of_optimizer:
                 continue  # the model's file has its variables
@@ -373,20 +378,23 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
             inner = [(at, v) for at, v in found if _is_variable(v) and id(v) not in compiled]
             held = [] if _is_part(owner, "Layer") else [(at, one) for at, one in found if not _is_variable(one)]
             if not inner and not held:
-                arrays = _as_arrays(value)
-                places.append((path, arrays, put if arrays is value else _SetTensors(value, put)))
+                if (arrays := _as_arrays(value)) is value:
+                    places.append((path, value, put, ""))
+                else:
+                    places.append((path, arrays, partial(_put_tensors, put, value), _TENSORS))
                 continue
             saved = _saved(owners.get("model")) if saved is None else saved
             for at, v in inner:
                 if id(v) not in saved:  # JAX's step has no variable of TensorFlow, such as a generator's in tf.data
-                    how = _SetOther if on_jax and _is_part(v, "Variable") else _SetPart
-                    places.append((f"{path}{at}", ops.convert_to_numpy(v), how(v.assign)))
-            places += [(f"{path}{at}", one, _SetPart(put)) for at, one, put in _next_to({at for at, _ in found}, value)]
+                    kind = _OTHER if on_jax and _is_part(v, "Variable") else _PART
+                    places.append((f"{path}{at}", ops.convert_to_numpy(v), v.assign, kind))
+            places += [(f"{path}{at}", one, put, _PART) for at, one, put in _next_to({at for at, _ in found}, value)]
             for at, one in held:
                 variables = [one.state] if _is_part(one, "random.SeedGenerator") else one.variables
                 variables = [v for v in variables if id(v) not in saved]
                 weights = [ops.convert_to_numpy(v) for v in variables]
-                places += [(f"{path}{at}", weights, _SetWeights(variables, one))] if variables else []
+                kind = _WEIGHTS + next((of for of in ("Layer", "Metric") if _is_part(one, of)), "others")
+                places += [(f"{path}{at}", weights, partial(_assign, variables), kind)] if variables else []
     return places
 
 
@@ -395,14 +403,14 @@ def _saved(model: Any) -> set[int]:
     return {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
 
 
-class _SetTensors:
-    """What sets an attribute that has tensors of TensorFlow or JAX from arrays."""
+def _assign(variables: list[Any], values: list[Any]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
-    def __init__(self, value: Any, put: Callable[[Any], object]) -> None:
-        self._value, self._put = value, put
 
-    def __call__(self, new: Any) -> None:
-        self._put(_as_tensors(new, self._value))
+def _put_tensors(put: Callable[[Any], object], value: Any, new: Any) -> None:
+    """Set an attribute whose value has tensors from one that has arrays in their places."""
+    put(_as_tensors(new, value))
 
 
 def _as_arrays(value: Any) -> Any:
@@ -435,32 +443,6 @@ def _as_tensors(new: Any, value: Any) -> Any:
     return ops.convert_to_tensor(new) if isinstance(new, np.ndarray) and _as_arrays(value) is not value else new
 
 
-class _SetPart:
-    """What sets a variable, or an element next to parts of Keras, that a resumed fit must have made, too."""
-
-    def __init__(self, put: Callable[[Any], object]) -> None:
-        self._put = put
-
-    def __call__(self, value: Any) -> None:
-        self._put(value)
-
-
-class _SetOther(_SetPart):
-    """What would set a variable that the compiled step may have as a constant, with its first value."""
-
-
-class _SetWeights(_SetPart):
-    """What sets the variables of a part of Keras that a callback holds, such as the teacher of the fit's model."""
-
-    def __init__(self, variables: list[Any], of: Any) -> None:
-        self._variables = variables
-        self.of_model, self.of_metric = _is_part(of, "Layer"), _is_part(of, "Metric")
-
-    def __call__(self, values: list[Any]) -> None:
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(value)
-
-
 _RULES = ("_regularizer", "_constraint")  # ends of names of what layers hold for their weights
 _WITH_VARIABLES = ("Layer", "Optimizer", "Metric", "random.SeedGenerator")  # classes of Keras
 
@@ -489,9 +471,9 @@ def _parts_in(value: Any, depth: int = 3, seen: set[int] | None = None) -> list[
     return [(f"/{key}{at}", part) for key, one in inner for at, part in _parts_in(one, depth - 1, seen)]
 
 
-def _next_to(places: set[str], value: Any, at: str = "") -> list[Place]:
+def _next_to(places: set[str], value: Any, at: str = "") -> list[Slot]:
     """Return what is next to parts at these places of an attribute, in lists, dicts and objects of the program."""
-    found: list[Place] = []
+    found: list[Slot] = []
     for key, one in _items(value):
         here = f"{at}/{key}"
         if any(place.startswith(f"{here}/") for place in places):
@@ -516,10 +498,10 @@ def _is_variable(value: Any) -> bool:
     return hasattr(value, "assign") and hasattr(value, "numpy")
 
 
-def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
+def _slots(name: str, owner: Any, seen: set[int]) -> list[Slot]:
     """Return the attributes of an object, or the variables of a function, and those of its functions."""
     if isinstance(owner, types.MethodType):
-        slots: list[Place] = []
+        slots: list[Slot] = []
         if id(owner.__self__) not in seen and objects.of_program(type(owner.__self__)):
             slots = [(f"{name}/self", owner.__self__, lambda value: None)]
     elif isinstance(owner, types.FunctionType):
@@ -532,7 +514,7 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
             hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
         held = objects.held_by(owner, hidden)
         slots = [(f"{name}/{key}", value, partial(setattr, owner, key)) for key, value in held.items()]
-    found: list[Place] = []
+    found: list[Slot] = []
     for path, value, put in slots:
         if not isinstance(value, (types.FunctionType, types.MethodType)):
             found.append((path, value, put))
