@@ -21,7 +21,7 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from .. import objects
-from ..changes import Print, has_copy, is_own, is_time, set_buffers, unsaved_buffers
+from ..changes import has_copy, is_own, is_time, set_buffers, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
 from .resuming import frozen, unused
@@ -261,8 +261,8 @@ def _numbers_of_data(trainer: Any) -> dict[str, Any]:
     }
 
 
-def _held_weights(trainer: Any) -> dict[str, Print]:
-    """Return prints of the weights that attributes hold in addition to those of the module: models, optimizers."""
+def _held_weights(trainer: Any) -> dict[str, str]:
+    """Return fingerprints of the weights that attributes hold next to those of the module: models, optimizers."""
     module = trainer.lightning_module
     known = {id(t) for t in (*module.parameters(), *module.buffers(), *trainer.optimizers)}
     known |= {id(t) for o in trainer.optimizers for state in o.state.values() for t in state.values()}
@@ -274,7 +274,7 @@ def _held_weights(trainer: Any) -> dict[str, Print]:
             if saves and owner == "module." and callable(getattr(type(value), "state_dict", None)):
                 continue
             if (weights := [*_weights_in(value, known, 3)]) and not objects.is_data(objects.mark(value, tensors=True)):
-                found[_called(owner, name)] = Print(weights, set())
+                found[_called(owner, name)] = objects.fingerprint_of(weights)
     return found
 
 
