@@ -312,7 +312,9 @@ def is_made_late(value: Any, before: str | None) -> bool:
     before: the mark of the attribute at the start; None: there was none.
     """
     made = getattr(value, "default_factory", None)
-    return made is not None and _kind(_named(made)) is None and before in (None, mark(None), mark({}))
+    if made is None or _kind(_named(made)) is not None:
+        return False
+    return before is None or before.removeprefix(SET) in (mark(None), mark({}))
 
 
 def mentioned(
