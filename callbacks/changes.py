@@ -60,7 +60,7 @@ class Attributes:
         self._copies: set[str] = set()  # names of what the hook has set, with a copy of the weights at the start
         self._seen: set[str] = set()  # names of objects
         self._marks: dict[str, str] = {}
-        self._prints: dict[str, Print] = {}  # of what is not data
+        self._prints: dict[str, Any] = {}  # of what is not data
         self._states: dict[str, Any] = {}  # that earlier attempts changed
         self._put: set[str] = set()  # of them, those that were put back
         self.failed: list[str] = []  # those that could not be
@@ -79,7 +79,7 @@ class Attributes:
                     self._marks[name] = f"{objects.SET}{mark}"
                 continue
             if not (objects.is_large(mark) or self._data_alone):
-                self._prints[name] = Print(value, known)
+                self._prints[name] = printed(value, known)
             if name in set_by_hook and has_copy(value, saved):
                 self._copies.add(name)
 
@@ -120,8 +120,9 @@ class Attributes:
             elif self._data_alone:
                 lost = False
             else:
-                now = Print(value, known)
-                trained = now.trains if before is None else now != self._prints.get(name)
+                now = printed(value, known)
+                new = now is not None and _trains(value)  # a model, an optimizer or a tensor of its own
+                trained = new if before is None else now != self._prints.get(name, "")
                 lost = objects.under_way(value) or (trained and name.rpartition(".")[0] not in samplers)
             if lost:
                 return objects.unsaved(_called(name), value)
@@ -262,22 +263,6 @@ def _storages(saved: Iterable[Any]) -> set[int]:
     return {place for part in saved if hasattr(part, "named_parameters") for place in objects.storages(part)}
 
 
-class Print:
-    """Fingerprint of an object, to detect changes: a sample of its tensors, and its numbers.
-
-    known: ids of the objects that the checkpoint has: see `known_of`.
-    """
-
-    def __init__(self, value: Any, known: set[int]) -> None:
-        self._print = _printed(value, known, 3)
-        self.trains = self._print is not None and _trains(value)  # a model, an optimizer or a tensor of its own
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Print) and self._print == other._print
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 def known_of(*saved: Any) -> set[int]:
     """Return the ids of models, optimizers and what trains them, of what is in them and of what they wrap."""
     known: set[int] = set()
@@ -288,7 +273,11 @@ def known_of(*saved: Any) -> set[int]:
     return known
 
 
-def _printed(value: Any, known: set[int], depth: int) -> Any:
+def printed(value: Any, known: set[int], depth: int = 3) -> Any:
+    """Return a fingerprint of an object, to detect changes: a sample of its tensors, and its numbers; None without any.
+
+    known: ids of the objects that the checkpoint has: see `known_of`.
+    """
     if value is None or type(value) in (bool, int, float, str):
         return repr(value)
     if id(value) in known:
@@ -303,12 +292,12 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
     if not depth or callable(value):
         return None
     if isinstance(value, dict):
-        return len(value), {repr(key): _printed(inner, known, depth - 1) for key, inner in _few(value.items())}
+        return len(value), {repr(key): printed(inner, known, depth - 1) for key, inner in _few(value.items())}
     if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
-        return len(value), [_printed(inner, known, depth - 1) for inner in _few(value)]
+        return len(value), [printed(inner, known, depth - 1) for inner in _few(value)]
     if callable(getattr(type(value), "state_dict", None)):  # an optimizer, a schedule
         with suppress(Exception):  # loaders of Accelerate have none, and raise
-            return _printed(value.state_dict(), known, 5)
+            return printed(value.state_dict(), known, 5)
         return None
     if type(value).__module__.split(".")[0] in _LIBRARIES or objects.is_showing(value):
         return None
@@ -316,7 +305,7 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
         return _of_table(value)
     generators = repr(states_of(generators_in(value)))
     inner = getattr(value, "__dict__", {}).items()
-    whole = generators, {k: _printed(None if objects.is_opened(value, k, v) else v, known, depth - 1) for k, v in inner}
+    whole = generators, {k: printed(None if objects.is_opened(value, k, v) else v, known, depth - 1) for k, v in inner}
     if not objects.of_library(type(value).__module__) or objects.has_state(value):
         return whole
     return _OfLibrary(value, whole, {"generators": generators, **_state_in(value, known, depth)})
@@ -359,9 +348,9 @@ def _state_in(value: Any, known: set[int], depth: int) -> dict[str, Any]:
         kind = type(value)
         own = any(objects.of_library(base.__module__) for base in kind.__mro__) or objects.of_program(kind)
         if isinstance(value, np.ndarray):
-            found[f"{place}[]"] = _printed(value, known, depth)
+            found[f"{place}[]"] = printed(value, known, depth)
         elif objects.has_state(value) or (own and not objects.of_library(kind.__module__)):
-            if (one := _printed(value, known, depth)) is not None:
+            if (one := printed(value, known, depth)) is not None:
                 found[place] = one
         elif depth and not callable(value):
             items: Any = vars(value).items() if hasattr(value, "__dict__") else ()
