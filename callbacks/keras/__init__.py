@@ -687,8 +687,7 @@ def _fresh(model: Any) -> bool:
 
 def _own_layers(model: Any) -> list[Any]:
     """Return the layers of a model, and of the models in it, that have weights."""
-    layers = model._flatten_layers(include_self=False) if hasattr(model, "_flatten_layers") else model.layers
-    return [layer for layer in layers if layer.weights and not hasattr(layer, "layers")]
+    return [layer for layer in optimizers.layers_of(model) if layer.weights and not hasattr(layer, "layers")]
 
 
 def _mark(model: Any, weights: list[Any] | None = None) -> str:

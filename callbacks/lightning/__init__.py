@@ -476,9 +476,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             own = checkpoint["callbacks"].get(self.state_key, {})
             self._found_before, self._made_by = own.get("found", {}), own.get("made_by", {})
             self._prepare(trainer, False)
-            attributes.set_numbers(
-                trainer, self._found_before | self._made_by
-            )  # before loaders and optimizers are made
+            # before loaders and optimizers are made
+            attributes.set_numbers(trainer, self._found_before | self._made_by)
             # they would run again, and then start at epoch 0
             trainer.callbacks = [c for c in trainer.callbacks if c not in self._finders(trainer)]
 
