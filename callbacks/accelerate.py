@@ -35,7 +35,6 @@ from haltune.study import Trial
 from . import fsdp, objects
 from .changes import (
     Attributes,
-    Print,
     differences,
     extras,
     fingerprint,
@@ -45,6 +44,7 @@ from .changes import (
     of_modules,
     own_modules,
     own_parts,
+    printed,
     set_extras,
     set_generators,
     tensors_in,
@@ -115,7 +115,7 @@ class AcceleratedLoop(TrainingLoop):
         self._restored: list[Any] = []  # the same, what earlier attempts changed
         self._data = Attributes(trial.id)  # of the program's own data sets and samplers
         self._of_modules = of_modules(trial.id)
-        self._around: dict[str, tuple[Any, Print]] = {}  # what the program has next to the loop, as it was at the start
+        self._around: dict[str, tuple[Any, Any]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
         # rank 0 alone reports; None: not known yet. In a study of steps the others do not follow it
         self._lone: bool | None = None if trial.unit == "epoch" and not torch_ranks().alone else False
@@ -144,7 +144,7 @@ class AcceleratedLoop(TrainingLoop):
                 kind = type(loader)  # Python looks an iterator up in the class, and Accelerate overrides __class__
                 vars(object)["__class__"].__set__(loader, type(kind.__name__, (_Placed, kind), {}))
         known, around = known_of(*self._prepared()), stateful(sys._getframe(1))
-        self._around = {name: (one, Print(one, known)) for name, one in around if id(one) not in known}
+        self._around = {name: (one, printed(one, known)) for name, one in around if id(one) not in known}
         return super().__iter__()
 
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
@@ -253,7 +253,7 @@ class AcceleratedLoop(TrainingLoop):
             return lost
         known = known_of(*self._prepared())
         for name, (one, before) in self._around.items():
-            if (resumes or self._is_average(one)) and not self._is_hooked(one) and Print(one, known) != before:
+            if (resumes or self._is_average(one)) and not self._is_hooked(one) and printed(one, known) != before:
                 prepares = hasattr(one, "named_parameters") or _is_prepared(one)
                 how = "prepare it, too" if prepares else f"save and load it in {_HOOKS}"
                 return f"{name} changes in training, and accelerator.save_state leaves it out ({how})"

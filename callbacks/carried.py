@@ -61,8 +61,8 @@ def warn_of_own(trial: Port, callbacks: Iterable[Any], starts: bool) -> None:
 
     For loops in which a program makes its callbacks as objects. Functions: `functions.OwnFunctions`.
     """
-    for callback in filter(_counts_itself, callbacks):
-        if (left := begins(callback, who(trial), _own_marks(callback))) and starts:
+    for callback in callbacks:
+        if not _marks(callback) and (left := begins(callback, who(trial), _own_marks(callback))) and starts:
             warn(trial, type(callback).__qualname__, left[0])
 
 
@@ -98,12 +98,10 @@ def ends(one: Any, now: Marks) -> None:
             _FITS[one] = *_FITS[one][:2], now
 
 
-def leave(callbacks: Iterable[Any], own: bool = False) -> None:
-    """Note what callbacks hold when a fit ends, for `need_own_state`. own: also for `warn_of_own`."""
+def leave(callbacks: Iterable[Any]) -> None:
+    """Note what callbacks hold when a fit ends, for `need_own_state` and `warn_of_own`."""
     for callback in callbacks:
-        if own and _counts_itself(callback):
-            ends(callback, _own_marks(callback))
-        elif counts := _marks(callback):
+        if counts := _marks(callback) or _own_marks(callback):
             ends(callback, counts)
 
 
@@ -117,8 +115,8 @@ _COUNTED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
 _NO_HOOKS = {"__init__", "__setstate__", "load_state_dict", "on_load_checkpoint"}  # of each step or epoch
 
 
-def _counts_itself(callback: Any) -> bool:
-    """Return whether it is a callback of the program's that may count, and no library's that `need_own_state` knows."""
+def _own_marks(callback: Any) -> Marks:
+    """Return the marks of what a callback of the program's counts: numbers and texts, without times and records."""
     kind = type(callback)
     if kind not in _COUNTED:
         found = set() if objects.of_library(kind.__module__) else objects.mentioned(kind, names_of=_counted)
@@ -126,12 +124,6 @@ def _counts_itself(callback: Any) -> bool:
             name for base in kind.__mro__ if objects.of_library(base.__module__) for name in vars(base)
         } - _NO_HOOKS
         _COUNTED[kind] = found - objects.mentioned(kind, tuple(hooks), _set_first)
-    return bool(_COUNTED[kind]) and not _marks(callback)
-
-
-def _own_marks(callback: Any) -> Marks:
-    """Return the marks of what a callback of the program's counts: numbers and texts, without times and records."""
-    kind = type(callback)
     held = {name: value for name, value in vars(callback).items() if name in _COUNTED[kind]}
     held = {name: value for name, value in held.items() if type(value) in objects.PLAIN and value is not None}
     return {name: objects.mark(v) for name, v in held.items() if not (isinstance(v, float) and is_time(v))}

@@ -6,7 +6,9 @@ model holds that is not in its state_dict. `fingerprint` shows whether weights a
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import time
 import types
 import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -49,15 +51,16 @@ class Attributes:
 
     Of all methods: owners are the objects with their names; saved are the models and optimizers of the checkpoint.
     trial: of the fit. skip: names of attributes that frameworks set. hook: the method that frameworks call at the start
-    of each fit, also of a resumed one. What it sets is part of the state.
+    of each fit, also of a resumed one. What it sets is part of the state. data_alone: other objects may change: a
+    module may hold what its last forward pass computed.
     """
 
-    def __init__(self, trial: int, *skip: str, hook: str = "") -> None:
-        self._trial, self._skip, self._hook = trial, skip, hook
-        self._set: set[str] = set()  # names of data that the hook has set
-        self._copies: set[str] = set()  # names of others that have a copy of the weights at the start
+    def __init__(self, trial: int, *skip: str, hook: str = "", data_alone: bool = False) -> None:
+        self._trial, self._skip, self._hook, self._data_alone = trial, skip, hook, data_alone
+        self._copies: set[str] = set()  # names of what the hook has set, with a copy of the weights at the start
         self._seen: set[str] = set()  # names of objects
-        self._before: dict[str, Any] = {}  # marks of data, prints of others
+        self._marks: dict[str, str] = {}
+        self._prints: dict[str, Any] = {}  # of what is not data
         self._states: dict[str, Any] = {}  # that earlier attempts changed
         self._put: set[str] = set()  # of them, those that were put back
         self.failed: list[str] = []  # those that could not be
@@ -66,30 +69,27 @@ class Attributes:
         """Note the present attributes of objects that were not seen before; later ones count as changes."""
         new, saved = [(place, owner) for place, owner in owners if place not in self._seen], [*saved]
         self._seen |= {place for place, _ in new}
-        self._before |= (marks := self._now(values := self._values(new), saved))
-        for name, value in values.items():
-            if isinstance(marks[name], str) and objects.is_data(marks[name]) and name not in self._put:
-                objects.note(value, self._trial, marks[name])
-        for name in marks.keys() & self._set_by_hook(new):
-            if isinstance(marks[name], str) and objects.is_data(marks[name]):
-                self._set.add(name)
-            elif has_copy(values[name], saved):
+        set_by_hook, weights, known = self._set_by_hook(new), _storages(saved), known_of(*saved)
+        for name, value in self._values(new).items():
+            self._marks[name] = mark = objects.mark(value, weights=weights)
+            if objects.is_data(mark):
+                if name not in self._put:
+                    objects.note(value, self._trial, mark)
+                if name in set_by_hook:
+                    self._marks[name] = f"{objects.SET}{mark}"
+                continue
+            if not (objects.is_large(mark) or self._data_alone):
+                self._prints[name] = printed(value, known)
+            if name in set_by_hook and has_copy(value, saved):
                 self._copies.add(name)
 
     def changed(self, owners: Owners, saved: Iterable[Any]) -> dict[str, Any]:
         """Return the states of plain data that changed, in earlier attempts too."""
-        values, weights = self._values(owners), _storages(saved := [*saved])
-        now = self._now(values, saved)
-        data = {name for name, one in now.items() if isinstance(one, str) and objects.is_data(one)}
-        changed = [name for name in data if name in self._set or now[name] != self._before.get(name)]
-        states = {name: objects.data_of(values[name], weights=weights) for name in changed}
-        return self._states | {name: objects.started(one, self._start(name)) for name, one in states.items()}
-
-    def _start(self, name: str) -> str | None:
-        """Return the mark of a container when the trial first started."""
-        earlier, before = self._states.get(name), self._before.get(name)
-        start = earlier.get("start") if isinstance(earlier, dict) else None
-        return start or (before if isinstance(before, str) else None)
+        states, _, _ = objects.changes(self._values(owners), self._marks, weights=_storages(saved))
+        for name, earlier in self._states.items():
+            if isinstance(earlier, dict):  # its start is that of the trial, not of this attempt
+                objects.started(states.get(name), earlier.get("start"))
+        return self._states | states
 
     def changed_within(self, owners: Owners, saved: Iterable[Any], passes: Container[int]) -> str | None:
         """Return why a pause within a pass loses a change of data.
@@ -105,24 +105,27 @@ class Attributes:
                 return objects.READ_AGAIN
         return None
 
-    def lost(self, owners: Owners, saved: Iterable[Any], only_large: bool = False) -> str | None:
+    def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
         """Return the words on an attribute that changed and cannot be saved, without the first part of its place.
 
-        only_large: of data alone. A module may hold what its last forward pass computed. Of a library's sampler, data
-        and iterators count alone: it may hold a data set, which fills a cache.
+        Of a library's sampler, data and iterators count alone: it may hold a data set, which fills a cache.
         """
-        values = self._values(owners := [*owners])
+        values, saved = self._values(owners := [*owners]), [*saved]
+        weights, known = _storages(saved), known_of(*saved)
         samplers = {place for place, owner in owners if is_library_sampler(owner, place)}
-        for name, one in self._now(values, [*saved]).items():
-            new = name not in self._before
-            if isinstance(one, Print):
-                trained = (one.trains if new else one != self._before[name]) and name.rpartition(".")[0] not in samplers
-                lost = not only_large and (objects.under_way(values[name]) or trained)
+        for name, value in values.items():
+            mark, before = objects.mark(value, weights=weights), self._marks.get(name)
+            if objects.is_data(mark) or objects.is_large(mark):
+                lost = mark != before and (objects.is_large(mark) or objects.is_made_late(value, before))
+            elif self._data_alone:
+                lost = False
             else:
-                before = self._before.get(name)
-                lost = one != before and (objects.is_large(one) or objects.is_made_late(values[name], before))
+                now = printed(value, known)
+                new = now is not None and _trains(value)  # a model, an optimizer or a tensor of its own
+                trained = new if before is None else now != self._prints.get(name, "")
+                lost = objects.under_way(value) or (trained and name.rpartition(".")[0] not in samplers)
             if lost:
-                return objects.unsaved(_called(name), values[name])
+                return objects.unsaved(_called(name), value)
             if name in self._copies:
                 return objects.copied(_called(name))
         return None
@@ -167,17 +170,8 @@ class Attributes:
         return {
             f"{place}.{name}": value
             for place, owner in owners
-            for name, value in vars(owner).items()
-            if not (name in self._skip or objects.is_showing(value) or objects.is_opened(owner, name, value))
+            for name, value in objects.held_by(owner, self._skip).items()
         }
-
-    def _now(self, values: Mapping[str, Any], saved: list[Any]) -> dict[str, Any]:
-        weights, known = _storages(saved), known_of(*saved)
-        found: dict[str, Any] = {}
-        for name, value in values.items():
-            mark = objects.mark(value, weights=weights)
-            found[name] = mark if objects.is_data(mark) or objects.is_large(mark) else Print(value, known)
-        return found
 
 
 def _called(name: str) -> str:
@@ -200,13 +194,23 @@ def of_modules(trial: int) -> Attributes:
     """Return a record of the attributes of `own_modules`, without those that torch gives each module."""
     import torch
 
-    return Attributes(trial, *vars(torch.nn.Module()))
+    return Attributes(trial, *vars(torch.nn.Module()), data_alone=True)
 
 
-def is_time(value: Any) -> bool:
-    """Return whether a value is the present time of a clock."""
-    at = objects.moment(value)
-    return at is not None and any(now - _MINUTE <= at <= now for now in objects.clocks())
+def clocks() -> tuple[float, float, float]:
+    """Return the present times of the clocks that a program may read at the start of a fit."""
+    return time.time(), time.monotonic(), time.perf_counter()
+
+
+def is_time(value: Any, since: tuple[float, float, float] | None = None) -> bool:
+    """Return whether a value is a time of one of the `clocks`, or of day, since an earlier one. Default: a minute."""
+    if isinstance(value, datetime.datetime):
+        with suppress(ValueError, OverflowError, OSError):  # years that no clock has
+            value = value.timestamp()
+    if type(value) not in (int, float):
+        return False
+    now = clocks()
+    return any(start <= value <= end for start, end in zip(since or (t - _MINUTE for t in now), now, strict=True))
 
 
 def _set_by_epoch(kind: type) -> set[str]:
@@ -259,22 +263,6 @@ def _storages(saved: Iterable[Any]) -> set[int]:
     return {place for part in saved if hasattr(part, "named_parameters") for place in objects.storages(part)}
 
 
-class Print:
-    """Fingerprint of an object, to detect changes: a sample of its tensors, and its numbers.
-
-    known: ids of the objects that the checkpoint has: see `known_of`.
-    """
-
-    def __init__(self, value: Any, known: set[int]) -> None:
-        self._print = _printed(value, known, 3)
-        self.trains = self._print is not None and _trains(value)  # a model, an optimizer or a tensor of its own
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Print) and self._print == other._print
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 def known_of(*saved: Any) -> set[int]:
     """Return the ids of models, optimizers and what trains them, of what is in them and of what they wrap."""
     known: set[int] = set()
@@ -285,7 +273,11 @@ def known_of(*saved: Any) -> set[int]:
     return known
 
 
-def _printed(value: Any, known: set[int], depth: int) -> Any:
+def printed(value: Any, known: set[int], depth: int = 3) -> Any:
+    """Return a fingerprint of an object, to detect changes: a sample of its tensors, and its numbers; None without any.
+
+    known: ids of the objects that the checkpoint has: see `known_of`.
+    """
     if value is None or type(value) in (bool, int, float, str):
         return repr(value)
     if id(value) in known:
@@ -300,12 +292,12 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
     if not depth or callable(value):
         return None
     if isinstance(value, dict):
-        return len(value), {repr(key): _printed(inner, known, depth - 1) for key, inner in _few(value.items())}
+        return len(value), {repr(key): printed(inner, known, depth - 1) for key, inner in _few(value.items())}
     if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
-        return len(value), [_printed(inner, known, depth - 1) for inner in _few(value)]
+        return len(value), [printed(inner, known, depth - 1) for inner in _few(value)]
     if callable(getattr(type(value), "state_dict", None)):  # an optimizer, a schedule
         with suppress(Exception):  # loaders of Accelerate have none, and raise
-            return _printed(value.state_dict(), known, 5)
+            return printed(value.state_dict(), known, 5)
         return None
     if type(value).__module__.split(".")[0] in _LIBRARIES or objects.is_showing(value):
         return None
@@ -313,7 +305,7 @@ def _printed(value: Any, known: set[int], depth: int) -> Any:
         return of_table(value)
     generators = repr(states_of(generators_in(value)))
     inner = getattr(value, "__dict__", {}).items()
-    whole = generators, {k: _printed(None if objects.is_opened(value, k, v) else v, known, depth - 1) for k, v in inner}
+    whole = generators, {k: printed(None if objects.is_opened(value, k, v) else v, known, depth - 1) for k, v in inner}
     if not objects.of_library(type(value).__module__) or objects.has_state(value):
         return whole
     return _OfLibrary(value, whole, {"generators": generators, **_state_in(value, known, depth)})
@@ -356,9 +348,9 @@ def _state_in(value: Any, known: set[int], depth: int) -> dict[str, Any]:
         kind = type(value)
         own = any(objects.of_library(base.__module__) for base in kind.__mro__) or objects.of_program(kind)
         if isinstance(value, np.ndarray):
-            found[f"{place}[]"] = _printed(value, known, depth)
+            found[f"{place}[]"] = printed(value, known, depth)
         elif objects.has_state(value) or (own and not objects.of_library(kind.__module__)):
-            if (one := _printed(value, known, depth)) is not None:
+            if (one := printed(value, known, depth)) is not None:
                 found[place] = one
         elif depth and not callable(value):
             items: Any = vars(value).items() if hasattr(value, "__dict__") else ()
@@ -435,7 +427,7 @@ def left_out(model: Any, before: Found, modules: Attributes, saved: Iterable[Any
     for name, buffer in unsaved_buffers(model):
         if objects.is_large(objects.mark(buffer)) and fingerprint_of([buffer]) != before["buffers"].get(name):
             return objects.unsaved(name, buffer)
-    return modules.lost(own_modules(model), saved, only_large=True)
+    return modules.lost(own_modules(model), saved)
 
 
 def set_extras(model: Any, found: Found) -> None:
@@ -524,15 +516,10 @@ def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
     return [(place, part) for place, part in found.values()]
 
 
-def parts_of(loader: Any) -> list[Any]:
-    """Return what reads the data of a torch loader: the data set, the function that makes batches, and the samplers."""
-    names = ("dataset", "collate_fn", "sampler", "batch_sampler", "generator", "synchronized_generator")
-    return [getattr(loader, name, None) for name in names]
-
-
 def generators_of(loader: Any, *others: Any) -> dict[str, Any]:
     """Return the generators of the data of a torch loader. others: further parts of it."""
-    return generators_in(*parts_of(loader), *others)
+    names = ("dataset", "collate_fn", "sampler", "batch_sampler", "generator", "synchronized_generator")
+    return generators_in(*(getattr(loader, name, None) for name in names), *others)
 
 
 def makers(loader: Any) -> list[Any]:

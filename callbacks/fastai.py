@@ -218,7 +218,7 @@ class HaltuneCallback(Reporting):
         self._course.before += self.learn.epoch + 1
         if not self._course.resumes:  # otherwise all its epochs were replayed, and the model is as new
             self.trial.sign(fingerprint(self.learn.model))  # a tracker may have loaded its best ones
-            carried.leave((callback for _, callback in self._own_callbacks()), own=True)
+            carried.leave(callback for _, callback in self._own_callbacks())
         self._reporter.end_of_fit()
         self._reporter.leave()
 

@@ -76,10 +76,9 @@ class OwnFunctions:
         parameters: the present ones of a booster. A callback may have set some, such as the learning rate.
         library: what the library itself would forget, as JSON.
         """
-        _, states, _ = self._changes()
         if (why := self.unsaved()) is not None:
             raise NotSupported(why)
-        before = self.parameters
+        (states, _), before = self._changes(), self.parameters
         set_ = {name: v for name, v in parameters.items() if objects.mark(v) != objects.mark(before.get(name))}
         if states or set_ or library:
             found = {"states": states, "set": objects.data_of(set_ or None), "library": library}
@@ -100,19 +99,19 @@ class OwnFunctions:
 
     def unsaved(self) -> str | None:
         """Return the words on what has changed and cannot be saved, or None."""
-        values, _, unsaved = self._changes()
-        return next((objects.unsaved(name.partition("/")[2], values[name]) for name in unsaved), None)
+        _, unsaved = self._changes()
+        return next((objects.unsaved(name.partition("/")[2], value) for name, value in unsaved.items()), None)
 
     def changed(self) -> str | None:
         """Return the name of a function, or of the class of an object, that remembers another thing now, or None."""
-        _, states, unsaved = self._changes()
+        states, unsaved = self._changes()
         return next((_name(self._parts[int(name.partition("/")[0])]) for name in (*states, *unsaved)), None)
 
-    def _changes(self) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-        """Return all values, the states of those that changed, and the names of those that cannot be saved."""
+    def _changes(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the states of what changed, and the values of what changed and cannot be saved."""
         values = {name: value for name, value, _ in self._places()}
         states, lost, others = objects.changes(values, self._marks)
-        return values, states, [*lost, *others]
+        return states, {name: values[name] for name in (*lost, *others)}
 
     def _lacking(self, names: Iterable[str]) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
         """Yield attributes that the program sets where it trains, so that a new object has none yet."""
@@ -132,9 +131,8 @@ class OwnFunctions:
                 for at, value in (*enumerate(given[0] or ()), *(given[1] or {}).items()):
                     yield f"{name}[{at}]", value, lambda value: None
             if not isinstance(one, partial):
-                for key, value in [*getattr(one, "__dict__", {}).items()]:
-                    if not (objects.is_showing(value) or objects.is_opened(one, key, value)):
-                        yield f"{name}.{key}", value, partial(setattr, one, key)
+                for key, value in objects.held_by(one).items():
+                    yield f"{name}.{key}", value, partial(setattr, one, key)
 
 
 def _parts(functions: Iterable[Any], seen: set[int] | None = None) -> Iterator[Any]:

@@ -31,7 +31,6 @@ import re
 import struct
 import sys
 import threading
-import time
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -83,12 +82,8 @@ _WITH_STATE = (
 Skips = Callable[[Any, str, Any], bool]  # object, name and value of an attribute -> whether it is no part of a state
 
 
-def _skips_none(*attribute: Any) -> bool:
-    return False
-
-
 def state_of(
-    value: Any, parts: tuple[type, ...] = (), constant: tuple[type, ...] = (), skip: Skips = _skips_none
+    value: Any, parts: tuple[type, ...] = (), constant: tuple[type, ...] = (), skip: Skips = lambda *attribute: False
 ) -> Any:
     """Return the state of an object.
 
@@ -318,7 +313,9 @@ def is_made_late(value: Any, before: str | None) -> bool:
     before: the mark of the attribute at the start; None: there was none.
     """
     made = getattr(value, "default_factory", None)
-    return made is not None and _kind(_named(made)) is None and before in (None, mark(None), mark({}))
+    if made is None or _kind(_named(made)) is not None:
+        return False
+    return before is None or before.removeprefix(SET) in (mark(None), mark({}))
 
 
 def mentioned(
@@ -398,6 +395,18 @@ def is_opened(owner: Any, name: str, value: Any) -> bool:
 def _opens(owner: Any, name: str, value: Any) -> bool:
     """Return whether an attribute is such a file, or None until it is opened: both are the same state."""
     return is_opened(owner, name, value) or (value is None and name in _opened_by(type(owner)))
+
+
+def held_by(owner: Any, skip: Container[str] = ()) -> dict[str, Any]:
+    """Return the attributes of an object that may be a state, without those named in `skip`.
+
+    What only shows a training is none, nor is a file that the owner's code opens again.
+    """
+    return {
+        name: value
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if not (name in skip or is_showing(value) or is_opened(owner, name, value))
+    }
 
 
 def is_showing(value: Any) -> bool:
@@ -578,19 +587,6 @@ def unsaved(name: str, value: Any) -> str:
     return f"{name} changes in training and is not plain data (numbers, texts, arrays, or lists and dicts of them)"
 
 
-def moment(value: Any) -> float | None:
-    """Return a number, or a time of day, in the seconds of `clocks`; None if it is something else."""
-    if isinstance(value, datetime.datetime):
-        with suppress(ValueError, OverflowError, OSError):  # years that no clock has
-            return value.timestamp()
-    return value if type(value) in (int, float) else None
-
-
-def clocks() -> tuple[float, float, float]:
-    """Return the present times of the clocks that a program may read at the start of a fit."""
-    return time.time(), time.monotonic(), time.perf_counter()
-
-
 def copied(name: str) -> str:
     """Return the words on an attribute with weights that a hook of the start of a fit copies."""
     return f"{name} is a copy of the weights, and a resumed fit copies later ones (copy them before the fit)"
@@ -654,10 +650,19 @@ class _Reader:
         return _in_attributes(value) and (part or isinstance(value, self._parts))
 
     def _array(self, value: Any) -> dict[str, Any]:
-        return _array(value, self._text)
+        shape = list(value.shape) if isinstance(value, np.ndarray) else None
+        kind: Any = value.dtype.str
+        if value.dtype.str[1] == "V" and not value.dtype.name.startswith("void"):
+            kind = value.dtype.name  # bfloat16, of which `str` says raw bytes
+        elif value.dtype.names is not None:
+            try:
+                kind = np.lib.format.dtype_to_descr(value.dtype)  # of its fields
+            except ValueError as error:  # they overlap, or are in another order
+                raise NotSupported(f"an array of {value.dtype} cannot be saved") from error
+        return {"is": "array", "data": self._text(value.tobytes()), "type": kind, "shape": shape}
 
     def _text(self, data: bytes) -> str:
-        return _text(data)
+        return base64.b64encode(data).decode("ascii")
 
     def _tensor(self, value: Any, name: str) -> dict[str, Any]:
         import torch
@@ -678,21 +683,8 @@ class _Reader:
         return [item(one, i) for i, one in enumerate(value)]
 
 
-def _array(value: Any, text: Callable[[bytes], str]) -> dict[str, Any]:
-    shape = list(value.shape) if isinstance(value, np.ndarray) else None
-    kind: Any = value.dtype.str
-    if value.dtype.str[1] == "V" and not value.dtype.name.startswith("void"):
-        kind = value.dtype.name  # bfloat16, of which `str` says raw bytes
-    elif value.dtype.names is not None:
-        try:
-            kind = np.lib.format.dtype_to_descr(value.dtype)  # of its fields
-        except ValueError as error:  # they overlap, or are in another order
-            raise NotSupported(f"an array of {value.dtype} cannot be saved") from error
-    return {"is": "array", "data": text(value.tobytes()), "type": kind, "shape": shape}
-
-
 def _dtype(kind: Any) -> Any:
-    """Return the type that `_array` has saved; JSON has made lists of its tuples."""
+    """Return the type of a saved array; JSON has made lists of its tuples."""
 
     def tuples(kind: Any) -> Any:
         return kind if isinstance(kind, str) else [(name, tuples(of), *map(tuple, shape)) for name, of, *shape in kind]
@@ -712,7 +704,7 @@ class _DataReader(_Reader):
         copies: bool,
         apart: list[Any] | None,
     ) -> None:
-        super().__init__((object,), (*_CONSTANT, *constant), _skips_none)
+        super().__init__((object,), (*_CONSTANT, *constant), lambda *attribute: False)
         self._apart = apart
         self._weights, self._tensors, self._small, self._copies = weights, tensors, small, copies
         self._bytes, self._values = (SMALL, _SHORT) if small else (_LARGEST, _LONGEST)  # that may follow
@@ -959,7 +951,3 @@ def _otherwise(name: str) -> NotSupported:
         f"The trial cannot resume, because {name} was built otherwise when it paused. Build the same environments and "
         "callbacks in each attempt"
     )
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")

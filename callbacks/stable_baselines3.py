@@ -204,7 +204,7 @@ class HaltuneCallback(Reporting):
         if self._others_end:
             self._reporter.ends_by_itself()
         self._sign()
-        carried.leave(self._callbacks(), own=True)
+        carried.leave(self._callbacks())
         if (normalized := self.model.get_vec_normalize_env()) is not None:
             carried.ends(normalized, _returns(normalized))
         self._reporter.end_of_fit(self._write, _SUFFIX)

@@ -40,7 +40,6 @@ from .base import Portable
 from .changes import (
     RESHAPED,
     Attributes,
-    Print,
     differences,
     extras,
     fingerprint,
@@ -51,6 +50,7 @@ from .changes import (
     of_modules,
     own_modules,
     own_parts,
+    printed,
     set_extras,
     set_generators,
     warn_of_failed,
@@ -174,7 +174,7 @@ class Unsaved(Portable):
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         args.eval_on_start |= self._evaluates
         self._functions.ends()
-        carried.leave(self.trainer.callback_handler.callbacks, own=True)
+        carried.leave(self.trainer.callback_handler.callbacks)
         self.trainer.remove_callback(self)
         self._loaded_before(None)
         self.trainer = self._loader = None
@@ -311,7 +311,7 @@ class Unsaved(Portable):
     def _own_data(self) -> list[tuple[str, Any]]:
         return own_parts(getattr(self._loader, "base_dataloader", self._loader))  # within Accelerate's
 
-    def _others(self) -> dict[str, Print]:
+    def _others(self) -> dict[str, Any]:
         """Return fingerprints of further models and optimizers of a user's Trainer, to detect changes.
 
         The class of transformers sets most other attributes.
@@ -322,7 +322,7 @@ class Unsaved(Portable):
             for name, value in vars(trainer).items():
                 of_torch = hasattr(value, "zero_grad") and hasattr(value, "state_dict")
                 if of_torch and name not in ("model", "model_wrapped"):
-                    found[f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}"] = Print(value, known)
+                    found[f".{type(trainer).__qualname__.rpartition('.')[2]}.{name}"] = printed(value, known)
         return found
 
     def _set_back(self) -> None:

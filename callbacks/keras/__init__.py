@@ -76,7 +76,6 @@ _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionar
 _REPEATED: dict[Any, bool | None] = {}
 # layer -> the trial that trained it last, by `carried.who`, its number, and a mark of what it left
 _TRAINED: weakref.WeakKeyDictionary[Any, tuple[str, int, str]] = weakref.WeakKeyDictionary()
-_OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MARKED = 1024  # numbers of each weight by which a model is recognized
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
 
@@ -196,9 +195,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         attempt, callbacks = _attempt(self.trial), self._others(surroundings.calling_list(self))
         self._called = surroundings.place_of_fit()
         self._within_fit = self._called is not None
-        self._watch = attempt.watch = companions.Watch(
-            self.trial.id, companions.owners_in(model, callbacks), _OF_MODEL, attempt.watch
-        )
+        owners = companions.owners_in(model, callbacks)
+        self._watch = attempt.watch = companions.Watch(self.trial.id, owners, attempt.watch)
         self._data = attempt.data = self._data_of_fit(attempt.data)
         end, attempt.end = attempt.end, None
         if end is not None:
@@ -309,7 +307,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     saving.load_again(model, path)
                 apart = more["apart"]
                 failed = self._data.put_back(more["data"], lambda state: saving.set_randomness(model, state), apart)
-                failed += self._watch.put_back(more["attributes"], companions.of_keras, apart)
+                failed += self._watch.put_back(more["attributes"], apart)
                 warn_of_failed(self.trial, *failed)
                 orders = self._data.put_orders_back(more["data"])
                 warn_of_failed(self.trial, *orders, advice="Build the dataset within the loop over trials, with seed=.")
@@ -379,7 +377,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _refuse_new_model(self, epoch: int) -> None:
         """Raise NotSupported if an untrained model starts where another one of this attempt ended."""
-        trial, model, attempt, layers = self.trial, self.model, _attempt(self.trial), _trained_layers(self.model)
+        trial, model, attempt = self.trial, self.model, _attempt(self.trial)
+        layers = weakref.WeakSet(layer for layer in _own_layers(model) if layer.trainable_weights)
         new = attempt.layers is not None and attempt.layers.isdisjoint(layers) and self._of is None
         if new and trial.unit == "epoch" and epoch >= trial.epoch > 0 and _fresh(model):
             raise NotSupported(
@@ -539,7 +538,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def _end_of_fit(self) -> tuple[Any, Any]:
         """Return all that the program may change until its next fit: of the model, of callbacks."""
         model, marks = self.model, self._watch.marks()
-        of_callbacks = {path: marks.pop(path) for path in [*marks] if not path.startswith(_OF_MODEL)}
+        of_callbacks = {path: marks.pop(path) for path in [*marks] if not path.startswith(companions.OF_MODEL)}
         flags, drawn = [w.trainable for w in model.weights], saving.capture_randomness(model)
         optimizer = weak(getattr(model, "optimizer", None))
         return (self._called, optimizer, flags, _mark_all(model), drawn, marks), of_callbacks
@@ -555,7 +554,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
         self._note_trained_layers(_attempt(self.trial))
-        carried.leave(self._others(surroundings.calling_list(self)).values(), own=True)
+        carried.leave(self._others(surroundings.calling_list(self)).values())
         silent = self._last_logs is not None and reporter.silent
         silent &= not (self._another_follows() and surroundings.validates_rarely())
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
@@ -690,13 +689,7 @@ def _fresh(model: Any) -> bool:
 
 def _own_layers(model: Any) -> list[Any]:
     """Return the layers of a model, and of the models in it, that have weights."""
-    layers = model._flatten_layers(include_self=False) if hasattr(model, "_flatten_layers") else model.layers
-    return [layer for layer in layers if layer.weights and not hasattr(layer, "layers")]
-
-
-def _trained_layers(model: Any) -> weakref.WeakSet[Any]:
-    """Return those of them that have trained weights."""
-    return weakref.WeakSet(layer for layer in _own_layers(model) if layer.trainable_weights)
+    return [layer for layer in optimizers.layers_of(model) if layer.weights and not hasattr(layer, "layers")]
 
 
 def _mark(model: Any, weights: list[Any] | None = None) -> str:

@@ -34,6 +34,7 @@ from haltune.study import Study
 from haltune.study.port import Port, weak
 
 from .. import objects
+from ..changes import clocks, is_time
 from . import shuffles
 from .optimizers import layers_of, optimizers_of
 
@@ -43,14 +44,15 @@ _CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the dir
 
 _COPIES = 4  # of the model, as the best weights, a teacher and averages
 _PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
+OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
 
-Place = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
-
-
-def of_keras(owner: Any) -> bool:
-    """Return whether it is a callback of Keras, or a part of the model: no program keeps its own records there."""
-    return _is_layer(owner) or type(owner).__module__.startswith("keras.")
+Slot = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
+Place = tuple[str, Any, Callable[[Any], object], str]  # the same, and its kind; "": an attribute or a variable
+_TENSORS = "tensors"  # an attribute that has tensors of TensorFlow or JAX, as arrays
+_PART = "part"  # a variable, or an element next to parts of Keras, that a resumed fit must have made, too
+_OTHER = "other part"  # such a variable that the compiled step may have as a constant, with its first value
+_WEIGHTS = "weights of "  # those of a part of Keras that a callback holds, such as the teacher of the fit's model
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -126,23 +128,16 @@ class Apart:
 class Watch:
     """The attributes of objects, marked when it is made.
 
-    trial: of the fit. owners: name -> object. silent: starts of paths whose unreadable changes are not reported.
-    earlier: the watch of the fit before, whose marks stay for the same objects. of_data: they are data, of which only
-    tables are reported.
+    trial: of the fit. owners: name -> object. earlier: the watch of the fit before, whose marks stay for the same
+    objects. of_data: they are data, of which only tables are reported.
     """
 
     def __init__(
-        self,
-        trial: int,
-        owners: Mapping[str, Any],
-        silent: tuple[str, ...] = (),
-        earlier: Watch | None = None,
-        of_data: bool = False,
+        self, trial: int, owners: Mapping[str, Any], earlier: Watch | None = None, of_data: bool = False
     ) -> None:
         self._trial, self._of_data = trial, of_data
         self._references = {name: weak(owner) for name, owner in owners.items()}  # after an error no hook can drop it
-        self._silent = silent
-        self._clocks = objects.clocks()
+        self._clocks = clocks()
         self._tensors: set[str] = set()  # paths of what has tensors when the fit starts
         before = {} if earlier is None else earlier._owners
         self.same = {name for name, owner in owners.items() if before.get(name) is owner}
@@ -152,10 +147,10 @@ class Watch:
         }
         # arrays that are there when the fit starts: path -> array
         self._arrays: dict[str, Callable[[], Any]] = {} if earlier is None else {**earlier._arrays}
-        for path, value, put in _places({name: owner for name, owner in owners.items() if name not in self.same}):
+        for path, value, _, kind in _places({name: owner for name, owner in owners.items() if name not in self.same}):
             self._note_array(path, value)
             self._marks[path] = objects.mark(value, _parts_of_keras())
-            self._note(value, put, self._marks[path])
+            self._note(value, kind, self._marks[path])
 
     @property
     def _owners(self) -> dict[str, Any]:
@@ -163,7 +158,7 @@ class Watch:
 
     def marks(self) -> dict[str, str]:
         """Return the present marks of what can be saved."""
-        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in _places(self._owners)}
+        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, *_ in _places(self._owners)}
         return {path: mark for path, mark in marks.items() if objects.is_data(mark) or objects.is_large(mark)}
 
     def hooks_were_called(self) -> None:
@@ -172,24 +167,23 @@ class Watch:
         A resumed fit calls these hooks again, when the model has other weights and another learning rate. Not so times,
         which it takes again, and objects that are no data.
         """
-        clocks = [*zip(self._clocks, objects.clocks(), strict=True)]
-        for path, value, put in _places(self._owners):
+        for path, value, _, kind in _places(self._owners):
             self._note_array(path, value)
-            self._tensors |= {path} if isinstance(put, _SetTensors) else set()
+            self._tensors |= {path} if kind == _TENSORS else set()
             mark = objects.mark(value, _parts_of_keras())
-            at = objects.moment(value)
-            is_time = at is not None and any(start <= at <= end for start, end in clocks)
-            if isinstance(put, _SetWeights) or (isinstance(put, _SetPart) and path not in self._marks and not is_time):
+            is_new = kind in (_PART, _OTHER) and path not in self._marks
+            timed = is_time(value, self._clocks)
+            if kind.startswith(_WEIGHTS) or (is_new and not timed):
                 self._marks.setdefault(path, _MADE + mark)
-            elif is_time or not (objects.is_data(mark) or objects.is_large(mark)):
+            elif timed or not (objects.is_data(mark) or objects.is_large(mark)):
                 self._marks[path] = mark
             elif mark != (before := self._marks.get(path)):
                 self._marks[path] = f"{objects.SET}{mark}"  # whatever it becomes is a change
                 if path.partition("/")[0] not in self.same:
-                    self._note(value, put, mark, before)
+                    self._note(value, kind, mark, before)
 
-    def _note(self, value: Any, put: Any, mark: str, before: str | None = None) -> None:
-        if (objects.is_data(mark) or objects.is_large(mark)) and not isinstance(put, _SetWeights):
+    def _note(self, value: Any, kind: str, mark: str, before: str | None = None) -> None:
+        if (objects.is_data(mark) or objects.is_large(mark)) and not kind.startswith(_WEIGHTS):
             objects.note(value, self._trial, mark, before)
 
     def _note_array(self, path: str, value: Any) -> None:
@@ -209,11 +203,11 @@ class Watch:
         within: a fit, rather than at its end. of_callbacks: their attributes, too. apart: takes large arrays.
         """
         owners = self._owners.items()
-        places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(self._silent)})
+        places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(OF_MODEL)})
         # a metric that its first update builds starts each epoch again, unless its class says otherwise
-        new = {path for path, _, put in places if isinstance(put, _SetWeights) and put.of_metric} - self._marks.keys()
+        new = {path for path, _, _, kind in places if kind == f"{_WEIGHTS}Metric"} - self._marks.keys()
         places = [place for place in places if place[0] not in new]
-        values = {path: value for path, value, _ in places}
+        values = {path: value for path, value, *_ in places}
         states, lost, others = objects.changes(values, self._marks, constant=_parts_of_keras())
         if apart is not None:
             found = {path: apart.state_of(values[path]) for path in lost}
@@ -226,37 +220,39 @@ class Watch:
                 states[path]["in place"] = True
         # data open files, and loaders replace their parts; but a table in place of another one has its rows shuffled
         tables = {path for path in others if path in self._marks and hasattr(values[path], "sample")}
-        unread = [*lost, *(p for p in others if not p.startswith(self._silent) and (p in tables or not self._of_data))]
+        unread = [*lost, *(p for p in others if not p.startswith(OF_MODEL) and (p in tables or not self._of_data))]
         # a model or a variable that was made since: a resumed fit has none that could be set
         known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
-        unread += [path for path, _, put in places if isinstance(put, _SetPart) and path not in known]
-        unread += [path for path, _, put in places if isinstance(put, _SetOther) and path in states]
+        unread += [path for path, _, _, kind in places if kind not in ("", _TENSORS) and path not in known]
+        unread += [path for path, _, _, kind in places if kind == _OTHER and path in states]
         # later tensors: a resumed fit has nothing there that shows that the arrays were tensors
         later = states.keys() - self._tensors
-        unread += [path for path, _, put in places if isinstance(put, _SetTensors) and path in later]
+        unread += [path for path, _, _, kind in places if kind == _TENSORS and path in later]
         return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
 
     def other_model(self) -> str | None:
         """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""
-        for path, value, put in _places(self._owners):
-            of_model = isinstance(put, _SetWeights) and put.of_model
-            if of_model and objects.mark(value) != self._marks.get(path, "").removeprefix(_MADE):
+        for path, value, _, kind in _places(self._owners):
+            before = self._marks.get(path, "").removeprefix(_MADE)
+            if kind == f"{_WEIGHTS}Layer" and objects.mark(value) != before:
                 return self.called(path)
         return None
 
-    def put_back(self, changed: Mapping[str, Any], always: Callable[[str], bool], apart: Sequence[Any]) -> list[str]:
-        """Set what changed; return the names of what cannot be set.
+    def put_back(self, changed: Mapping[str, Any], apart: Sequence[Any]) -> list[str]:
+        """Set what changed; return the names of what cannot be set. apart: the large arrays.
 
-        always: of an owner, whether to set it in any case. Otherwise what trials share stays, such as a list of the
-        program's own records. apart: the large arrays.
+        What trials share stays, such as a list of the program's own records. Data have none, nor have parts of a model
+        and callbacks of Keras.
         """
-        there, failed = {path: (value, put) for path, value, put in _places(self._owners)}, []
+        there, failed = {path: (value, put) for path, value, put, _ in _places(self._owners)}, []
         for path, state in changed.items():
             owner, _, name = path.rpartition("/")
             try:
                 if path in there:
                     value, put = there[path]
-                    if always(self._owners[path.partition("/")[0]]) or not objects.is_shared(value, state, self._trial):
+                    of = self._owners[path.partition("/")[0]]
+                    own = self._of_data or _is_part(of, "Layer") or type(of).__module__.startswith("keras.")
+                    if own or not objects.is_shared(value, state, self._trial):
                         put(objects.put_back(state, value, apart=apart))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None, apart=apart))
@@ -374,28 +370,31 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
         of_optimizer = _is_part(owner, "Optimizer")
         for path, value, put in _slots(name, owner, {id(owner)}):
             if type(value) in objects.PLAIN:
-                places.append((path, value, put))
+                places.append((path, value, put, ""))
                 continue
             if of_optimizer:
                 continue  # the model's file has its variables
             found = _parts_in(value)
             inner = [(at, v) for at, v in found if _is_variable(v) and id(v) not in compiled]
-            held = [] if _is_layer(owner) else [(at, one) for at, one in found if not _is_variable(one)]
+            held = [] if _is_part(owner, "Layer") else [(at, one) for at, one in found if not _is_variable(one)]
             if not inner and not held:
-                arrays = _as_arrays(value)
-                places.append((path, arrays, put if arrays is value else _SetTensors(value, put)))
+                if (arrays := _as_arrays(value)) is value:
+                    places.append((path, value, put, ""))
+                else:
+                    places.append((path, arrays, partial(_put_tensors, put, value), _TENSORS))
                 continue
             saved = _saved(owners.get("model")) if saved is None else saved
             for at, v in inner:
                 if id(v) not in saved:  # JAX's step has no variable of TensorFlow, such as a generator's in tf.data
-                    how = _SetOther if on_jax and _is_part(v, "Variable") else _SetPart
-                    places.append((f"{path}{at}", ops.convert_to_numpy(v), how(v.assign)))
-            places += [(f"{path}{at}", one, _SetPart(put)) for at, one, put in _next_to({at for at, _ in found}, value)]
+                    kind = _OTHER if on_jax and _is_part(v, "Variable") else _PART
+                    places.append((f"{path}{at}", ops.convert_to_numpy(v), v.assign, kind))
+            places += [(f"{path}{at}", one, put, _PART) for at, one, put in _next_to({at for at, _ in found}, value)]
             for at, one in held:
                 variables = [one.state] if _is_part(one, "random.SeedGenerator") else one.variables
                 variables = [v for v in variables if id(v) not in saved]
                 weights = [ops.convert_to_numpy(v) for v in variables]
-                places += [(f"{path}{at}", weights, _SetWeights(variables, one))] if variables else []
+                kind = _WEIGHTS + next((of for of in ("Layer", "Metric") if _is_part(one, of)), "others")
+                places += [(f"{path}{at}", weights, partial(_assign, variables), kind)] if variables else []
     return places
 
 
@@ -404,14 +403,14 @@ def _saved(model: Any) -> set[int]:
     return {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
 
 
-class _SetTensors:
-    """What sets an attribute that has tensors of TensorFlow or JAX from arrays."""
+def _assign(variables: list[Any], values: list[Any]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
-    def __init__(self, value: Any, put: Callable[[Any], object]) -> None:
-        self._value, self._put = value, put
 
-    def __call__(self, new: Any) -> None:
-        self._put(_as_tensors(new, self._value))
+def _put_tensors(put: Callable[[Any], object], value: Any, new: Any) -> None:
+    """Set an attribute whose value has tensors from one that has arrays in their places."""
+    put(_as_tensors(new, value))
 
 
 def _as_arrays(value: Any) -> Any:
@@ -444,32 +443,6 @@ def _as_tensors(new: Any, value: Any) -> Any:
     return ops.convert_to_tensor(new) if isinstance(new, np.ndarray) and _as_arrays(value) is not value else new
 
 
-class _SetPart:
-    """What sets a variable, or an element next to parts of Keras, that a resumed fit must have made, too."""
-
-    def __init__(self, put: Callable[[Any], object]) -> None:
-        self._put = put
-
-    def __call__(self, value: Any) -> None:
-        self._put(value)
-
-
-class _SetOther(_SetPart):
-    """What would set a variable that the compiled step may have as a constant, with its first value."""
-
-
-class _SetWeights(_SetPart):
-    """What sets the variables of a part of Keras that a callback holds, such as the teacher of the fit's model."""
-
-    def __init__(self, variables: list[Any], of: Any) -> None:
-        self._variables = variables
-        self.of_model, self.of_metric = _is_layer(of), _is_part(of, "Metric")
-
-    def __call__(self, values: list[Any]) -> None:
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(value)
-
-
 _RULES = ("_regularizer", "_constraint")  # ends of names of what layers hold for their weights
 _WITH_VARIABLES = ("Layer", "Optimizer", "Metric", "random.SeedGenerator")  # classes of Keras
 
@@ -498,9 +471,9 @@ def _parts_in(value: Any, depth: int = 3, seen: set[int] | None = None) -> list[
     return [(f"/{key}{at}", part) for key, one in inner for at, part in _parts_in(one, depth - 1, seen)]
 
 
-def _next_to(places: set[str], value: Any, at: str = "") -> list[Place]:
+def _next_to(places: set[str], value: Any, at: str = "") -> list[Slot]:
     """Return what is next to parts at these places of an attribute, in lists, dicts and objects of the program."""
-    found: list[Place] = []
+    found: list[Slot] = []
     for key, one in _items(value):
         here = f"{at}/{key}"
         if any(place.startswith(f"{here}/") for place in places):
@@ -525,10 +498,10 @@ def _is_variable(value: Any) -> bool:
     return hasattr(value, "assign") and hasattr(value, "numpy")
 
 
-def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
+def _slots(name: str, owner: Any, seen: set[int]) -> list[Slot]:
     """Return the attributes of an object, or the variables of a function, and those of its functions."""
     if isinstance(owner, types.MethodType):
-        slots: list[Place] = []
+        slots: list[Slot] = []
         if id(owner.__self__) not in seen and objects.of_program(type(owner.__self__)):
             slots = [(f"{name}/self", owner.__self__, lambda value: None)]
     elif isinstance(owner, types.FunctionType):
@@ -539,12 +512,9 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
         if hasattr(owner, "get_config"):  # a layer, an optimizer, a loss or a metric
             mentioned = objects.mentioned(type(owner))  # other names that start with "_" are Keras' own
             hidden |= _of_layers() | {key for key in vars(owner) if key.startswith("_") and key not in mentioned}
-        slots = [
-            (f"{name}/{key}", value, partial(setattr, owner, key))
-            for key, value in vars(owner).items()
-            if not (key in hidden or objects.is_showing(value) or objects.is_opened(owner, key, value))
-        ]
-    found: list[Place] = []
+        held = objects.held_by(owner, hidden)
+        slots = [(f"{name}/{key}", value, partial(setattr, owner, key)) for key, value in held.items()]
+    found: list[Slot] = []
     for path, value, put in slots:
         if not isinstance(value, (types.FunctionType, types.MethodType)):
             found.append((path, value, put))
@@ -552,12 +522,6 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Place]:
             seen.add(id(value))
             found += _slots(path, value, seen)
     return found
-
-
-def _is_layer(owner: Any) -> bool:
-    import keras
-
-    return isinstance(owner, keras.Layer)
 
 
 @cache
@@ -665,7 +629,7 @@ class _Source:
                 owners |= _datasets_in(source, "data")
         self.has_code = bool(owners)  # of the program's, or of a loader
         self.generators = randomness.generators_in(*roots)
-        self._watch: Watch = Watch(trial, owners, (), None if earlier is None else earlier._watch, of_data=True)
+        self._watch: Watch = Watch(trial, owners, None if earlier is None else earlier._watch, of_data=True)
 
     def state(self, apart: Apart | None = None, whole: bool = True) -> dict[str, Any]:
         """Return what has changed. Raises NotSupported if it cannot be saved.
@@ -684,7 +648,7 @@ class _Source:
         """Set what `state` returned; return the names of what cannot be set. apart: the large arrays."""
         for variable, numbers in zip(self.seeds, state["seeds"], strict=False):
             randomness.set_generator(variable, numbers)
-        failed = self._watch.put_back(state["changed"], lambda owner: True, apart)
+        failed = self._watch.put_back(state["changed"], apart)
         randomness.set_states(self.generators, state["generators"])
         return failed
 
@@ -979,7 +943,7 @@ def _seeds_of(functions: list[Any]) -> list[Any]:
         used = [value for _, value, _ in _slots("", function, set())]
         for name in getattr(getattr(function, "__code__", None), "co_names", ()):
             used.append(function.__globals__.get(name))
-        layers = [layer for one in used if _is_layer(one) for layer in one._flatten_layers()]
+        layers = [layer for one in used if _is_part(one, "Layer") for layer in one._flatten_layers()]
         held = [value for layer in layers for value in vars(layer).values()]
         for one in [*used, *held, *(inner for value in held if isinstance(value, dict) for inner in value.values())]:
             if isinstance(one, keras.random.SeedGenerator):

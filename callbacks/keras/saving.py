@@ -21,8 +21,8 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -361,6 +361,8 @@ def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -
     The first file of an attempt is tested, unless one of the same structure is right. more: see `write`, with the
     attributes that changed.
     """
+    from keras import saving
+
     tried = trial in _ANSWERS
     why = _ANSWERS[trial] if tried else _unwritable(model, trial)
     if why is None:
@@ -368,7 +370,8 @@ def write_tried(model: Any, path: Path, trial: Trial, more: Mapping[str, Any]) -
     if why is None and not tried and (structure := _structure(model, trial)) not in _RIGHT:
         loading, make = _CHOSEN.get(trial, Loading()), vars(model).get(_MAKE)
         if not loading.by_function:
-            why = _failure(model, partial(_loaded, path, loading.options), more["attributes"], by_function=False)
+            load = partial(saving.load_model, str(path), **loading.options)
+            why = _failure(model, load, more["attributes"], by_function=False)
         elif make is not None:
             why = _failure(model, lambda: _load_into(make(), str(path)), more["attributes"], by_function=True)
         if why is None and structure is not None:
@@ -410,12 +413,6 @@ def _unwritable(model: Any, trial: Trial) -> str | None:
         return None
     why = _unserialized(model)
     return why and f"Keras cannot serialize this model ({why}): {_ADVICE}"
-
-
-def _loaded(path: Path, options: Mapping[str, Any]) -> Any:
-    from keras import saving
-
-    return saving.load_model(str(path), **options)
 
 
 def _unsaved(model: Any, twin: Any) -> dict[str, str]:
@@ -560,7 +557,8 @@ def _of_second(model: Any, make: Callable[[], Any], look: Callable[[Any], T]) ->
     with suppress(Exception):  # JAX may have no CPU backend
         # so that the second model uses no accelerator memory; not "cpu:0", where torch variables lose their kind
         cpu = device("cpu")
-    with _no_draws(model):
+    drawn = capture_randomness(model)
+    try:
         try:
             with cpu:
                 twin = make()
@@ -571,16 +569,8 @@ def _of_second(model: Any, make: Callable[[], Any], look: Callable[[Any], T]) ->
         finally:
             del twin
             gc.collect()  # models have reference cycles
-
-
-@contextmanager
-def _no_draws(model: Any) -> Iterator[None]:
-    """Restore all random generators afterwards."""
-    state = capture_randomness(model)
-    try:
-        yield
     finally:
-        set_randomness(model, state)
+        set_randomness(model, drawn)
 
 
 def _variables(model: Any) -> list[tuple[tuple[int, ...], bytes]]:

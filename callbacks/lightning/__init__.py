@@ -189,8 +189,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._fresh = FreshMetrics(self.monitor)
         self._behind = Behind(self._reporter)
         self._loaded: list[Any] = []  # random states of all ranks from a checkpoint, until they are restored
-        self._to_save: list[Any] = []  # the same, while this callback saves
-        self._changed_to_save: list[Any] = []  # changed attributes of all ranks, likewise
+        # random states and changed attributes of all ranks, while this callback saves
+        self._to_save: tuple[list[Any], list[Any]] | None = None
         self._quiet: list[tuple[Any, bool]] = []  # (EarlyStopping, its setting before)
         self._tokens = 0  # trained tokens, in a study that counts them
         self._validates = False  # the check before training logged the metric
@@ -270,7 +270,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._numbers = attributes.numbers(trainer)
             makes = bool(trainer.reload_dataloaders_every_n_epochs)
             self._before = attributes.marked(trainer, data=makes)
-            self._made_by = self._made_by or (attributes.numbers(trainer) if makes else {})
+            self._made_by = self._made_by or (self._numbers if makes else {})
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         self._validates = self.monitor in trainer.callback_metrics
@@ -425,7 +425,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                     self._reporter.report(found.value, found.epoch, others, lap=found.lap, judge=False)
             if self._snapshot is not None:  # the fit has trained
                 self._sign(trainer)
-                carried.leave(trainer.callbacks, own=True)
+                carried.leave(trainer.callbacks)
             self._reporter.fail(exception)
         self._reporter.postpone()
         self._let_go(trainer)
@@ -436,7 +436,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def all_torn_down(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Raise a deferred Ctrl-C or SIGTERM, after the loggers and the other callbacks have ended."""
         if stage == "fit":
-            carried.leave(trainer.callbacks, own=True)
+            carried.leave(trainer.callbacks)
         if stage == "fit" and self._epochs and self._of is None:
             self._sign(trainer)  # averaged ones; in a resumed fit they may be those with which other trials start
         self._reporter.leave()
@@ -454,16 +454,15 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         state = {"trial": self.trial.id, "config": self.trial.configuration, "source": self._fresh.source}
         state |= {"found": self._found_before} if self._found_before else {}
         state |= {"tokens": self._tokens} if self._tokens else {}
-        state |= {"made_by": self._made_by} if self._made_by else {}
-        return state | ({"random": self._to_save} if self._to_save else {})
+        return state | ({"made_by": self._made_by} if self._made_by else {})
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        if self._changed_to_save:
-            checkpoint["haltune"] = self._changed_to_save
-        elif self._snapshot is not None and trainer.world_size == 1:  # a file of the program's, to resume after a kill
-            with suppress(Exception):  # it would end the program's own save
-                changes, drawn = self._snapshot.changes(trainer, small=True), self._randomness(trainer)
-                checkpoint["haltune"], checkpoint["callbacks"][self.state_key]["random"] = [changes], [drawn]
+        found = self._to_save
+        if found is None and self._snapshot is not None and trainer.world_size == 1:
+            with suppress(Exception):  # a file of the program's, to resume after a kill; an error would end its save
+                found = [self._randomness(trainer)], [self._snapshot.changes(trainer, small=True)]
+        if found is not None:
+            checkpoint["callbacks"][self.state_key]["random"], checkpoint["haltune"] = found
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         late = shards.loads_late(trainer)  # Lightning loads after on_fit_start
@@ -477,9 +476,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             own = checkpoint["callbacks"].get(self.state_key, {})
             self._found_before, self._made_by = own.get("found", {}), own.get("made_by", {})
             self._prepare(trainer, False)
-            attributes.set_numbers(
-                trainer, self._found_before | self._made_by
-            )  # before loaders and optimizers are made
+            # before loaders and optimizers are made
+            attributes.set_numbers(trainer, self._found_before | self._made_by)
             # they would run again, and then start at epoch 0
             trainer.callbacks = [c for c in trainer.callbacks if c not in self._finders(trainer)]
 
@@ -518,13 +516,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _save(self, trainer: Any, ranks: Group) -> None:
         def remember() -> None:
-            self._to_save = ranks.gather(self._randomness(trainer))
+            drawn = ranks.gather(self._randomness(trainer))
             assert self._snapshot is not None
             own = attributes.own_states(trainer, ranks)
-            self._changed_to_save = ranks.gather(self._snapshot.changes(trainer) | ({"states": own} if own else {}))
+            self._to_save = drawn, ranks.gather(self._snapshot.changes(trainer) | ({"states": own} if own else {}))
 
         checkpoint.save(trainer, self._reporter, ranks, self._evaluated, remember, lambda: self._check(trainer))
-        self._to_save, self._changed_to_save = [], []
+        self._to_save = None
 
     def _randomness(self, trainer: Any) -> dict[str, Any]:
         state = checkpoint.capture(trainer)

@@ -21,10 +21,10 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from .. import objects
-from ..changes import Print, has_copy, is_own, is_time, set_buffers, unsaved_buffers
+from ..changes import has_copy, is_own, is_time, set_buffers, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import modes_before_validation
-from .resuming import unused
+from .resuming import frozen, unused
 
 _OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
 _CONFIGURED = ("module.", "hparams", "datamodule", "datamodule.hparams")  # what Lightning's Tuner sets
@@ -60,7 +60,7 @@ class Snapshot:
                     marks[name] = f"{objects.SET}{marks[name]}" if is_set else marks[name]
                 elif is_set and has_copy(value, [trainer.lightning_module]):
                     self._copies.append(_called(owner, name))
-        self._frozen = _frozen(trainer.lightning_module)
+        self._frozen = frozen(trainer.lightning_module)
         self._held = _held_weights(trainer)
         self._parts = dict(_data_parts(trainer))
         self._made_again: set[str] = set()  # owners that the program makes for each epoch, of loaders
@@ -118,10 +118,10 @@ class Snapshot:
             changed, _, _ = objects.changes(held, self._marks.get(owner, {}), **how)
             if changed and owner not in self._made_again:
                 attributes[owner] = changed
-        frozen = _frozen(module)
+        now_frozen = frozen(module)
         found = {
             "attributes": attributes,
-            "frozen": sorted(frozen) if frozen != self._frozen else None,
+            "frozen": sorted(now_frozen) if now_frozen != self._frozen else None,
             "buffers": copied(dict(unsaved_buffers(module))),
             "gradients": {},
         }
@@ -261,8 +261,8 @@ def _numbers_of_data(trainer: Any) -> dict[str, Any]:
     }
 
 
-def _held_weights(trainer: Any) -> dict[str, Print]:
-    """Return prints of the weights that attributes hold in addition to those of the module: models, optimizers."""
+def _held_weights(trainer: Any) -> dict[str, str]:
+    """Return fingerprints of the weights that attributes hold next to those of the module: models, optimizers."""
     module = trainer.lightning_module
     known = {id(t) for t in (*module.parameters(), *module.buffers(), *trainer.optimizers)}
     known |= {id(t) for o in trainer.optimizers for state in o.state.values() for t in state.values()}
@@ -274,7 +274,7 @@ def _held_weights(trainer: Any) -> dict[str, Print]:
             if saves and owner == "module." and callable(getattr(type(value), "state_dict", None)):
                 continue
             if (weights := [*_weights_in(value, known, 3)]) and not objects.is_data(objects.mark(value, tensors=True)):
-                found[_called(owner, name)] = Print(weights, set())
+                found[_called(owner, name)] = objects.fingerprint_of(weights)
     return found
 
 
@@ -337,7 +337,3 @@ def _others(trainer: Any) -> Iterator[tuple[str, Any]]:
 def _set_variable(variables: Mapping[str, Any], name: str, value: Any) -> None:
     if name in variables:
         variables[name][1](value)
-
-
-def _frozen(module: Any) -> set[str]:
-    return {name for name, parameter in module.named_parameters() if not parameter.requires_grad}

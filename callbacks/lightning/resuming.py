@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from haltune.study import Trial
@@ -28,7 +28,7 @@ class Start:
 
     def __init__(self, trainer: Any) -> None:
         self._shards = sharded(trainer)
-        self._frozen = _frozen(trainer)
+        self._frozen = frozen(trainer.lightning_module)
         self._names = set() if self._shards else set(trainer.lightning_module.state_dict())
         self._optimizers, self._schedules = _optimizers(trainer), _schedules(trainer)
         self._weights = {} if self._shards else sample(dict(trainer.lightning_module.named_parameters()))
@@ -51,7 +51,7 @@ class Start:
             )
         if self._shards and not trainer.lightning_module.automatic_optimization:
             return "its gradients are sharded, and with manual optimization a later step may use them"
-        if self._shards and _frozen(trainer) != self._frozen:
+        if self._shards and frozen(trainer.lightning_module) != self._frozen:
             return (
                 "the fit froze or unfroze parameters, and Lightning loads a sharded state before a resumed fit does "
                 "so: freeze them in configure_model, or use strategy='ddp'"
@@ -82,7 +82,8 @@ class Start:
                 "the fit changed its learning-rate schedules, which a resumed fit configures again: make all of them "
                 "in configure_optimizers"
             )
-        if any(getattr(loader, "persistent_workers", False) for loader in _loaders(trainer)):
+        loaders = [*leaves(trainer.train_dataloader), *leaves(trainer.val_dataloaders)]
+        if any(getattr(loader, "persistent_workers", False) for loader in loaders):
             return (
                 "the random numbers of persistent workers are not in a checkpoint: use "
                 "DataLoader(persistent_workers=False)"
@@ -234,8 +235,9 @@ def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return any(not one[n].allclose(other[n], rtol=0.0, atol=0.0, equal_nan=True) for n in common)
 
 
-def _frozen(trainer: Any) -> set[str]:
-    return {name for name, p in trainer.lightning_module.named_parameters() if not p.requires_grad}
+def frozen(module: Any) -> set[str]:
+    """Return the names of the parameters that are not trainable."""
+    return {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
 
 
 def _optimizers(trainer: Any) -> list[Any]:
@@ -244,11 +246,6 @@ def _optimizers(trainer: Any) -> list[Any]:
 
 def _schedules(trainer: Any) -> list[str]:
     return [type(config.scheduler).__name__ for config in trainer.lr_scheduler_configs]
-
-
-def _loaders(trainer: Any) -> Iterator[Any]:
-    yield from leaves(trainer.train_dataloader)
-    yield from leaves(trainer.val_dataloaders)
 
 
 def _length(loader: Any) -> int | None:
