@@ -367,7 +367,7 @@ class Rollout(OverTrials):
 
     horizon: int = 2
     affordable: float = 0.5
-    infeasible: Infeasible
+    infeasible: Infeasible = "restrict"
     cooled: bool = True
     initial: int = 3
     cost: Callable[..., float] | None = None
