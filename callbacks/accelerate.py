@@ -144,7 +144,7 @@ class AcceleratedLoop(TrainingLoop):
                 kind = type(loader)  # Python looks an iterator up in the class, and Accelerate overrides __class__
                 vars(object)["__class__"].__set__(loader, type(kind.__name__, (_Placed, kind), {}))
         known, around = known_of(*self._prepared()), stateful(sys._getframe(1))
-        self._around = {name: (one, printed(one, known)) for name, one in around if id(one) not in known}
+        self._around = {name: (one, _print(one, known)) for name, one in around if id(one) not in known}
         return super().__iter__()
 
     def _epochs(self, interruption: Interruption) -> Iterator[int]:
@@ -253,7 +253,7 @@ class AcceleratedLoop(TrainingLoop):
             return lost
         known = known_of(*self._prepared())
         for name, (one, before) in self._around.items():
-            if (resumes or self._is_average(one)) and not self._is_hooked(one) and printed(one, known) != before:
+            if (resumes or self._is_average(one)) and not self._is_hooked(one) and _print(one, known) != before:
                 prepares = hasattr(one, "named_parameters") or _is_prepared(one)
                 how = "prepare it, too" if prepares else f"save and load it in {_HOOKS}"
                 return f"{name} changes in training, and accelerator.save_state leaves it out ({how})"
@@ -411,6 +411,11 @@ class _Placed:
         finally:
             if self._haltune_place is place:
                 self._haltune_place = None
+
+
+def _print(one: Any, known: set[int]) -> Any:
+    """Return the print of what `stateful` yields: without a state_dict, of the weights in its dicts alone."""
+    return printed(one if callable(getattr(type(one), "state_dict", None)) else state_of(one), known)
 
 
 def _is_prepared(one: Any) -> bool:

@@ -85,7 +85,7 @@ def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
         for name, value in variables(one):
             if _has_state(type(value)) or _averages(value):
                 yield name, value
-            else:
+            if not _has_state(type(value)):
                 inner = attributes(value).items()
                 yield from ((f"{name}.{p}", held) for p, held in inner if _has_state(type(held)) or _averages(held))
 
