@@ -740,7 +740,7 @@ def test_several_values_of_an_epoch_are_named_with_their_files(search, path, nam
     assert named in said
 
 
-PRINTED = "[metrics]\npattern = ['acc (?P<val_acc>\\S+)', 'epoch (?P<epoch>\\d+)']\nposition = 'epoch'\n"
+AFTERWARDS = "[metrics]\npattern = ['acc (?P<val_acc>\\S+)', 'epoch (?P<epoch>\\d+)']\nposition = 'epoch'\n"
 
 
 @pytest.mark.parametrize(
@@ -754,7 +754,7 @@ PRINTED = "[metrics]\npattern = ['acc (?P<val_acc>\\S+)', 'epoch (?P<epoch>\\d+)
 def test_a_program_that_prints_each_number_after_its_value_is_told(search, order, epochs, said_so):
     lines = order.replace(" epoch", "\nepoch").replace(" acc", "\nacc") + "\n"
     program = f"for n in range(1, {epochs + 1}):\n    print({lines!r}.format(n=n), end='', flush=True)"
-    code, said = search(STUDY.replace("trials = 2", "trials = 1") + PRINTED, program)
+    code, said = search(STUDY.replace("trials = 2", "trials = 1") + AFTERWARDS, program)
     assert code == 0, said
     assert ("each value seems to come before its epoch" in said) == said_so
 
