@@ -7,6 +7,7 @@ CHECKPOINTS/trial-7/run-1, named by the attempt that started it; an attempt that
 
 from __future__ import annotations
 
+import fnmatch
 import math
 import os
 import re
@@ -947,7 +948,7 @@ def _glob_and_number(pattern: str, unit: str) -> tuple[str, re.Pattern[str] | No
 def _regex(glob: str) -> str:
     parts = {"**/": "(?:.*/)?", "*": "[^/]*?", "?": "[^/]"}
     found = re.findall(r"\*\*/|\*|\?|\[[^]]+\]|\[|[^*?[]+", glob)
-    return "".join(parts.get(part, part if len(part) > 2 and part[0] == "[" else re.escape(part)) for part in found)
+    return "".join(parts.get(part) or fnmatch.translate(part)[:-2] for part in found)  # without \Z, the end
 
 
 def _signature(path: Path) -> Any:
