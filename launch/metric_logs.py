@@ -756,6 +756,7 @@ class Curve:
             if self._counts_from_zero(position, row):
                 raise self._asks_for_first(f"The log has rows with {self._by} 0, 1 and so on")
             self._has_goal = True
+            self._early &= position == self._start  # otherwise it evaluates seldom
             known = self._earlier.get(position)
             if self._earlier and position <= self._after and self._start <= self._began:
                 if not _equal(goal, known):

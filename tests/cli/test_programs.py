@@ -749,6 +749,7 @@ AFTERWARDS = "[metrics]\npattern = ['acc (?P<val_acc>\\S+)', 'epoch (?P<epoch>\\
         ("acc .{n} epoch {n}", 4, True),  # the value, and then its number
         ("epoch {n} acc .{n}", 4, False),
         ("acc .0 epoch 1 acc .1", 1, False),  # evaluates before it trains
+        ("acc .0 epoch 1 epoch 2 acc .1 epoch 3", 1, False),  # and then seldom
     ],
 )
 def test_a_program_that_prints_each_number_after_its_value_is_told(search, order, epochs, said_so):
