@@ -101,8 +101,8 @@ def _averages(value: Any) -> dict[str, dict[str, Any]]:
         name: held
         for name, held in attributes(value).items()
         if type(held) is dict
+        and all(hasattr(type(one), "untyped_storage") for one in held.values())  # of many others it asks only one
         and any(str(key).endswith("weight") for key in held)
-        and all(hasattr(one, "untyped_storage") for one in held.values())
     }
 
 

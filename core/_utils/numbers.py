@@ -148,8 +148,11 @@ def _size(data: Collection[Any]) -> Any:
     """Return the size of data: of arrays, tensors, what has some, or indices; _OTHER for a record of values."""
     if not data:
         return _EMPTY
-    one = next(iter(data))
-    if type(one) is int:
-        return Size(f"{len(data)} {_INDICES}")
-    parts = one.values() if isinstance(one, dict) else one if isinstance(one, tuple) else (one,)
-    return Size(f"{len(data)} elements") if any(getattr(part, "shape", ()) for part in parts) else _OTHER
+    with suppress(Exception):  # another thread changes them, or an element raises if it is asked
+        one = next(iter(data))
+        if type(one) is int:
+            return Size(f"{len(data)} {_INDICES}")
+        parts = one.values() if isinstance(one, dict) else one if isinstance(one, tuple) else (one,)
+        if any(getattr(part, "shape", ()) for part in parts):
+            return Size(f"{len(data)} elements")
+    return _OTHER
