@@ -321,6 +321,32 @@ def test_a_base_in_a_loop_of_the_programs_own_is_refused_only_if_it_is_trained_i
     assert [t.epoch for t in s.trials] == [2, 2, 2 * frozen]
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.data")
+def test_a_dataset_that_shuffles_from_a_seed_is_named_where_a_loop_of_the_programs_own_resumes(caplog):
+    from tensorflow.data import Dataset
+
+    orders = {}
+
+    def search(at):
+        for trial in pausing_study(at=at, trials=1, epochs=3):
+            with trial:
+                data = Dataset.range(16).shuffle(16, seed=1).batch(4)
+                fixed = Dataset.range(16).shuffle(16, seed=1, reshuffle_each_iteration=False)
+                assert trial.checkpoint is None or trial.epoch
+                for _ in trial.epochs():
+                    orders.setdefault(at, []).append([batch.tolist() for batch in data.as_numpy_iterator()])
+                    if trial.report(len(fixed)).stops:
+                        trial.save(lambda path: path.write_text("state"))
+
+    with caplog.at_level("INFO", "haltune"):
+        search(())
+        assert "reorders" not in caplog.text
+        search((2,))
+    assert orders[()][:2] == orders[(2,)][:2]
+    assert orders[()][2] != orders[(2,)][2] == orders[()][0]
+    assert "Trial 0 has resumed after epoch 2, and its program reorders data. haltune does not restore" in caplog.text
+
+
 @once
 @pytest.mark.parametrize("thaws", [False, True])
 def test_a_base_that_another_trial_has_trained_is_refused_unless_its_weights_are_set_again(thaws):
