@@ -28,6 +28,7 @@ from .loop import TrainingLoop
 from .reporter import nearest, need_trial, trains_another
 
 _SUFFIX = ".skops"
+_BOOSTERS = {"catboost", "lightgbm", "xgboost"}  # have callbacks of their own
 _AUTO = 10_000  # samples; with more, early_stopping="auto" stops a histogram gradient boosting
 _TRUSTED = (  # arrays of numbers, beyond those that skops trusts by default; a changed tree may read beyond its arrays
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
@@ -296,6 +297,12 @@ def _check(trial: Trial, estimator: Any, x: Any, y: Any, validation: Any, sample
 
     name = type(estimator).__name__
     parameters = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+    library = {kind.__module__.partition(".")[0] for kind in type(estimator).__mro__} & _BOOSTERS
+    if library:
+        raise InvalidInput(
+            f"{name} trains in rounds, in one fit of its own, so give that fit the HaltuneCallback of "
+            f"haltune.callbacks.{library.pop()}, which counts each round as an epoch."
+        )
     if size is None and not hasattr(estimator, "partial_fit") and not _reports_iterations(estimator):
         do = (
             "Use an estimator with partial_fit, such as SGDClassifier, or train this one whole and report once, with "

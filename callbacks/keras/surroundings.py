@@ -64,7 +64,7 @@ def is_listener(callback: Any) -> bool:
 def place_of_fit() -> Any:
     """Return where the program calls the fit, its code and line; None in a loop of the program's own."""
     frame = caller("fit", "keras.")
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("keras."):
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(("keras.", "haltune.")):
         frame = frame.f_back
     return None if frame is None else (frame.f_code, frame.f_lineno)
 

@@ -1,16 +1,18 @@
-"""Estimators and boosters in the variables of a program: what a loop of the user's own trains without torch.
+"""Estimators, boosters and layers of Keras in the variables of a program: what a plain loop trains without torch.
 
 No hook shows that they train. So they are looked for where a trial begins, where its loop does, and where both end.
 
 A learner has `partial_fit` (scikit-learn), `learn_one` (River), `fit` with warm_start=True, or `update` (boosters of
-XGBoost and LightGBM).
+XGBoost and LightGBM). A layer of Keras is one, too: the methods of the models that have it train it, or an optimizer.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import wraps
+from hashlib import sha256
 from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -24,6 +26,7 @@ from .boosters import library_of, rounds_of
 
 _SHORT = 20  # elements of a list
 _SAMPLED = 32  # elements of an array
+_OF_WEIGHT = 1024  # elements of a weight of Keras
 _WATCHED = "haltune_watches"
 # learner -> its mark and the words of the error, if it is trained further in this state
 _refused: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
@@ -44,7 +47,9 @@ def visible() -> list[Any]:
                 value, size = value.get_booster(), value.n_estimators
                 if 1 < size == rounds_of(value):  # it was trained as a whole
                     return
-            if _trains_by(value) is not None:
+            if of_keras(value):
+                found.update((id(one), one) for one in value._flatten_layers() if one._trainable_variables)
+            elif _trains_by(value):
                 ref(value)
                 found[id(value)] = value
             elif depth:
@@ -69,25 +74,46 @@ def _inside(value: Any) -> Iterable[Any]:
     return [*getattr(value, "__dict__", {}).values()]
 
 
-def _trains_by(value: Any) -> str | None:
-    """Return the method by which a learner continues to train; None for other values."""
+def of_keras(value: Any) -> bool:
+    """Return whether it is a layer of Keras, or a model."""
+    return any(kind.__name__ == "Layer" and kind.__module__.startswith("keras.") for kind in type(value).__mro__)
+
+
+def _trains_by(value: Any) -> list[str]:
+    """Return the methods by which a learner continues to train; none for other values."""
     kind = type(value)
+    if library_of(value) is not None:
+        return ["update"]
+    names = ["fit"] if hasattr(kind, "fit") and getattr(value, "warm_start", None) is True else []
     for name in ("partial_fit", "learn_one"):
         if callable(getattr(kind, name, None)) or hasattr(vars(kind).get(name), "fn"):
-            return name
-    if library_of(value) is not None:
-        return "update"
-    return "fit" if hasattr(kind, "fit") and getattr(value, "warm_start", None) is True else None
+            names.append(name)
+    return names
 
 
 def mark(learner: Any) -> str:
-    """Return a text that changes when a learner trains: a sample of what it has learnt, or the rounds of a booster."""
+    """Return a text that changes when a learner trains: a sample of what it has learnt, or the rounds of a booster.
+
+    It is empty if that cannot be read, as within the compiled code of Keras.
+    """
     with suppress(Exception):
+        if of_keras(learner):
+            return _mark_of_layer(learner)
         if library_of(learner) is not None:
             return str(rounds_of(learner))
         given = learner.get_params(deep=False) if hasattr(type(learner), "get_params") else {}
         return repr(_sample({name: one for name, one in vars(learner).items() if name not in given}, 3))
     return ""
+
+
+def _mark_of_layer(layer: Any) -> str:
+    """Return a digest of the first numbers of each weight that may train, without those of the layers in it."""
+    keras, found = sys.modules["keras"], sha256()
+    tensorflow: Any = sys.modules["tensorflow"] if keras.backend.backend() == "tensorflow" else None
+    with nullcontext() if tensorflow is None else tensorflow.init_scope():  # the values, also where it is compiled
+        for weight in layer._trainable_variables:
+            found.update(keras.ops.convert_to_numpy(keras.ops.reshape(weight, (-1,))[:_OF_WEIGHT]).tobytes())
+    return found.hexdigest()
 
 
 def _sample(value: Any, depth: int) -> Any:
@@ -109,16 +135,14 @@ def _sample(value: Any, depth: int) -> Any:
 
 def refuse(learner: Any, now: str, words: str) -> None:
     """Let the next training of a learner raise NotSupported with these words, unless its mark has changed by then."""
-    name = _trains_by(learner)
-    owner = next((kind for kind in type(learner).__mro__ if name in vars(kind)), None)
-    if name is None or owner is None:
-        return
     _refused[learner] = now, words
-    method = vars(owner)[name]
-    if hasattr(method, "fn"):  # scikit-learn's available_if
-        method.fn = _watched(method.fn)
-    elif isinstance(method, FunctionType):
-        setattr(owner, name, _watched(method))
+    for name in _trains_by(learner):
+        _watch(type(learner), name)
+    if of_keras(learner):
+        keras = sys.modules["keras"]
+        _watch(keras.Model, "fit")
+        _watch(keras.Model, "train_on_batch")
+        _watch(keras.optimizers.Optimizer, "apply")
 
 
 def allow(learner: Any) -> None:
@@ -127,17 +151,52 @@ def allow(learner: Any) -> None:
         _refused.pop(learner, None)
 
 
+def _watch(kind: type, name: str) -> None:
+    owner = next((one for one in kind.__mro__ if name in vars(one)), None)
+    method = None if owner is None else vars(owner)[name]
+    if hasattr(method, "fn"):  # scikit-learn's available_if
+        method.fn = _watched(method.fn)
+    elif isinstance(method, FunctionType):
+        setattr(owner, name, _watched(method))
+
+
 def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
     if hasattr(method, _WATCHED):
         return method
 
     @wraps(method)
-    def trains(learner: Any, *args: Any, **named: Any) -> Any:
-        now, words = _refused.get(learner, ("", ""))
-        if words and mark(learner) == now:
-            raise NotSupported(words)
-        allow(learner)
-        return method(learner, *args, **named)
+    def trains(trainer: Any, *args: Any, **named: Any) -> Any:
+        weights = _weights_of(trainer, args, named) if _refused else set()
+        for learner, (before, words) in [*_refused.items()]:
+            own = learner is trainer and method.__name__ in _trains_by(learner)
+            if own or (weights and not weights.isdisjoint(_own_weights(learner))):
+                now = mark(learner)
+                if now == before:
+                    raise NotSupported(words)
+                if now:
+                    allow(learner)
+        return method(trainer, *args, **named)
 
     setattr(trains, _WATCHED, True)
     return trains
+
+
+def _own_weights(learner: Any) -> Iterable[int]:
+    return map(id, learner._trainable_variables if of_keras(learner) else ())
+
+
+def _weights_of(trainer: Any, args: Any, named: Mapping[str, Any]) -> set[int]:
+    """Return the ids of the weights that a model or an optimizer of Keras is about to train.
+
+    None for a fit with a callback of haltune, which asks itself whose they are.
+    """
+    if of_keras(trainer):
+        listed = named.get("callbacks")
+        listed = getattr(listed, "callbacks", listed)
+        for one in listed if isinstance(listed, (list, tuple)) else [listed]:
+            if any(kind.__module__.startswith("haltune.") for kind in type(one).__mro__):
+                return set()
+        return {*map(id, trainer.trainable_weights)}
+    given = args[1] if len(args) > 1 else named.get("trainable_variables")
+    given = getattr(trainer, "_trainable_variables", None) if given is None else given
+    return {*map(id, given)} if isinstance(given, (list, tuple)) else set()

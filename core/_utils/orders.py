@@ -1,12 +1,14 @@
 """Lists and arrays of indices that a plain loop shuffles in place, as random.shuffle(train_data) does.
 
 A training that resumes makes them again, in their first order. So it reads its data in another order than without the
-pause, unless the program restores it. haltune leaves the program's data alone, and names them.
+pause, unless the program restores it. haltune leaves the program's data alone, and names them. A dataset of tf.data
+that shuffles from a seed begins with its first order, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,21 @@ class Orders:
                 if moved and (np.sort(now) == np.sort(start)).all():
                     self._shuffled.add(name)
         return self._shuffled
+
+
+def seeded(variables: Variables) -> list[str]:
+    """Return the names of datasets of tf.data in variables that shuffle from a seed, in another order in each pass."""
+    return sorted({name.partition(".")[2] for name, value in variables if _is_seeded(value)})
+
+
+def _is_seeded(value: Any) -> bool:
+    left = [value] if type(value).__module__.startswith("tensorflow.") and hasattr(value, "_inputs") else []
+    with suppress(Exception):  # another version of TensorFlow
+        for one in left:
+            if getattr(one, "_reshuffle_each_iteration", False) is not False and any(map(int, (one._seed, one._seed2))):
+                return True
+            left += one._inputs()
+    return False
 
 
 def _held(variables: Variables) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from haltune.display import one_line
 from haltune.errors import InvalidInput
 
 from .around import OPAQUE, attributes, of_library, on_stack
-from .orders import Orders, Variables
+from .orders import Orders, Variables, seeded
 
 
 def capture() -> dict[str, Any]:
@@ -263,7 +263,7 @@ class OwnGenerators:
     def begins(self, path: Path | None) -> list[str]:
         """State that a loop begins, and restore what `capture` has put into the random state in a file.
 
-        Return the names of lists that were shuffled.
+        Return the names of lists that were shuffled, and of datasets that begin to shuffle from a seed again.
         """
         self._begun, variables = True, on_stack()
         found, restored = _in_variables(variables), {}
@@ -278,7 +278,8 @@ class OwnGenerators:
                     self._before.append((one, before))
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
-        return self._orders.begins(variables, [name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
+        lists = self._orders.begins(variables, [name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
+        return lists if path is None else lists + seeded(variables)
 
     def ends(self) -> None:
         """State that the trial ends: one that all trials share continues where it was before."""

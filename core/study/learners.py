@@ -1,4 +1,4 @@
-"""Whether an estimator or a booster that a plain loop trains is the trial's own, and can resume.
+"""Whether an estimator, a booster or a layer of Keras that a plain loop trains is the trial's own, and can resume.
 
 `haltune._utils.learners` finds them.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from weakref import ref
 
 from haltune._utils.boosters import forgets
-from haltune._utils.learners import allow, mark, refuse, visible
+from haltune._utils.learners import allow, mark, of_keras, refuse, visible
 
 from .port import Port
 
@@ -31,17 +31,20 @@ class OwnLearners:
                 continue
             of, fold, attempt, trained = trial._session.seen.learners.get(one, (trial.id, trial._index, 0, ""))
             allow(one)
-            if now != trained or trial.horizon == 1:  # a whole fit may start with what another one has found
+            if not now or now != trained:
+                continue
+            if trial.horizon == 1 and not of_keras(one):  # a whole fit may start with what another one has found
                 continue
             if (of, fold) != trial._key or (attempt != trial.attempt and not trial.epoch):
-                refuse(one, now, _words(trial, of, fold, type(one).__name__))
+                refuse(one, now, _words(trial, of, fold, one))
 
     def looked(self, trial: Port) -> None:
         """State that the trial, its fold or its loop ends: what it has trained is its own."""
         seen = trial._session.seen.learners
         for one in visible():
-            now = mark(one)
-            if isinstance(one, Hashable) and now not in (self._before(one), seen.get(one, ("",))[-1]):
+            now, before = mark(one), self._before(one)
+            frozen = before is None and not getattr(one, "trainable", True)  # a layer of Keras that was made since then
+            if isinstance(one, Hashable) and not frozen and now not in ("", before, seen.get(one, ("",))[-1]):
                 seen[one] = trial.id, trial._index, trial.attempt, now
             allow(one)
 
@@ -59,14 +62,15 @@ class OwnLearners:
         return mark if reference is not None and reference() is learner else None
 
 
-def _words(trial: Port, of: int, fold: int, kind: str) -> str:
+def _words(trial: Port, of: int, fold: int, one: Any) -> str:
     """Return the error for a learner that another training has trained, of a trial and its fold."""
     own, who, unit = f"Trial {trial.id}", "an earlier attempt of it", "attempt"
     if of != trial.id:
         who, unit = f"trial {of}", "trial"
     elif fold != trial._index:
         own, who, unit = f"Fold {trial._index} of trial {trial.id}", f"fold {fold}", "fold"
-    return (
-        f"{own} would continue to train the {kind} object that {who} has trained. Make one for each {unit}, within the "
-        "loop, from trial.config."
-    )
+    what, do = f"the {type(one).__name__} object", f"Make one for each {unit}, within the loop, from trial.config."
+    if of_keras(one):
+        what = f"the layer {one.name!r}"
+        do = f"Build the model for each {unit}, within the loop, or set its first weights again."
+    return f"{own} would continue to train {what} that {who} has trained. {do}"

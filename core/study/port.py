@@ -285,7 +285,7 @@ class Port(Attempt):
         self._states.restores(put_back)
 
     def doubts_orders(self, lists: list[str]) -> None:
-        """Hint at lists and arrays of the program that it had shuffled in place before the pause.
+        """Hint at lists and arrays of the program that it had shuffled in place before the pause, and seeded datasets.
 
         Args:
             lists: Their names.
@@ -293,9 +293,9 @@ class Port(Attempt):
         if lists:
             self.hint(
                 f"Trial {self.id} has resumed after {self._at(self.epoch)}, and its program reorders "
-                f"{', '.join(lists)} in place. haltune does not restore that order. Unless your program does, this "
-                "trial reads its data in another order than without the pause: draw a new order in each epoch, such as "
-                "order = random.sample(range(n), n), or save the order with the weights, and load it.",
+                f"{', '.join(lists)}. haltune does not restore that order. Unless your program does, this trial reads "
+                "its data in another order than without the pause: draw a new order in each epoch, such as order = "
+                "random.sample(range(n), n) or data.shuffle(n, seed=epoch), or save it with the weights, and load it.",
                 "orders",
             )
 

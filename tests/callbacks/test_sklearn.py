@@ -133,6 +133,20 @@ def test_each_of_several_goals_is_scored_by_its_name():
     assert record.metrics["simplicity"].tolist() == [1.0] * 3
 
 
+@pytest.mark.parametrize(
+    ("library", "kind"),
+    [("xgboost", "XGBClassifier"), ("lightgbm", "LGBMClassifier"), ("catboost", "CatBoostClassifier")],
+)
+def test_an_estimator_of_a_library_with_a_callback_of_its_own_names_this_one(library, kind):
+    estimator = getattr(pytest.importorskip(library, reason=f"{library} is not installed"), kind)()
+    trial = accuracies()
+    with pytest.raises(
+        InvalidInput, match=rf"{kind} trains in rounds.* the HaltuneCallback of haltune.callbacks.{library},"
+    ):
+        train(trial, estimator)
+    assert trial.reports == []
+
+
 def test_an_estimator_that_learns_all_at_once_and_what_is_no_trial_are_refused():
     with pytest.raises(InvalidInput, match=r"SVC does not train in parts.*SGDClassifier"):
         train(accuracies(), SVC())

@@ -30,6 +30,15 @@ def study(trials=2, at=(), epochs=3):
     return pausing_study(at=at, epochs=epochs, trials=trials, metric="loss", verbose=0)
 
 
+def steps(shared):
+    shared.partial_fit(X, Y)
+
+
+def warm(shared):
+    """One pass of a fit that continues."""
+    shared.set_params(warm_start=True, max_iter=1).fit(X, Y)
+
+
 class Wrapped:
     """A model of the program's own around an estimator."""
 
@@ -43,8 +52,13 @@ class Wrapped:
         return self.inner.predict(x)
 
 
-@pytest.mark.parametrize("make", [sgd, mlp, lambda: Wrapped(sgd())], ids=["sgd", "mlp", "own"])
-def test_an_estimator_that_another_trial_has_trained_is_refused_before_it_trains(make):
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer", "ignore:Maximum number of iteration")
+@pytest.mark.parametrize(
+    ("make", "train"),
+    [(sgd, steps), (mlp, steps), (lambda: Wrapped(sgd()), steps), (sgd, warm), (mlp, warm)],
+    ids=["sgd", "mlp", "own", "sgd, warm start", "mlp, warm start"],
+)
+def test_an_estimator_that_another_trial_has_trained_is_refused_before_it_trains(make, train):
     shared = make()
     trained = []
     with pytest.raises(
@@ -53,7 +67,7 @@ def test_an_estimator_that_another_trial_has_trained_is_refused_before_it_trains
         for trial in study():
             with trial:
                 for _ in trial.epochs():
-                    shared.partial_fit(X, Y)
+                    train(shared)
                     trained.append(trial.id)
                     trial.report(loss(shared))
     assert trained == [0, 0, 0]

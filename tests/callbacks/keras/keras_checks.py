@@ -223,6 +223,130 @@ def test_a_model_object_that_another_trial_has_trained_is_refused():
     assert [t.status for t in s.trials] == ["completed", "interrupted"]
 
 
+def by_fit(model):
+    model.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
+
+
+def by_batch(model):
+    model.train_on_batch(X, Y)
+
+
+def by_hand(model):
+    """One step of the program's own: in compiled code with TensorFlow, without a gradient with JAX."""
+    x, y, weights = *map(keras.ops.convert_to_tensor, (X, Y)), model.trainable_variables
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                loss = keras.ops.mean((model(x) - y) ** 2)
+            model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+        step()
+    elif BACKEND == "torch":
+        import torch
+
+        model.zero_grad()
+        keras.ops.mean((model(x) - y) ** 2).backward()
+        with torch.no_grad():
+            model.optimizer.apply([w.value.grad for w in weights], weights)
+    else:
+        model.optimizer.apply([keras.ops.ones(w.shape) for w in weights], weights)
+
+
+WAYS = pytest.mark.parametrize("steps", [by_fit, by_batch, by_hand])
+
+
+@WAYS
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_model_that_another_trial_has_trained_is_refused_in_a_loop_of_the_programs_own(steps, epochs):
+    s = pausing_study(at=(), trials=2, epochs=epochs, verbose=0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+
+    def train(trial):
+        model.compile(keras.optimizers.SGD(trial.config["lr"]), "mse", run_eagerly=True)
+        for _ in trial.epochs():
+            steps(model)
+            left.append(model.get_weights())
+            trial.report(model.evaluate(X, Y, verbose=0))
+
+    left = []
+    with pytest.raises(NotSupported, match=r"Trial 1 would .* the layer 'dense\w*' that trial 0 has trained. Build "):
+        for trial in s:
+            with trial:
+                train(trial)
+    assert len(left) == epochs
+    assert all((now == last).all() for now, last in zip(model.get_weights(), left[-1], strict=True))
+
+
+@WAYS
+def test_a_model_that_each_trial_sets_to_its_first_weights_is_no_fault_in_a_loop_of_the_programs_own(steps, tmp_path):
+    s = pausing_study(at=(1, 2), trials=2, epochs=3, verbose=0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.save_weights(path := tmp_path / "first.weights.h5")
+    for trial in s:
+        with trial:
+            model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
+            model.load_weights(trial.checkpoint or path)
+            for _ in trial.epochs():
+                steps(model)
+                if trial.report(model.evaluate(X, Y, verbose=0)).stops:
+                    trial.save(model.save_weights, ".weights.h5")
+    assert s.trials[0].values.tolist() == s.trials[1].values.tolist()
+    assert [t.attempt for t in s.trials] == [3, 3]
+
+
+@WAYS
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_base_in_a_loop_of_the_programs_own_is_refused_only_if_it_is_trained_in_both_trials(steps, frozen):
+    base = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "tanh", name="hidden")])
+    s = pausing_study(at=(), trials=3, epochs=2, verbose=0)
+
+    def search():
+        for trial in s:
+            with trial:
+                base.trainable = trial.id == 0 or (trial.id == 2 and not frozen)
+                model = keras.Sequential([keras.Input((3,)), base, keras.layers.Dense(1)])
+                model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
+                for _ in trial.epochs():
+                    steps(model)
+                    trial.report(model.evaluate(X, Y, verbose=0))
+
+    if frozen:
+        search()
+    else:
+        with pytest.raises(NotSupported, match=r"Trial 2 would .* the layer 'hidden' that trial 0 has trained"):
+            search()
+    assert [t.epoch for t in s.trials] == [2, 2, 2 * frozen]
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.data")
+def test_a_dataset_that_shuffles_from_a_seed_is_named_where_a_loop_of_the_programs_own_resumes(caplog):
+    from tensorflow.data import Dataset
+
+    orders = {}
+
+    def search(at):
+        for trial in pausing_study(at=at, trials=1, epochs=3):
+            with trial:
+                data = Dataset.range(16).shuffle(16, seed=1).batch(4)
+                fixed = Dataset.range(16).shuffle(16, seed=1, reshuffle_each_iteration=False)
+                assert trial.checkpoint is None or trial.epoch
+                for _ in trial.epochs():
+                    orders.setdefault(at, []).append([batch.tolist() for batch in data.as_numpy_iterator()])
+                    if trial.report(len(fixed)).stops:
+                        trial.save(lambda path: path.write_text("state"))
+
+    with caplog.at_level("INFO", "haltune"):
+        search(())
+        assert "reorders" not in caplog.text
+        search((2,))
+    assert orders[()][:2] == orders[(2,)][:2]
+    assert orders[()][2] != orders[(2,)][2] == orders[()][0]
+    assert "Trial 0 has resumed after epoch 2, and its program reorders data. haltune does not restore" in caplog.text
+
+
 @once
 @pytest.mark.parametrize("thaws", [False, True])
 def test_a_base_that_another_trial_has_trained_is_refused_unless_its_weights_are_set_again(thaws):
