@@ -153,7 +153,7 @@ def allow(learner: Any) -> None:
 
 def _watch(kind: type, name: str) -> None:
     owner = next((one for one in kind.__mro__ if name in vars(one)), None)
-    method = None if owner is None else vars(owner)[name]
+    method: Any = None if owner is None else vars(owner)[name]
     if hasattr(method, "fn"):  # scikit-learn's available_if
         method.fn = _watched(method.fn)
     elif isinstance(method, FunctionType):
