@@ -201,14 +201,18 @@ def test_a_fit_that_starts_with_weights_of_its_trial_but_counts_from_its_start_i
         trial.record(Report(0.4, 1.0, 1.0))
 
 
-def test_another_process_knows_the_weights_of_a_checkpoint(world: World) -> None:
+@pytest.mark.parametrize("own_file", [False, True])
+def test_another_process_knows_the_weights_of_a_checkpoint(own_file: bool, world: World) -> None:
     trial = world.ask()
     trial.starts(object(), 0, trial.signer("first weights"))
     for value in (0.5, PAUSE):
         trial.sign(f"after {value}")
         trial.sign(7)  # of one optimizer
         trial.report(value)
-    trial.save(lambda path: path.write_text("state"))
+    if own_file:
+        trial.checkpointed("state")
+    else:
+        trial.save(lambda path: path.write_text("state"))
     trial.finish()
     study = world.another()
     trial = study.ask()
