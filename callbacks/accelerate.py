@@ -271,9 +271,9 @@ class AcceleratedLoop(TrainingLoop):
             )
         if (lost := self._data.lost(self._own_data(), self._prepared())) is not None:
             return lost
-        for model, before in zip(self._models, self._extras, strict=True):
-            if (lost := left_out(model, before, self._of_modules, self._prepared())) is not None:
-                return lost
+        models = [*zip(self._models, self._extras, strict=True)]
+        if (lost := left_out(models, self._of_modules, self._prepared())) is not None:
+            return lost
         places = [getattr(loader, "_haltune_place", None) for loader in self._accelerator._dataloaders]
         passes = {getattr(loader, "iteration", 0) for loader in self._accelerator._dataloaders}
         if any(places) and (lost := self._data.changed_within(self._own_data(), self._prepared(), passes)) is not None:

@@ -11,7 +11,7 @@ import itertools
 import time
 import types
 import weakref
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -417,17 +417,18 @@ def differences(model: Any, before: Found, earlier: Found) -> dict[str, dict[str
     return {kind: {**earlier.get(kind, {}), **of} for kind, of in changed.items()}
 
 
-def left_out(model: Any, before: Found, modules: Attributes, saved: Iterable[Any]) -> str | None:
+def left_out(models: Sequence[tuple[Any, Found]], modules: Attributes, saved: Iterable[Any]) -> str | None:
     """Return the words on a part of a model that changed, and that neither its state nor `differences` has.
 
-    before: the extras of the model then. modules: the record of its modules.
+    models: all of the fit, each with its extras then. modules: the record of their modules.
     """
-    if any(getattr(getattr(module, "rankallocator", None), "exp_avg_ipt", None) for module in model.modules()):
-        return "AdaLoRA chooses its ranks by averages that are not part of the model's state"
-    for name, buffer in unsaved_buffers(model):
-        if objects.is_large(objects.mark(buffer)) and fingerprint_of([buffer]) != before["buffers"].get(name):
-            return objects.unsaved(name, buffer)
-    return modules.lost(own_modules(model), saved)
+    for model, before in models:
+        if any(getattr(getattr(module, "rankallocator", None), "exp_avg_ipt", None) for module in model.modules()):
+            return "AdaLoRA chooses its ranks by averages that are not part of the model's state"
+        for name, buffer in unsaved_buffers(model):
+            if objects.is_large(objects.mark(buffer)) and fingerprint_of([buffer]) != before["buffers"].get(name):
+                return objects.unsaved(name, buffer)
+    return modules.lost(own_modules(*(model for model, _ in models)), saved)
 
 
 def set_extras(model: Any, found: Found) -> None:

@@ -350,7 +350,7 @@ class HaltuneCallback(Reporting):
             return RESHAPED
         lost = course.attributes.lost(self._own_callbacks(), self._saved())
         lost = lost or course.data.lost(self._own_data(), self._saved())
-        return lost or left_out(self.learn.model, course.extras, course.modules, self._saved())
+        return lost or left_out([(self.learn.model, course.extras)], course.modules, self._saved())
 
     def _own_callbacks(self) -> Iterator[tuple[str, Any]]:
         """Yield the user's callbacks and fastai's that count within an epoch, each with its number and class."""

@@ -251,7 +251,8 @@ class Unsaved(Portable):
                 return lost
         if (lost := self._functions.unsaved()) is not None:
             return lost
-        if (lost := left_out(trainer.model, self._before["model"], self._of_modules, self._saved())) is not None:
+        models = [(trainer.model, self._before["model"])]
+        if (lost := left_out(models, self._of_modules, self._saved())) is not None:
             return lost
         if within and (lost := self._of_data.changed_within(self._own_data(), self._saved(), {passes})) is not None:
             return lost

@@ -740,14 +740,10 @@ class Data:
         read = objects.variables_of(getattr(getattr(iterator, "data_adapter", None), "generator", None))
         self._generator: Callable[[], Any] = weak(read.get("generator", (None,))[0])  # that the program gave to fit
         self._reader = reader
+        self.read_before = False  # True: an earlier fit of this attempt has read from its generator, too
         if (generator := self._generator()) is not None:
+            self.read_before = _READERS.get(generator) == reader
             _READERS[generator] = reader if _READERS.get(generator, reader) == reader else None
-        # an earlier fit has read from it, too
-        self.read_before: bool = (
-            self._generator() is not None
-            and earlier is not None
-            and (earlier.read_before or earlier._generator() is self._generator())
-        )
         source = self._source
         self._of_training: _Source = _Source(trial, source, None if earlier is None else earlier._of_training)
         given = {} if frame is None else frame.f_locals

@@ -101,7 +101,7 @@ def move_in_unit(move: Move, grid: Grid) -> Move:
 def spacing(history: History, trial: TrialRecord, position: float) -> float | None:
     """Return the distance of points measured from the first reports of a study; None if it does not change.
 
-    The first report of a study gives the distance, and the second report of the same trial corrects it if it comes
+    The first report of a study gives the distance, and the first trial with a second report corrects it if that comes
     earlier, or much later: loops often log their first step. Two reports within the slack of one point give none: their
     positions differ by a rounding error. A study in epochs has one point per epoch unless a report comes within an
     epoch. Without a measured distance only reports at whole epochs are judged, so the first report that passes the end
@@ -111,9 +111,9 @@ def spacing(history: History, trial: TrialRecord, position: float) -> float | No
     if problem.judge_every is not None:
         return None
     passes = problem.unit == "epoch" and problem.spacing is None and position % 1 and position // 1 > trial.epoch // 1
-    if count > 1 or (reports := history.reports) > max(1, len(history)):
+    if count > 1 or (count and any(len(history.curve(id)) > 1 for id in range(len(history)))):
         return 1.0 if passes else None
-    now = problem.spacing or 1.0
+    now, reports = problem.spacing or 1.0, history.reports
     if reports == 0:
         whole = problem.unit == "epoch" and position == math.floor(position)
         found = now if whole else position

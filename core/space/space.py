@@ -65,6 +65,11 @@ class NamedPredicate:
 
 def constraints_from(given: Constraints) -> tuple[NamedPredicate, ...]:
     found: dict[str, NamedPredicate] = {}
+    if not isinstance(given, Iterable):
+        raise InvalidSpace(
+            f"constraints={given!r} is not a list. Use a list of functions of a configuration, such as "
+            "constraints=[lambda config: config['a'] < config['b']], or {name: function}."
+        )
     for item in given.items() if isinstance(given, Mapping) else given:
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and callable(item[1]):
             constraint = NamedPredicate(*item)
@@ -354,7 +359,7 @@ class Space(KnowsArguments):
     @classmethod
     def from_json(cls, data: Mapping[str, Any], constraints: Mapping[str, Predicate] | None = None) -> Space:
         """Return the space of `to_json`. Raises InvalidSpace if its constraints are not supplied."""
-        supplied = dict(constraints or {})
+        supplied = {c.name: c.predicate for c in constraints_from(constraints or {})}
         if set(supplied) != set(data["constraints"]):
             raise InvalidSpace(
                 f"The space was recorded with the constraints {sorted(data['constraints'])}, but you supplied "

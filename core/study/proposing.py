@@ -346,9 +346,12 @@ def start_again(replica: Replica, attempt: Attempt, position: float) -> bool:
     after its start no longer counts.
     """
     replica.log_sleep(attempt)
-    r = replica.synced(attempt.id)
+    r, before = replica.synced(attempt.id), attempt.attempt
+    replica.follow(attempt)
     if (r.attempt, r.status) != (attempt.attempt, Status.RUNNING):
         return False
+    if attempt.attempt > before and attempt.epoch <= position:
+        return True  # the first try was stored, but had no answer
     end = ev.Ended(at=replica.now(), trial=r.id, attempt=r.attempt, status=Status.INTERRUPTED)
     reason = f"attempt {r.attempt} trains again from {replica.problem.at(position)}"
     move = Resume(r.id, r.pause_at, r.resource, r.tags, reason)

@@ -119,6 +119,19 @@ def test_a_training_is_not_paused_while_gradients_of_accumulated_batches_wait():
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+def test_large_data_of_a_second_model_that_do_not_change_do_not_keep_it_from_a_pause():
+    class Net(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(1, 1)
+            self.table = np.random.default_rng().random(3 << 20)  # 24 MB
+
+    trial, accelerator = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE}), Accelerator(cpu=True)
+    accelerator.prepare(Net(), Net())
+    for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+        loop.report(1 / epoch)
+    assert (trial.epochs, trial.declined) == ([1, 2], 0)
+
+
 def test_a_training_under_deepspeed_without_zero_is_not_paused(monkeypatch):
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
 

@@ -88,6 +88,13 @@ def test_constraints_travel_by_name_and_must_be_supplied_again():
             Space.from_json(data, constraints=supplied)
 
 
+def test_a_function_in_place_of_the_list_of_constraints_is_an_error_that_says_what_to_use():
+    parameters, small = {"x": Float(0, 1)}, lambda c: c["x"] < 0.5
+    for make in (lambda: Space(parameters, small), lambda: Space.from_json(Space(parameters).to_json(), small)):
+        with pytest.raises(InvalidSpace, match=r"is not a list\. Use a list of functions of a configuration"):
+            make()
+
+
 def test_differences_between_spaces_are_sentences():
     old = Space({"lr": Float(0.1, 1), "c": Choice([1]), "gone": 1}, constraints=[("a", lambda c: True)])
     new = Space({"c": Choice([True]), "lr": Float(0.1, 2), "new": Int(1, 2)}, constraints=[("b", lambda c: True)])

@@ -197,6 +197,16 @@ def test_a_trial_whose_pause_was_declined_answers_the_program_that_it_was_not_cu
     assert world.study.trials[0].status is Status.COMPLETED
 
 
+def test_a_declined_pause_is_not_why_a_trial_ends_that_continued_after_it(world: World) -> None:
+    trial = world.ask()
+    trial.report(PAUSE)
+    trial.decline_pause()
+    trial.report(0.1)
+    assert "cut because" not in world.study.explain(trial.id, whole=False)
+    trial.finish("interrupted")
+    assert world.study.trials[0].ended_because == ""
+
+
 def test_a_pause_lets_the_policy_resume(world: World) -> None:
     with world.ask() as trial:
         trial.report(0.1)

@@ -16,7 +16,7 @@ from whims import PROBLEM, STOP, Whims
 from haltune import Action, Budget, Float, HaltuneWarning, Minimize, Study, Trial
 from haltune.errors import InvalidInput
 from haltune.log.events import JudgedEvery, Reported
-from haltune.policies import Hyperband
+from haltune.policies import Hyperband, RandomSearch
 
 
 @pytest.fixture
@@ -143,6 +143,18 @@ def test_two_first_reports_that_are_close_do_not_set_how_often_trials_are_judged
     actions = [trial.report(0.5, epoch=epoch).action for epoch in (0.5, 0.5000001, 1.0, 1.5)]
     assert actions == [Action.CONTINUE, Action.UNJUDGED, Action.CONTINUE, Action.CONTINUE]
     assert [e.every for e in world.events(JudgedEvery)] == [0.5]
+
+
+@pytest.mark.parametrize(("unit", "first"), [("step", 100.0), ("epoch", 0.5)])
+def test_the_first_trial_with_two_reports_sets_how_often_trials_are_judged(unit: str, first: float) -> None:
+    length: dict[str, Any] = {f"max_{unit}s": 1000 if unit == "step" else 10}
+    study = Study({"x": Float(0.0, 1.0)}, "loss", policy=RandomSearch(), budget="4 trials", **length)
+    # as after each epoch, where the batch size is searched
+    for trial, every in zip(study, (first, 4 * first, first, 4 * first), strict=True):
+        with trial:
+            for n in (1, 2):
+                trial.report(0.5, **{unit: n * every})
+    assert [e.every for e in study.events() if isinstance(e, JudgedEvery)] == [first]
 
 
 def test_an_epoch_reported_again_is_ignored_with_one_warning(world: World) -> None:

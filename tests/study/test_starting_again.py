@@ -16,7 +16,7 @@ from whims import PAUSE, STOP
 
 from haltune import HaltuneWarning, Trial
 from haltune.callbacks.loop import TrainingLoop
-from haltune.errors import NotSupported
+from haltune.errors import NotSupported, StoreAway
 from haltune.log.events import Ended, Resumed
 from haltune.study.attempt import Report
 
@@ -63,6 +63,27 @@ def test_a_retry_after_an_error_starts_the_curve_again(world: World, loop: Any) 
     assert (record.attempt, record.status.value) == (2, "completed")
     assert world.study.spent.epochs == 5  # what was given up was trained too
     assert world.another().trials[0].values.tolist() == record.values.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:waiting up to:haltune.errors.HaltuneWarning")
+def test_a_restart_whose_answer_the_store_loses_starts_the_curve_again_once(world: World, monkeypatch: Any) -> None:
+    append = world.store.append
+
+    def unheard(name: str, events: Any, **options: Any) -> int:
+        position = append(name, events, **options)
+        if any(isinstance(event, Resumed) for event in (events if isinstance(events, list) else [events])):
+            monkeypatch.setattr(world.store, "append", append)
+            raise StoreAway("no answer")
+        return position
+
+    with world.ask() as trial:
+        trial.report(0.5)
+        monkeypatch.setattr(world.store, "append", unheard)
+        with pytest.warns(HaltuneWarning, match="had reported epoch 1, and now trains again from its start"):
+            trial.restart()
+        trial.report(0.4)
+    assert world.curve() == [0.4]
+    assert world.study.trials[0].attempt == 2
 
 
 def test_a_restart_where_no_checkpoint_is_says_that_all_earlier_values_are_lost(world: World) -> None:
@@ -180,14 +201,18 @@ def test_a_fit_that_starts_with_weights_of_its_trial_but_counts_from_its_start_i
         trial.record(Report(0.4, 1.0, 1.0))
 
 
-def test_another_process_knows_the_weights_of_a_checkpoint(world: World) -> None:
+@pytest.mark.parametrize("own_file", [False, True])
+def test_another_process_knows_the_weights_of_a_checkpoint(own_file: bool, world: World) -> None:
     trial = world.ask()
     trial.starts(object(), 0, trial.signer("first weights"))
     for value in (0.5, PAUSE):
         trial.sign(f"after {value}")
         trial.sign(7)  # of one optimizer
         trial.report(value)
-    trial.save(lambda path: path.write_text("state"))
+    if own_file:
+        trial.checkpointed("state")
+    else:
+        trial.save(lambda path: path.write_text("state"))
     trial.finish()
     study = world.another()
     trial = study.ask()

@@ -1492,6 +1492,26 @@ def test_a_pause_between_two_fits_is_declined_if_the_program_changes_something_t
         np.testing.assert_array_equal(one, other)
 
 
+@once
+def test_a_generator_that_an_earlier_fit_than_the_last_has_read_is_not_paused(monkeypatch):
+    monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
+
+    def train(trial):
+        model, first, second = trial.load_model() or net(momentum(0.01)), batches(), batches()
+        for start, rows in (0, first), (3, second), (6, first):
+            if start + 3 > trial.epoch and trial.ended is None:
+                plan = {"epochs": start + 3, "initial_epoch": max(start, int(trial.epoch)), "steps_per_epoch": 2}
+                fit(trial, model, data=rows, **plan)
+        return model
+
+    straight, _ = trained(train, ())
+    with pytest.warns(HaltuneWarning, match="several fits read from the same generator"):
+        paused, found = trained(train, (8,))
+    assert found.attempt == 1
+    for one, other in zip(straight, paused, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 # what is kept
 
 
