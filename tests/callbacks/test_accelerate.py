@@ -99,6 +99,20 @@ def test_a_state_that_is_not_whole_is_not_saved_where_the_program_leaves_its_loo
     assert (study.trials[0].status, study.trials[0].checkpoint) == ("interrupted", None)
 
 
+@pytest.mark.usefixtures("handlers")
+def test_a_final_model_is_kept_where_ctrl_c_comes_in_the_last_epoch():
+    study = pausing_study(at=(), epochs=1, keep=1, verbose=0)
+    with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+        accelerator = Accelerator(cpu=True)
+        accelerator.prepare(torch.nn.Linear(1, 1))
+        accelerator.register_for_checkpointing(torch.nn.Linear(1, 1))  # a pause would be declined
+        for _ in (loop := AcceleratedLoop(trial, accelerator)):
+            os.kill(os.getpid(), signal.SIGINT)
+            loop.report(1.0)
+        signal.pause()
+    assert study.best.checkpoint is not None
+
+
 def test_a_training_is_not_paused_while_gradients_of_accumulated_batches_wait():
     trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
 
