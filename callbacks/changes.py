@@ -112,6 +112,7 @@ class Attributes:
         and iterators count alone: it may hold a data set, which fills a cache.
         """
         values = self._values(owners := [*owners])
+        computed = _computed(owners) if only_large else ()
         samplers = {place for place, owner in owners if is_library_sampler(owner, place)}
         for name, one in self._now(values, [*saved]).items():
             new = name not in self._before
@@ -121,6 +122,7 @@ class Attributes:
             else:
                 before = self._before.get(name)
                 lost = one != before and (objects.is_large(one) or objects.is_made_late(values[name], before))
+                lost = lost and name not in computed
             if lost:
                 return objects.unsaved(_called(name), values[name])
             if name in self._copies:
@@ -216,6 +218,17 @@ def _set_by_epoch(kind: type) -> set[str]:
         objects.mentioned(kind, names, objects.assigned, libraries=True) for names in (("set_epoch",), others)
     )
     return by_epoch - by_others
+
+
+def _computed(owners: list[tuple[str, Any]]) -> set[str]:
+    """Return the attributes of modules that their forward computes, and no forward reads from an earlier pass."""
+
+    def earlier(code: types.CodeType) -> set[str]:
+        return objects.loaded(code) - (objects.set_first(code) if code.co_name == "forward" else set())
+
+    sets = {type(owner): objects.mentioned(type(owner), ("forward",), objects.assigned) for _, owner in owners}
+    reads = {name for kind in sets for name in objects.mentioned(kind, ("forward",), earlier)}
+    return {f"{place}.{name}" for place, owner in owners for name in sets[type(owner)] - reads}
 
 
 def has_copy(value: Any, saved: Iterable[Any]) -> bool:
