@@ -942,7 +942,7 @@ def test_a_stop_of_a_cross_validation_keeps_the_rounds_trained(gradient):
 @lightgbm_alone
 def test_a_callback_of_two_cross_validations_reports_the_second_as_it_would_alone(lib):
     study = pausing_study(at=(), epochs=9, metric=lib.fold_loss, verbose=0)
-    with study.ask() as trial:
+    with pytest.warns(HaltuneWarning, match="trains again from its start"), study.ask() as trial:
         callback = lib.callback(trial, every=4)
         tables = [lib.cv(callback, rounds=4, seed=seed) for seed in range(2)]
     assert study.trials[0].values.tolist() == tables[1][lib.fold_column][3:]
