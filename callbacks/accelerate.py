@@ -223,7 +223,7 @@ class AcceleratedLoop(TrainingLoop):
         return fingerprint(*([m for m in models if any(id(p) in trained for p in m.parameters())] or models))
 
     def _save_together(self, keep: bool = False) -> None:
-        waits = self._interruption is not None and self._interruption.waits
+        waits = self._interruption is not None and self._interruption.waits and not self.stopping
         if (why := self._lost_anywhere(not keep and (self._reporter.pausing or waits))) is not None:
             raise NotSupported(why)
         super()._save_together(keep)
@@ -312,6 +312,7 @@ class AcceleratedLoop(TrainingLoop):
         import torch
 
         held, ranks = self._accelerator, torch_ranks()
+        together(lambda: path.mkdir(exist_ok=True))  # before the ranks wait for each other in FSDP
         with fsdp.ends_together(held._models if self._sharding == "DEEPSPEED" else []), fsdp.saves(self._of_fsdp):
             together(lambda: held.save_state(path))  # before the ranks compare their buffers
         fsdp.write_buffers(path, self._models, self.trial)
@@ -365,7 +366,7 @@ class AcceleratedLoop(TrainingLoop):
                 for name, parameter in model.named_parameters():
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
-        self._data.put_back(self._own_data(), state["data"], always=True)
+        self._data.put_back(self._own_data(), state["data"], held.device, always=True)
         warn_of_failed(self.trial, *self._data.failed, *self._of_modules.failed)
         for loader, found in zip(held._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)

@@ -123,7 +123,7 @@ def _own_marks(callback: Any) -> Marks:
         hooks = {
             name for base in kind.__mro__ if objects.of_library(base.__module__) for name in vars(base)
         } - _NO_HOOKS
-        _COUNTED[kind] = found - objects.mentioned(kind, tuple(hooks), _set_first)
+        _COUNTED[kind] = found - objects.mentioned(kind, tuple(hooks), objects.set_first)
     held = {name: value for name, value in vars(callback).items() if name in _COUNTED[kind]}
     held = {name: value for name, value in held.items() if type(value) in objects.PLAIN and value is not None}
     return {name: objects.mark(v) for name, v in held.items() if not (isinstance(v, float) and is_time(v))}
@@ -136,18 +136,3 @@ def _counted(code: types.CodeType) -> set[str]:
         if step.opname in ("LOAD_ATTR", "STORE_ATTR"):
             first.setdefault(step.argval, step.opname)
     return {name for name, use in first.items() if use == "LOAD_ATTR"}
-
-
-def _set_first(code: types.CodeType) -> set[str]:
-    """Return the own attributes that a method sets at each call, before it reads them: they do not last."""
-    found, read, before = set[str](), set[str](), None
-    for step in dis.get_instructions(code):
-        if "JUMP" in step.opname:
-            break
-        if step.opname == "LOAD_ATTR":
-            read.add(step.argval)
-        of = () if before is None else before.argval if isinstance(before.argval, tuple) else (before.argval,)
-        if step.opname == "STORE_ATTR" and step.argval not in read and code.co_varnames[:1] == of[-1:]:
-            found.add(step.argval)
-        before = step
-    return found

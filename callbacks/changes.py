@@ -112,11 +112,13 @@ class Attributes:
         """
         values, saved = self._values(owners := [*owners]), [*saved]
         weights, known = _storages(saved), known_of(*saved)
+        computed = _computed(owners) if self._data_alone else ()
         samplers = {place for place, owner in owners if is_library_sampler(owner, place)}
         for name, value in values.items():
             mark, before = objects.mark(value, weights=weights), self._marks.get(name)
             if objects.is_data(mark) or objects.is_large(mark):
                 lost = mark != before and (objects.is_large(mark) or objects.is_made_late(value, before))
+                lost = lost and name not in computed
             elif self._data_alone:
                 lost = False
             else:
@@ -220,6 +222,17 @@ def _set_by_epoch(kind: type) -> set[str]:
         objects.mentioned(kind, names, objects.assigned, libraries=True) for names in (("set_epoch",), others)
     )
     return by_epoch - by_others
+
+
+def _computed(owners: list[tuple[str, Any]]) -> set[str]:
+    """Return the attributes of modules that their forward computes, and no forward reads from an earlier pass."""
+
+    def earlier(code: types.CodeType) -> set[str]:
+        return objects.loaded(code) - (objects.set_first(code) if code.co_name == "forward" else set())
+
+    sets = {type(owner): objects.mentioned(type(owner), ("forward",), objects.assigned) for _, owner in owners}
+    reads = {name for kind in sets for name in objects.mentioned(kind, ("forward",), earlier)}
+    return {f"{place}.{name}" for place, owner in owners for name in sets[type(owner)] - reads}
 
 
 def has_copy(value: Any, saved: Iterable[Any]) -> bool:

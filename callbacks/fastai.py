@@ -104,6 +104,7 @@ class HaltuneCallback(Reporting):
         self._course = self._new_course()
         self._weights = ""  # fingerprint of the weights after the last epoch
         self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
+        self._shown = ""  # fingerprint of the weights of its validation
         self._updates = 0  # of the present fit
         self._courses()  # notes the checkpoint of this attempt, which a pause replaces
 
@@ -165,7 +166,8 @@ class HaltuneCallback(Reporting):
 
     def before_validate(self) -> None:
         if self._trained:
-            others = fingerprint(self.learn.model) != self._weights  # such as an average of them
+            self._shown = fingerprint(self.learn.model)
+            others = self._shown != self._weights  # such as an average of them
             state = self.learn.model.state_dict().items() if others else ()
             self._evaluated = {name: value.clone() for name, value in state} or None
 
@@ -198,7 +200,8 @@ class HaltuneCallback(Reporting):
             return
         if self._reporter.keeps_epoch:
             self._reporter.keep(self._write_best, _SUFFIX)
-        self._reporter.save_to_resume(self._write, _SUFFIX, self._lost)
+        others = self._reporter.saves and fingerprint(self.learn.model) != self._shown
+        self._reporter.save_to_resume(self._write, _SUFFIX, self._lost, resumes_only=others)
         if self._reporter.over or self.learn.epoch + 1 == self.learn.n_epoch:
             self._keep()
         self._trained = False
@@ -382,6 +385,11 @@ class HaltuneCallback(Reporting):
         """Write a state to keep, with the weights that were evaluated."""
         import torch
 
+        if self._evaluated is None and fingerprint(self.learn.model) != self._shown:
+            raise NotSupported(
+                "its weights have changed since they were evaluated, so it would not have the value of its trial. "
+                "Change weights in after_train or before_validate, or put them back in after_validate"
+            )
         self._write(folder)
         if self._evaluated is not None:
             state = {"model": self._evaluated, "opt": _plain(self.learn.opt.state_dict())}

@@ -139,7 +139,7 @@ class HaltuneCallback(Reporting):
             self._own.parameters = dict(env.model.params)
             if parameters:
                 env.model.reset_parameter(parameters)
-            self._before, self._seen, self._reported = self._place(env)[1], -1, 0
+            self._before, self._seen = self._place(env)[1], -1
             self._stopping = library.get("stopping", {})
             self._join_others(env, library.get("log"))
 
@@ -251,6 +251,7 @@ class HaltuneCallback(Reporting):
         self._shares = data is not None and _TRAINED.setdefault(data, own) != own
         given: int | str | None
         given, self._before = self._place(env)
+        self._reported = 0  # it may have reported another training
         self._given = max(0, env.begin_iteration - self._before)
         if given is None and env.begin_iteration and not is_cv(env.model):
             given = self.trial.signer(_mark(env.model, env.begin_iteration))

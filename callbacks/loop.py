@@ -417,7 +417,7 @@ class TrainingLoop:
     def _write(self, path: Path) -> None:
         assert self._save is not None
         if self._together:
-            path.mkdir(exist_ok=True)
+            together(lambda: path.mkdir(exist_ok=True))  # before the ranks wait for each other in save
         self._save(path)
         check_written(path)  # before the random state is written next to it
         put(self._random(path), self._generators.capture())

@@ -352,6 +352,26 @@ def assigned(code: types.CodeType) -> set[str]:
     return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
 
 
+def loaded(code: types.CodeType) -> set[str]:
+    """Return the names of the attributes that a code reads."""
+    return {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+
+
+def set_first(code: types.CodeType) -> set[str]:
+    """Return the own attributes that a method sets at each call, before it reads them: they do not last."""
+    found, read, before = set[str](), set[str](), None
+    for step in dis.get_instructions(code):
+        if "JUMP" in step.opname:
+            break
+        if step.opname == "LOAD_ATTR":
+            read.add(step.argval)
+        of = () if before is None else before.argval if isinstance(before.argval, tuple) else (before.argval,)
+        if step.opname == "STORE_ATTR" and step.argval not in read and code.co_varnames[:1] == of[-1:]:
+            found.add(step.argval)
+        before = step
+    return found
+
+
 def _filled(code: types.CodeType) -> set[str]:
     """Return the names of the attributes that a code assigns something other than None."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("COPY", "SWAP")]
@@ -577,7 +597,7 @@ def unsaved(name: str, value: Any) -> str:
     if is_large(mark(value)):
         return (
             f"{name} changes in training, or at its start, and is too large to be saved (above 16 MB, or a "
-            "million values)"
+            "million values; delete it at the end of each epoch if no later step reads it)"
         )
     if is_made_late(value, None):
         return (

@@ -583,13 +583,17 @@ class Reporter:
         self.save_to_resume(write, suffix, why_not)
 
     def save_to_resume(
-        self, write: Callable[[Path], object], suffix: str, why_not: Callable[[], str | None] | None = None
+        self,
+        write: Callable[[Path], object],
+        suffix: str,
+        why_not: Callable[[], str | None] | None = None,
+        resumes_only: bool = False,
     ) -> None:
-        """Save the state if the trial is to resume from it. why_not: see `save_epoch`."""
+        """Save the state if the trial is to resume from it. why_not: see `save_epoch`; resumes_only: `Port.save`."""
         if self.saves and why_not is not None and (why := why_not()):
             self.decline(why, always=True)
         elif self.saves:
-            self.save(write, suffix)
+            self.save(write, suffix, resumes_only=resumes_only)
 
     def save(
         self, write: Callable[[Path], object], suffix: str = ".ckpt", over: bool = False, resumes_only: bool = False

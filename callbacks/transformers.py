@@ -52,7 +52,7 @@ else:
 
 __all__ = ["HaltuneCallback", "hyperparameter_search"]
 
-_EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if the Trainer does not evaluate by itself
+_EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if neither the Trainer nor a callback evaluates
 _LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
 _SET = "eval_dataset_name"  # variable of the Trainer's loop over several sets
 _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
@@ -139,6 +139,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._pass_began = step  # steps before the present pass over the data
         self._passes = 0  # ended passes over the data
         self._epochs = 0  # epochs started in this training
+        self._may_evaluate = False  # code of the program names evaluations, which may be rare
         self._in_step = True  # from the start of a step or an epoch to its end, after which the Trainer logs
         self._logged: dict[str, float] = {}  # since the last report
         self._by_log = False  # the goal's metric is a training metric, reported at logs
@@ -214,7 +215,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._in_step = True
-        self._need_a_value(late=args.eval_strategy == "no" and self._epochs >= _EPOCHS_WITHOUT_VALUE)
+        late = args.eval_strategy == "no" and not self._may_evaluate and self._epochs >= _EPOCHS_WITHOUT_VALUE
+        self._need_a_value(late)
         self._epochs += 1
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -587,8 +589,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Raise InvalidInput before the training if it will never evaluate, and only an evaluation has the metric."""
         if trainer is None:
             return
-        parts = [trainer, *trainer.callback_handler.callbacks]
-        if not all(type(part).__module__.startswith(("transformers.", "trl.", "haltune.")) for part in parts):
+        parts = {type(part) for part in (trainer, *trainer.callback_handler.callbacks)}
+        own = [kind for kind in parts if not kind.__module__.startswith(("transformers.", "trl.", "haltune."))]
+        self._may_evaluate = any({"should_evaluate", "evaluate"} & objects.mentioned(kind) for kind in own)
+        if own:
             return  # the program may evaluate by itself
         delay = state.max_steps if args.eval_strategy == "steps" else args.num_train_epochs
         if args.eval_strategy != "no" and args.eval_delay > delay and not self._by_log:

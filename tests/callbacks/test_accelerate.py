@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,72 @@ def test_a_state_that_is_not_whole_is_not_saved_where_the_program_leaves_its_loo
             break
         signal.pause()
     assert (study.trials[0].status, study.trials[0].checkpoint) == ("interrupted", None)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_final_model_is_kept_where_ctrl_c_comes_in_the_last_epoch():
+    study = pausing_study(at=(), epochs=1, keep=1, verbose=0)
+    with pytest.raises(KeyboardInterrupt), study.ask() as trial:
+        accelerator = Accelerator(cpu=True)
+        accelerator.prepare(torch.nn.Linear(1, 1))
+        accelerator.register_for_checkpointing(torch.nn.Linear(1, 1))  # a pause would be declined
+        for _ in (loop := AcceleratedLoop(trial, accelerator)):
+            os.kill(os.getpid(), signal.SIGINT)
+            loop.report(1.0)
+        signal.pause()
+    assert study.best.checkpoint is not None
+
+
+class Caches(torch.nn.Module):
+    """It keeps what its last pass computed, 20 MB."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.whole = torch.nn.Linear(1, 1), torch.zeros(5_000_000, 1)
+
+    def forward(self, x):
+        y = self.layer(x)
+        if self.training:
+            self.whole = y.detach().expand(5_000_000, 1).clone()
+        return y
+
+
+class Reads(Caches):
+    def forward(self, x):
+        return super().forward(x + self.whole.mean())
+
+
+class Around(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Caches()
+
+    def forward(self, x):
+        return self.inner(x + self.inner.whole.mean())
+
+
+class SetsFirst(Caches):
+    def forward(self, x):
+        self.whole = self.layer(x).expand(5_000_000, 1).detach().clone()
+        return self.layer(x) + self.whole.mean()
+
+
+@pytest.mark.parametrize(("kind", "pauses"), [(Caches, True), (SetsFirst, True), (Reads, False), (Around, False)])
+def test_activations_that_a_module_keeps_do_not_hinder_a_pause_unless_a_next_pass_reads_them(kind, pauses):
+    def run(trial):
+        accelerator, net = Accelerator(cpu=True), kind()
+        net, sgd = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1))
+        for _ in (loop := AcceleratedLoop(trial, accelerator)):
+            loss = net(torch.ones(1, 1)).pow(2).mean()
+            accelerator.backward(loss)
+            sgd.step()
+            sgd.zero_grad()
+            loop.report(loss.item())
+
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+    with nullcontext() if pauses else pytest.warns(HaltuneWarning, match="whole changes .* delete it at the end"):
+        run(trial)
+    assert (trial.declined, trial.epochs) == ((0, [1, 2]) if pauses else (1, [1, 2, 3]))
 
 
 def test_a_training_is_not_paused_while_gradients_of_accumulated_batches_wait():

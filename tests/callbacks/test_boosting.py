@@ -939,6 +939,16 @@ def test_a_stop_of_a_cross_validation_keeps_the_rounds_trained(gradient):
     assert (trial.epochs, trial.endings) == ([1, 2, 3], [None])
 
 
+@lightgbm_alone
+def test_a_callback_of_two_cross_validations_reports_the_second_as_it_would_alone(lib):
+    study = pausing_study(at=(), epochs=9, metric=lib.fold_loss, verbose=0)
+    with pytest.warns(HaltuneWarning, match="trains again from its start"), study.ask() as trial:
+        callback = lib.callback(trial, every=4)
+        tables = [lib.cv(callback, rounds=4, seed=seed) for seed in range(2)]
+    assert study.trials[0].values.tolist() == tables[1][lib.fold_column][3:]
+    assert tables[0] != tables[1]
+
+
 def test_a_cross_validation_cannot_pause_says_so_and_trains_on(gradient):
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
     with pytest.warns(HaltuneWarning, match=r"b\.cv takes no boosters.*keeps training"):

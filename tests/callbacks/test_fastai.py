@@ -12,7 +12,7 @@ pytest.importorskip("fastai", reason="fastai is not installed")
 from haltune import Minimize
 from haltune.callbacks import check_resume
 from haltune.callbacks.fastai import HaltuneCallback
-from haltune.errors import InvalidInput, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 lib = Fastai()
 learner, weights = lib.learner, lib.scores
@@ -252,6 +252,55 @@ def test_the_kept_model_has_the_value_of_its_trial_where_callbacks_change_the_we
     fresh.load(f"{s.best.checkpoint}/model")
     fresh.validate()
     assert fresh.final_record[-1] == s.best.value
+
+
+def rounding():
+    import torch
+    from fastai.callback.core import Callback
+
+    class Rounding(Callback):
+        def before_validate(self):
+            self.own = {name: value.clone() for name, value in self.learn.model.state_dict().items()}
+            for parameter in self.learn.model.parameters():
+                parameter.data = torch.round(parameter.data, decimals=1)
+
+        def after_validate(self):
+            self.learn.model.load_state_dict(self.own)
+            self.own = None
+
+    return Rounding()
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_the_best_model_has_its_value_where_its_trial_pauses_and_other_weights_were_evaluated(of, tmp_path):
+    goal = Minimize("mae", of=of)
+    s = pausing_study(tmp_path / "s.db", at=(1,), metric=goal, epochs=4, keep=1, verbose=0)
+    with s.ask() as trial:
+        learner(cbs=rounding()).fit(4, 0.1, cbs=HaltuneCallback(trial, "mae"))
+    assert s.trials[0].status == "paused"
+    assert trial.checkpoint is not None  # to resume from
+    if of == "last":
+        assert s.best.checkpoint is None
+    else:
+        fresh = learner(seed=5)
+        fresh.load(f"{s.best.checkpoint}/model")
+        fresh.validate()
+        assert fresh.final_record[-1] == s.best.value
+
+
+def test_a_model_whose_weights_change_after_the_validation_is_not_kept(tmp_path):
+    from fastai.callback.core import Callback
+
+    class Shrinking(Callback):
+        def after_validate(self):
+            for parameter in self.learn.model.parameters():
+                parameter.data *= 0.5
+
+    s = pausing_study(tmp_path / "s.db", at=(), metric="mae", epochs=2, keep=1, verbose=0)
+    changed = "is not kept: its weights have changed since they were evaluated"
+    with pytest.warns(HaltuneWarning, match=changed), s.ask() as trial:
+        learner(cbs=Shrinking()).fit(2, 0.1, cbs=HaltuneCallback(trial, "mae"))
+    assert s.best.checkpoint is None
 
 
 def test_a_fit_that_a_resumed_trial_replays_as_a_whole_has_not_trained_the_weights_of_the_next_trial(tmp_path):

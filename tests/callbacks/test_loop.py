@@ -209,11 +209,14 @@ def test_ranks_save_behind_the_training_and_fail_together_and_none_waits_for_one
     command = ["-W", "ignore", str(SUPPORT / "behind_of_ranks.py"), str(tmp_path)]
     told = run_ranks(command, tmp_path, seconds=120, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     parts = ["0.random", "0.txt", "1.random", "1.txt"]
-    for (in_time, quiet, first, files), (_, (said,), last, later), (_, (alone,), _, none) in told:
+    for (in_time, quiet, first, files), (_, (said,), last, later), of_disk, (_, (alone,), _, none) in told:
+        _, (full,), end, whole = of_disk
         assert (in_time, quiet, first, files) == ([True], [], 1, parts)
         assert (last, later) == (4, parts)
         assert "is not kept: its state could not be saved" in said
         assert "no memory for a copy" in said
+        assert (end, whole) == (4, parts)
+        assert "No space left on device" in full
         assert "is not kept: save waits for the other ranks, as fabric.save does" in alone
         assert none == []
 

@@ -1,4 +1,4 @@
-"""Two ranks that save together, in threads behind the training, or that wait for each other where one saves alone.
+"""Two ranks that save together, also in threads behind the training, or that wait for each other where one saves alone.
 
 Each prints what it came to.
 
@@ -22,11 +22,12 @@ from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning
 
 
-def train(study, values, save, begins=lambda epoch: None, together=True):
+def train(study, values, save, begins=lambda epoch: None, together=True, background=True):
     """Train on all ranks, which meet in each epoch, as in a step; return the warnings."""
     with warnings.catch_warnings(record=True) as caught, study.ask() as trial:
         warnings.simplefilter("always", HaltuneWarning)
-        for epoch in (loop := TrainingLoop(trial, save=save, suffix=".parts", together=together, background=together)):
+        options = {"together": together, "background": together and background}
+        for epoch in (loop := TrainingLoop(trial, save=save, suffix=".parts", **options)):
             begins(epoch)
             dist.all_reduce(torch.ones(3))
             loop.report(values[epoch - 1])
@@ -61,6 +62,24 @@ def one_has_no_memory(study):
     return [[], train(study, [4.0, 3.0, 2.0, 1.0], save)]
 
 
+def one_has_no_folder(study):
+    """The second rank cannot make the folder of the first epoch, and the other one would wait for it in save."""
+    made = Path.mkdir
+
+    def refused(self, *given, **named):
+        if dist.get_rank() and self.suffix == ".parts":
+            Path.mkdir = made
+            raise OSError(28, "No space left on device")
+        made(self, *given, **named)
+
+    def save(path):
+        dist.barrier()
+        (path / f"{dist.get_rank()}.txt").write_text("a part")
+
+    Path.mkdir = refused
+    return [[], train(study, [4.0, 3.0, 2.0, 1.0], save, background=False)]
+
+
 def one_waits_alone(study):
     """The first rank alone saves, and its function waits for the other one."""
 
@@ -74,7 +93,7 @@ def one_waits_alone(study):
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     best = Minimize("val_loss", of="best")
-    for program in (one_writes_later, one_has_no_memory, one_waits_alone):
+    for program in (one_writes_later, one_has_no_memory, one_has_no_folder, one_waits_alone):
         study = pausing_study(Path(sys.argv[1], f"{program.__name__}.db"), at=(), metric=best, verbose=0, keep=1)
         told = program(study)
         kept = study.best.checkpoint

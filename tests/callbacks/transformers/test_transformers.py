@@ -171,19 +171,45 @@ class Asks(TrainerCallback):
         self.whether = whether
 
     def on_epoch_end(self, args, state, control, **others):
-        control.should_evaluate = self.whether
+        control.should_evaluate = self.whether and round(state.epoch) % self.whether == 0
+
+
+class Evaluates(TrainerCallback):
+    """One that evaluates by itself."""
+
+    def on_epoch_end(self, args, state, control, **others):
+        if round(state.epoch) == 4:
+            self.trainer.evaluate()
+
+
+class Shows(TrainerCallback):
+    """One that evaluates nothing."""
 
 
 def test_a_callback_of_the_users_may_decide_when_to_evaluate(tmp_path):
     trial = FakeTrial("eval_loss")
-    trainer(tmp_path, HaltuneCallback(trial), Asks(True), eval_strategy="no").train()
+    trainer(tmp_path, HaltuneCallback(trial), Asks(1), eval_strategy="no").train()
     assert trial.epochs == [1, 2, 3]
-    t = trainer(
-        tmp_path, HaltuneCallback(FakeTrial("eval_loss", max_epochs=9)), Asks(False), epochs=9, eval_strategy="no"
-    )
+
+
+@pytest.mark.parametrize(("other", "epochs"), [(Asks(4), [4, 8]), (Evaluates(), [4])])
+def test_a_callback_that_evaluates_rarely_is_waited_for(other, epochs, tmp_path):
+    trial = FakeTrial("eval_loss", max_epochs=9)
+    t = trainer(tmp_path, HaltuneCallback(trial), other, epochs=9, eval_strategy="no")
+    other.trainer = t
+    t.train()
+    assert trial.epochs == epochs
+
+
+@pytest.mark.parametrize(("other", "epochs"), [(Asks(0), 5), (Shows(), 2)])
+def test_a_fit_without_an_evaluation_is_refused_at_its_third_epoch_or_where_no_callback_has_evaluated_it(
+    other, epochs, tmp_path
+):
+    callback = HaltuneCallback(FakeTrial("eval_loss", max_epochs=5))
+    t = trainer(tmp_path, callback, other, epochs=5, eval_strategy="no")
     with pytest.raises(InvalidInput, match=r"in this fit\..*Write TrainingArguments\(eval_strategy="):
         t.train()
-    assert t.state.epoch == 2.0
+    assert t.state.epoch == epochs
 
 
 # pausing
