@@ -112,7 +112,7 @@ class _Last:
 
     def __init__(self, owner: HaltuneCallback) -> None:
         self.owner = owner
-        self.on_validation_end, self.teardown = owner.validation_ends, owner.all_torn_down
+        self.teardown = owner.all_torn_down
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
@@ -297,7 +297,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._prepare(trainer, at_boundary(trainer))
                 self._made_by = attributes.numbers(trainer) if at_boundary(trainer) else self._made_by
             starts, ends = partial(self._batches_start, trainer), partial(self._epoch_ends, trainer)
-            internals.hook_batches(trainer, starts, partial(self._step_ends, trainer), ends)
+            validated = partial(self._validation_ends, trainer)
+            internals.hook_batches(trainer, starts, partial(self._step_ends, trainer), validated, ends)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -373,8 +374,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             else:  # the metrics of the validated step
                 self._found = replace(self._found, lap=self._reporter.clock.lap())
 
-    def validation_ends(self, trainer: Any, pl_module: Any) -> None:
-        """Handle on_validation_end after all other callbacks."""
+    def _validation_ends(self, trainer: Any) -> None:
+        """Handle the end of a validation, after all hooks of all callbacks and of the module."""
         # at the end of an epoch its last metrics come later
         if not (silent(trainer) or at_boundary(trainer) or self._adds(trainer)):
             self._report(trainer, VALIDATION, within=True)

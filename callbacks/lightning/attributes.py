@@ -23,7 +23,7 @@ from haltune.ranks import Group
 from .. import objects
 from ..changes import Print, has_copy, is_own, is_time, set_buffers, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
-from .internals import modes_before_validation
+from .internals import metrics_to_reset, modes_before_validation
 from .resuming import unused
 
 _OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
@@ -111,7 +111,11 @@ class Snapshot:
         module = trainer.lightning_module
         modes, shared = modes_before_validation(trainer), objects.storages(module)
         attributes = {}
+        metrics = metrics_to_reset(trainer) if small else ()
+        left_out = {f"module.{name}" for name, part in module.named_modules() if id(part) in metrics}
         for owner, held, _ in _owners(trainer):
+            if owner in left_out:
+                continue
             if "training" in held and owner in modes:
                 held["training"] = modes[owner]
             how = {"weights": () if _is_data(owner) else shared, "tensors": not _is_data(owner), "small": small}
