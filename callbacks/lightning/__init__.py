@@ -227,6 +227,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._kept_value: _Found | None = None  # the last value before an epoch that another callback adds
         self._weights: dict[str, Any] = {}  # a sample of the weights in the last validation
         self._evaluated: dict[str, Any] = {}  # the same, of the last report
+        self._hook: Any = None  # of torch, within the first step of a validation
 
     # the hooks, in Lightning's order
 
@@ -360,9 +361,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         if not (silent(trainer) or batch_idx or dataloader_idx or shards.sharded(trainer)):
-            masks = {name: buffer for name, buffer in pl_module.named_buffers() if name.endswith("_mask")}
-            weights = masks | dict(pl_module.named_parameters())  # perhaps averaged ones
-            self._weights = resuming.sample(resuming.pruned(weights))
+            self._sample(pl_module)
+            if attributes.holds_average(trainer):  # the step may put it in place
+                self._hook = resuming.before_forward(pl_module, partial(self._sample, pl_module))
+
+    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _sample(self, module: Any) -> None:
+        masks = {name: buffer for name, buffer in module.named_buffers() if name.endswith("_mask")}
+        weights = masks | dict(module.named_parameters())  # perhaps averaged ones
+        self._weights = resuming.sample(resuming.pruned(weights))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -501,6 +512,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return super().__getstate__() | {"_snapshot": None, "_weights": {}, "_evaluated": {}}
 
     def _let_go(self, trainer: Any) -> None:
+        self.on_validation_batch_end()
         self._forget()
         self._fresh.forget()
         self._found = self._kept_value = self._snapshot = self._beginning = None

@@ -348,6 +348,16 @@ def _known(trainer: Any) -> set[int]:
     return {id(one) for one in (*module.parameters(), *module.buffers(), *trainer.optimizers, *tensors)}
 
 
+def holds_average(trainer: Any) -> bool:
+    """Return whether the module holds tensors like all weights that train, and does not save any by itself."""
+    module, known = trainer.lightning_module, _known(trainer)
+    trained = {p.shape for p in module.parameters() if p.requires_grad}
+    held = (value for owner, of, _ in _owners(trainer) if owner.startswith("module.") for value in of.values())
+    return of_lightning(module.on_save_checkpoint) and any(
+        trained and trained <= {t.shape for t in _weights_in(value, known, 3)} for value in held
+    )
+
+
 def _called(owner: str, name: str) -> str:
     """Return how an attribute is called in messages."""
     inner = owner.removeprefix(_HELD).removeprefix("callback.").removeprefix("train.").partition(".")[2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from haltune.study import Trial
@@ -241,6 +241,21 @@ def sample(tensors: Mapping[str, Any]) -> dict[str, Any]:
         whole = torch.cat([*here.values()]).cpu()
         found |= zip(here, whole.split([*map(len, here.values())]), strict=True)
     return found
+
+
+def before_forward(module: Any, call: Callable[[], None]) -> Any:
+    """Let `call` be called once, before the first part of a module that has weights; return the hook of torch."""
+    import torch
+
+    parts = {id(part) for part in module.modules() if part is not module and next(part.parameters(), None) is not None}
+
+    def before(part: Any, _: Any) -> None:
+        if id(part) in parts:
+            hook.remove()
+            call()
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(before)
+    return hook
 
 
 def mark(module: Any) -> str:
