@@ -785,9 +785,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _need_a_value(self, trainer: Any, logged: Mapping[str, Any], when: str, patience: int = 1) -> None:
         rank_by, validated = self.trial.goal.rank_by, self._validations or not trainer.enable_validation
+        waits = patience > 1  # for what the program logs in some epochs
         if rank_by is not None and validated and self._reporter.verdict is None and rank_by not in logged:
+            if waits and checks.logged(trainer, rank_by):
+                return
             raise unranked(rank_by, logged, when, f"Log it, self.log({rank_by!r}, ...)")
-        if not self._reporter.silent or self._by_step:
+        if not self._reporter.silent or self._by_step or (waits and checks.logged(trainer, self.monitor)):
             return
         if self._epochs >= patience or (self._epochs and nearest(self.monitor, logged, 0.9) is not None):
             if self.monitor in logged:
