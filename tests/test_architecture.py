@@ -195,8 +195,9 @@ def test_a_command_starts_without_figures_and_without_a_policy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-OF_FRAMEWORKS = {  # Accelerate, TensorFlow, torch, TRL, Optuna
+OF_FRAMEWORKS = {  # Accelerate, Lightning, TensorFlow, torch, TRL, Optuna
     "_models": "callbacks",
+    "_results": "callbacks",
     "_seed": "_utils",
     "_version": "callbacks",
     "_step": "callbacks",

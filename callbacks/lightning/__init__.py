@@ -112,7 +112,7 @@ class _Last:
 
     def __init__(self, owner: HaltuneCallback) -> None:
         self.owner = owner
-        self.on_validation_end, self.teardown = owner.validation_ends, owner.all_torn_down
+        self.teardown = owner.all_torn_down
 
 
 class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
@@ -227,6 +227,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._kept_value: _Found | None = None  # the last value before an epoch that another callback adds
         self._weights: dict[str, Any] = {}  # a sample of the weights in the last validation
         self._evaluated: dict[str, Any] = {}  # the same, of the last report
+        self._hook: Any = None  # of torch, within the first step of a validation
 
     # the hooks, in Lightning's order
 
@@ -297,7 +298,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._prepare(trainer, at_boundary(trainer))
                 self._made_by = attributes.numbers(trainer) if at_boundary(trainer) else self._made_by
             starts, ends = partial(self._batches_start, trainer), partial(self._epoch_ends, trainer)
-            internals.hook_batches(trainer, starts, partial(self._step_ends, trainer), ends)
+            validated = partial(self._validation_ends, trainer)
+            internals.hook_batches(trainer, starts, partial(self._step_ends, trainer), validated, ends)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -359,9 +361,19 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         if not (silent(trainer) or batch_idx or dataloader_idx or shards.sharded(trainer)):
-            masks = {name: buffer for name, buffer in pl_module.named_buffers() if name.endswith("_mask")}
-            weights = masks | dict(pl_module.named_parameters())  # perhaps averaged ones
-            self._weights = resuming.sample(resuming.pruned(weights))
+            self._sample(pl_module)
+            if attributes.holds_average(trainer):  # the step may put it in place
+                self._hook = resuming.before_forward(pl_module, partial(self._sample, pl_module))
+
+    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _sample(self, module: Any) -> None:
+        masks = {name: buffer for name, buffer in module.named_buffers() if name.endswith("_mask")}
+        weights = masks | dict(module.named_parameters())  # perhaps averaged ones
+        self._weights = resuming.sample(resuming.pruned(weights))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not silent(trainer):
@@ -373,8 +385,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             else:  # the metrics of the validated step
                 self._found = replace(self._found, lap=self._reporter.clock.lap())
 
-    def validation_ends(self, trainer: Any, pl_module: Any) -> None:
-        """Handle on_validation_end after all other callbacks."""
+    def _validation_ends(self, trainer: Any) -> None:
+        """Handle the end of a validation, after all hooks of all callbacks and of the module."""
         # at the end of an epoch its last metrics come later
         if not (silent(trainer) or at_boundary(trainer) or self._adds(trainer)):
             self._report(trainer, VALIDATION, within=True)
@@ -498,6 +510,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return super().__getstate__() | {"_snapshot": None, "_weights": {}, "_evaluated": {}}
 
     def _let_go(self, trainer: Any) -> None:
+        self.on_validation_batch_end()
         self._forget()
         self._fresh.forget()
         self._found = self._kept_value = self._snapshot = self._beginning = None
@@ -770,9 +783,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _need_a_value(self, trainer: Any, logged: Mapping[str, Any], when: str, patience: int = 1) -> None:
         rank_by, validated = self.trial.goal.rank_by, self._validations or not trainer.enable_validation
+        waits = patience > 1  # for what the program logs in some epochs
         if rank_by is not None and validated and self._reporter.verdict is None and rank_by not in logged:
+            if waits and checks.logged(trainer, rank_by):
+                return
             raise unranked(rank_by, logged, when, f"Log it, self.log({rank_by!r}, ...)")
-        if not self._reporter.silent or self._by_step:
+        if not self._reporter.silent or self._by_step or (waits and checks.logged(trainer, self.monitor)):
             return
         if self._epochs >= patience or (self._epochs and nearest(self.monitor, logged, 0.9) is not None):
             if self.monitor in logged:

@@ -3,7 +3,8 @@
 A fit may unfreeze layers, set a layer to evaluation, lower a dropout rate, or count in an attribute; no state_dict has
 these. A `Snapshot` at the start of a fit has what the fit itself sets, so that only later changes are saved: trainable
 flags; attributes with plain data (see `haltune.callbacks.objects`) of modules, hyperparameters, the data module, the
-loaders, and callbacks without a state_dict; buffers that are not persistent; and gradients of manual optimization.
+loaders, and callbacks without a state_dict; buffers that are not persistent; and gradients of manual optimization. So
+are those of objects that these hold: of the program's with a model or an optimizer, and schedules and scalers.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from .. import objects
-from ..changes import has_copy, is_own, is_time, set_buffers, unsaved_buffers
+from ..changes import has_copy, is_own, is_time, set_buffers, tensors_in, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
-from .internals import modes_before_validation
+from .internals import metrics_to_reset, modes_before_validation
 from .resuming import frozen, unused
 
 _OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
 _CONFIGURED = ("module.", "hparams", "datamodule", "datamodule.hparams")  # what Lightning's Tuner sets
 _SCALARS = (type(None), bool, int, float, str)
+_HELD = "held."  # before the names of owners that others hold
+_FEW = 100  # elements of a list that is looked into
 
 Owner = tuple[str, dict[str, Any], Callable[[str, Any], object]]  # name, attributes, how to set one
 
@@ -47,7 +50,7 @@ class Snapshot:
         self._copies: list[str] = []
         modules = trainer.lightning_module.named_modules()
         theirs = {f"module.{name}" for name, part in modules if objects.of_library(type(part).__module__)}
-        for owner, held, _ in _owners(trainer):
+        for owner, held, _ in _all_owners(trainer):
             marks = self._marks[owner]
             earlier = before.get(owner, marks)
             for name, value in held.items():
@@ -61,7 +64,7 @@ class Snapshot:
                 elif is_set and has_copy(value, [trainer.lightning_module]):
                     self._copies.append(_called(owner, name))
         self._frozen = frozen(trainer.lightning_module)
-        self._held = _held_weights(trainer)
+        self._held = _held_weights(trainer, self._marks)
         self._parts = dict(_data_parts(trainer))
         self._made_again: set[str] = set()  # owners that the program makes for each epoch, of loaders
         self._numbers = _numbers_of_data(trainer)  # when the present epoch started
@@ -85,7 +88,7 @@ class Snapshot:
                     raise NotSupported(f"no checkpoint has the state of the environment in {_called(owner, name)}")
         for called in self._copies:
             raise NotSupported(objects.copied(called))
-        for name, weights in _held_weights(trainer).items():
+        for name, weights in _held_weights(trainer, self._marks).items():
             if weights != self._held.get(name):
                 raise NotSupported(
                     f"{name} changes in training and holds weights, which no checkpoint has: save it in "
@@ -111,7 +114,12 @@ class Snapshot:
         module = trainer.lightning_module
         modes, shared = modes_before_validation(trainer), objects.storages(module)
         attributes = {}
-        for owner, held, _ in _owners(trainer):
+        metrics = metrics_to_reset(trainer) if small else ()
+        left_out = {f"module.{name}" for name, part in module.named_modules() if id(part) in metrics}
+        for owner, held, _ in _all_owners(trainer):
+            # a resumed fit has no object that another one holds only later
+            if owner in left_out or (owner.startswith(_HELD) and owner not in self._marks):
+                continue
             if "training" in held and owner in modes:
                 held["training"] = modes[owner]
             how = {"weights": () if _is_data(owner) else shared, "tensors": not _is_data(owner), "small": small}
@@ -134,7 +142,7 @@ def marked(trainer: Any, of: Container[str] | None = None, data: bool = True) ->
     """Return marks of the attributes: owner -> name -> mark. of: these owners; None: all. data: also the data."""
     return {
         owner: {n: objects.mark(v, tensors=not _is_data(owner)) for n, v in held.items()}
-        for owner, held, _ in _owners(trainer)
+        for owner, held, _ in _all_owners(trainer)
         if (of is None or owner in of) and (data or not _is_data(owner))
     }
 
@@ -161,7 +169,7 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int, made: bool = Fa
     made: the loaders of this epoch are made after `prepare`, which may have changed the data module.
     """
     module, failed = trainer.lightning_module, []
-    for owner, held, put in list(_owners(trainer)):
+    for owner, held, put in list(_all_owners(trainer)):
         if made and owner.startswith("datamodule"):
             continue
         for name, state in found["attributes"].get(owner, {}).items():
@@ -218,6 +226,54 @@ def set_numbers(trainer: Any, found: Mapping[str, Any]) -> None:
                 put(place.rpartition("/")[2], value)
 
 
+def _all_owners(trainer: Any) -> Iterator[Owner]:
+    """Yield `_owners`, and after each one the objects that it holds, which are no plain data."""
+    saved = {id(one) for one in (*trainer.optimizers, *(config.scheduler for config in trainer.lr_scheduler_configs))}
+    for owner, held, put in _owners(trainer):
+        yield owner, held, put
+        if not _is_data(owner):
+            yield from _inner(owner, held, saved)
+
+
+def _inner(owner: str, held: Mapping[str, Any], saved: Container[int], depth: int = 2) -> Iterator[Owner]:
+    """Yield the objects in attributes that are no plain data, and have some: of the program's, or by a state_dict."""
+    for name, value in held.items():
+        place, items = _place(owner, name), [("", value)]  # names and values
+        if isinstance(value, (list, tuple, dict)) and len(value) <= _FEW:
+            items = [(f".{key}", one) for key, one in (value.items() if isinstance(value, dict) else enumerate(value))]
+        for key, one in items:
+            if objects.of_program(type(one)):
+                inner = objects.attributes_of(one)
+                if depth and any(map(_with_state, inner.values())):
+                    yield f"{place}{key}", inner, partial(object.__setattr__, one)
+                    yield from _inner(f"{place}{key}", inner, saved, depth - 1)
+            elif _with_state(one) and not (id(one) in saved or _is_part(one)):
+                state: dict[str, Any] = {}
+                with suppress(Exception):  # of an object that cannot have one
+                    state = {k: v for k, v in one.state_dict().items() if all(t.numel() == 1 for t in tensors_in(v, 3))}
+                yield f"{place}{key}", state, partial(_load, one)
+
+
+def _place(owner: str, name: str) -> str:
+    """Return the name of an owner that an attribute of another one holds."""
+    return f"{owner if owner.startswith(_HELD) else _HELD + owner.rstrip('.')}.{name}"
+
+
+def _with_state(value: Any) -> bool:
+    """Return whether a value has a state_dict, and is no loader."""
+    kind = type(value)
+    return callable(getattr(kind, "load_state_dict", None)) and not hasattr(kind, "__iter__")
+
+
+def _is_part(value: Any) -> bool:
+    """Return whether a value is a model, or of a class that Lightning saves."""
+    return hasattr(value, "named_parameters") or any(map(of_lightning, type(value).__mro__))
+
+
+def _load(value: Any, name: str, state: Any) -> None:
+    value.load_state_dict(value.state_dict() | {name: state})
+
+
 def _owners(trainer: Any) -> Iterator[Owner]:
     """Yield all objects of a fit whose attributes may change in it; a data module and loaders with scalars only."""
     import torch
@@ -261,11 +317,12 @@ def _numbers_of_data(trainer: Any) -> dict[str, Any]:
     }
 
 
-def _held_weights(trainer: Any) -> dict[str, str]:
-    """Return fingerprints of the weights that attributes hold next to those of the module: models, optimizers."""
-    module = trainer.lightning_module
-    known = {id(t) for t in (*module.parameters(), *module.buffers(), *trainer.optimizers)}
-    known |= {id(t) for o in trainer.optimizers for state in o.state.values() for t in state.values()}
+def _held_weights(trainer: Any, owners: Container[str]) -> dict[str, str]:
+    """Return fingerprints of the weights that attributes hold next to those of the module: models, optimizers.
+
+    owners: those whose attributes are saved.
+    """
+    module, known = trainer.lightning_module, _known(trainer)
     hooked = {n for n, c in _without_state(trainer) if not (unused(c.on_save_checkpoint) and unused(c.state_dict))}
     saves = not of_lightning(module.on_save_checkpoint)  # perhaps what has a state_dict
     found = {}
@@ -273,14 +330,37 @@ def _held_weights(trainer: Any) -> dict[str, str]:
         for name, value in () if owner in hooked else held.items():
             if saves and owner == "module." and callable(getattr(type(value), "state_dict", None)):
                 continue
-            if (weights := [*_weights_in(value, known, 3)]) and not objects.is_data(objects.mark(value, tensors=True)):
-                found[_called(owner, name)] = objects.fingerprint_of(weights)
+            parts = {name: value}
+            if is_owner := objects.of_program(type(value)) and _place(owner, name) in owners:
+                parts = {f"{name}.{key}": one for key, one in objects.attributes_of(value).items()}
+            for place, one in parts.items():
+                weights = [*_weights_in(one, known, 3 - is_owner)]
+                if weights and not objects.is_data(objects.mark(one, tensors=True)):
+                    found[_called(owner, place)] = objects.fingerprint_of(weights)
     return found
+
+
+def _known(trainer: Any) -> set[int]:
+    """Return the ids of the tensors of the module and of its optimizers, and of these."""
+    module = trainer.lightning_module
+    states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
+    tensors = (tensor for state in states for tensor in state.values())
+    return {id(one) for one in (*module.parameters(), *module.buffers(), *trainer.optimizers, *tensors)}
+
+
+def holds_average(trainer: Any) -> bool:
+    """Return whether the module holds tensors like all weights that train, and does not save any by itself."""
+    module, known = trainer.lightning_module, _known(trainer)
+    trained = {p.shape for p in module.parameters() if p.requires_grad}
+    held = (value for owner, of, _ in _owners(trainer) if owner.startswith("module.") for value in of.values())
+    return of_lightning(module.on_save_checkpoint) and any(
+        trained and trained <= {t.shape for t in _weights_in(value, known, 3)} for value in held
+    )
 
 
 def _called(owner: str, name: str) -> str:
     """Return how an attribute is called in messages."""
-    inner = owner.removeprefix("callback.").removeprefix("train.").partition(".")[2]
+    inner = owner.removeprefix(_HELD).removeprefix("callback.").removeprefix("train.").partition(".")[2]
     return f"{inner or owner.rstrip('.')}.{name}"
 
 

@@ -226,9 +226,10 @@ class _Guarded(_Plugin):
         self.other = bool(self._evaluated) and differ(self._evaluated, sample(pruned(weights, self._evaluated)))
         if self.other and self._keeps:
             self.error = NotSupported(
-                "its value is of other weights than a checkpoint has now: a callback averages or prunes weights, and "
-                "either does so after the validation or leaves the average out of checkpoints. Let it act before the "
-                "validation, and write an average into checkpoint['state_dict'] in on_save_checkpoint"
+                "its value is of other weights than a checkpoint has now: a callback or the module averages or prunes "
+                "weights, and either does so after the start of the validation or leaves the average out of "
+                "checkpoints. Let it act before the validation, and write an average into checkpoint['state_dict'] in "
+                "on_save_checkpoint"
             )
             return
         if self._light:

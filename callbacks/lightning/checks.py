@@ -335,7 +335,17 @@ def no_validation(trainer: Any, metric: str) -> tuple[str, str] | None:
 
 def logged_in_training(trainer: Any, name: str) -> bool:
     """Return whether a hook of the user's that is not one of validations has the name of a metric as a constant."""
-    return any(name in code.co_consts for code in _training_code(trainer))
+    return any(_has(code, name) for code in _training_code(trainer))
+
+
+def _has(code: CodeType, name: str) -> bool:
+    """Return whether a code has a text as a constant, perhaps among the keys of a dict."""
+    return any(name == one or (isinstance(one, tuple) and name in one) for one in code.co_consts)
+
+
+def logged(trainer: Any, name: str) -> bool:
+    """Return whether a hook of the user's that a fit calls has the name of a metric as a constant."""
+    return any(_has(code, name) for code in _code(trainer, "configure", "test", "predict"))
 
 
 def logs_in_training(trainer: Any) -> bool:
@@ -345,13 +355,17 @@ def logs_in_training(trainer: Any) -> bool:
 
 def _training_code(trainer: Any) -> Iterator[CodeType]:
     """Yield the code of the user's methods, except those of validations, and of the functions in them."""
+    return _code(trainer, "validation")
+
+
+def _code(trainer: Any, *without: str) -> Iterator[CodeType]:
+    """Yield the code of the user's methods and of the functions in them. without: in the names of those left out."""
     for owner in (trainer.lightning_module, *trainer.callbacks):
         for kind in type(owner).__mro__:
             if of_lightning(kind) or kind.__module__.partition(".")[0] in ("torch", "haltune"):
                 continue
-            found = [
-                m.__code__ for hook, m in vars(kind).items() if "validation" not in hook and hasattr(m, "__code__")
-            ]
+            named = {hook: m for hook, m in vars(kind).items() if not any(word in hook for word in without)}
+            found = [m.__code__ for m in named.values() if hasattr(m, "__code__")]
             while found:
                 yield (code := found.pop())
                 found += [inner for inner in code.co_consts if isinstance(inner, CodeType)]

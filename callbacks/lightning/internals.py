@@ -14,22 +14,29 @@ from haltune._utils.interruption import caller
 
 
 def hook_batches(
-    trainer: Any, starts: Callable[[], None], step_ends: Callable[[Callable[[], None]], None], ends: Callable[[], None]
+    trainer: Any,
+    starts: Callable[[], None],
+    step_ends: Callable[[Callable[[], None]], None],
+    validated: Callable[[], None],
+    ends: Callable[[], None],
 ) -> None:
     """Call `starts` before the first batch of an epoch, `ends` at its end, and `step_ends(rest)` after each step.
 
-    `rest` validates. A fit within this one, of a learning-rate finder, is not hooked.
+    `rest` validates, and `validated` is called at the end of that. A fit within this one, of a learning-rate finder, is
+    not hooked.
 
     Lightning has no hook after the module's on_train_epoch_start, and the loader's iterator draws random numbers right
     after it. In a fit that resumes within an epoch it calls no hook at all before the next batch. It also has no hook
     after the module's on_train_batch_end, where the last metrics of a step are logged, nor after the validation of a
-    step. After all hooks of an epoch's end it calls only EarlyStopping and Checkpoint callbacks, by an isinstance test
-    (Lightning-AI/pytorch-lightning#16567), and trainer.checkpoint_callback would return such a callback. Without these
-    calls, a trial paused within an epoch would resume with other batches, and a metric would be reported without the
-    values of the module's last hook, a training metric before the validation of its step.
+    step, nor after the module's on_validation_end, which may put weights back, and behind which Lightning resets the
+    validation's metrics. After all hooks of an epoch's end it calls only EarlyStopping and Checkpoint callbacks, by an
+    isinstance test (Lightning-AI/pytorch-lightning#16567), and trainer.checkpoint_callback would return such a
+    callback. Without these calls, a trial paused within an epoch would resume with other batches, with averaged
+    weights, or with the metrics of the validation before, and a metric would be reported without the values of the
+    module's last hook, a training metric before the validation of its step.
     """
     loop, logs = trainer.fit_loop.epoch_loop, trainer._logger_connector
-    run, advance_end, epoch_end = loop.run, loop.on_advance_end, logs.on_epoch_end
+    run, advance_end, epoch_end, reset = loop.run, loop.on_advance_end, logs.on_epoch_end, logs.reset_results
     first = trainer.callbacks[0]
 
     def ours() -> bool:
@@ -46,19 +53,26 @@ def hook_batches(
         else:
             advance_end(fetcher)
 
+    def end_validation() -> None:
+        reset()
+        if trainer.validating and ours():
+            validated()
+
     def end_epoch() -> None:
         if trainer.training and ours():
             ends()
         epoch_end()
 
     loop.run, loop.on_advance_end, logs.on_epoch_end = run_epoch, end_step, end_epoch
+    logs.reset_results = end_validation
 
 
 def unhook_batches(trainer: Any) -> None:
     """Undo `hook_batches`."""
     for name in ("run", "on_advance_end"):
         vars(trainer.fit_loop.epoch_loop).pop(name, None)
-    vars(trainer._logger_connector).pop("on_epoch_end", None)
+    for name in ("on_epoch_end", "reset_results"):
+        vars(trainer._logger_connector).pop(name, None)
 
 
 def logs_step(trainer: Any) -> bool:
@@ -168,3 +182,13 @@ def modes_before_validation(trainer: Any) -> dict[str, bool]:
     if not trainer.validating:
         return {}
     return {f"module.{name}": mode for name, mode in trainer.fit_loop.epoch_loop.val_loop._module_mode.mode.items()}
+
+
+def metrics_to_reset(trainer: Any) -> set[int]:
+    """Return the ids of the metric objects that a validation under way has logged: Lightning resets them at its end.
+
+    It keeps them in its results alone. A file that the program saves in on_validation_end would have their counts, and
+    the next validation of a fit that resumes from it would add to them.
+    """
+    results = trainer._results.values() if trainer.validating else ()
+    return {id(part) for one in results if not one.is_tensor for part in one.value.modules()}

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from haltune.study import Trial
 
 from .. import objects
+from ..changes import tensors_in
 from ..reporter import digest
 from .checks import accumulates, at_boundary, leaves, of_lightning, stateful
 from .internals import given_loaders, loader_epoch, loads_anything
@@ -66,6 +67,11 @@ class Start:
                 "the optimizer trains weights outside the module, as of a loss, which no checkpoint has: make the loss "
                 "an attribute of the module"
             )
+        if not self._shards and (inner := _inner_optimizer(trainer)) is not None:
+            return (
+                f"{inner} has moments that the state_dict of the optimizer around it leaves out: add the state of both "
+                "to its state_dict, and load both in its load_state_dict"
+            )
         if not self._shards and (changed := sorted(self._names ^ trainer.lightning_module.state_dict().keys())):
             return (
                 f"the fit changed the structure of its module ({changed[0]}), so a resumed fit, which builds it again, "
@@ -104,6 +110,20 @@ def outside(trainer: Any) -> bool:
     module = trainer.lightning_module
     saves = not of_lightning(module.on_save_checkpoint)
     return not (saves or sharded(trainer)) and objects.trains_outside(module, trainer.optimizers)
+
+
+def _inner_optimizer(trainer: Any) -> str | None:
+    """Return the name of an optimizer in another one, as in SAM, of which no saved state has the moments."""
+    for around in trainer.optimizers:
+        for name, inner in vars(around).items():
+            moments = _prints(inner.state) if hasattr(inner, "param_groups") and hasattr(inner, "state") else set()
+            if moments and not moments <= _prints([optimizer.state_dict() for optimizer in trainer.optimizers]):
+                return f"{type(around).__name__}.{name}"
+    return None
+
+
+def _prints(state: Any) -> set[str]:
+    return {objects.fingerprint_of([tensor]) for tensor in tensors_in(state, 5)}
 
 
 def not_here(trainer: Any, validated: Container[str], drew: bool) -> str | None:
@@ -222,6 +242,21 @@ def sample(tensors: Mapping[str, Any]) -> dict[str, Any]:
         whole = torch.cat([*here.values()]).cpu()
         found |= zip(here, whole.split([*map(len, here.values())]), strict=True)
     return found
+
+
+def before_forward(module: Any, call: Callable[[], None]) -> Any:
+    """Let `call` be called once, before the first part of a module that has weights; return the hook of torch."""
+    import torch
+
+    parts = {id(part) for part in module.modules() if part is not module and next(part.parameters(), None) is not None}
+
+    def before(part: Any, _: Any) -> None:
+        if id(part) in parts:
+            hook.remove()
+            call()
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(before)
+    return hook
 
 
 def mark(module: Any) -> str:

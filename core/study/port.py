@@ -655,6 +655,8 @@ class Port(Attempt):
         since = f"from {self._at(pace[-2][0])} to {numeral(epoch)}"
         expected = steps[0][1] * steps[-1][0] / steps[0][0]
         if (made := steps[-1][1]) <= 0:
+            if self._states.trained:  # by optimizers that the framework does not count, such as one within another
+                return
             self.warn(
                 f"Trial {self.id} reported {self._at(epoch)}, but its training made no update {since}, so nothing "
                 "was trained in between. Report after the updates.",

@@ -35,6 +35,7 @@ def lightning():
     from lightning.pytorch.loggers.logger import Logger
     from lightning.pytorch.plugins.environments import SLURMEnvironment
     from torch.utils.data import DataLoader
+    from torchmetrics import MeanMetric
 
     from haltune.callbacks.lightning import VALIDATION, FreshMetrics, checkpoint, checks, internals, shards
 
@@ -45,7 +46,7 @@ def lightning():
     class Net(pl.LightningModule):
         def __init__(self):
             super().__init__()
-            self.layer = torch.nn.Linear(2, 1)
+            self.layer, self.mean = torch.nn.Linear(2, 1), MeanMetric()
 
         def training_step(self, batch, index):
             self.log("loss", loss := self.layer(batch).pow(2).mean())
@@ -53,6 +54,8 @@ def lightning():
 
         def validation_step(self, batch, index):
             self.log("constant", 1.0)
+            self.mean(1.0)
+            self.log("mean", self.mean)
 
         def on_train_epoch_start(self):
             say("the module's epoch start")
@@ -102,9 +105,9 @@ def lightning():
             seen.loop = trainer.fit_loop
             seen.loads["default"] = internals.loads_anything()
             seen.fresh_metrics = FreshMetrics("constant")
-            internals.hook_batches(
-                trainer, lambda: say("batches start"), lambda rest: self.step(trainer, rest), lambda: self.ends(trainer)
-            )
+            starts, validated = (lambda: say("batches start")), (lambda: say("validated"))
+            step, ends = (lambda rest: self.step(trainer, rest)), (lambda: self.ends(trainer))
+            internals.hook_batches(trainer, starts, step, validated, ends)
 
         def ends(self, trainer):
             say("the epoch ends")
@@ -135,6 +138,7 @@ def lightning():
 
         def on_validation_end(self, trainer, module):
             seen.modes = internals.modes_before_validation(trainer), module.training
+            seen.resets, seen.metric = internals.metrics_to_reset(trainer), module.mean
             seen.fresh.append("constant" in seen.fresh_metrics.all(VALIDATION, trainer.callback_metrics))
 
         def on_train_end(self, trainer, module):
@@ -143,7 +147,7 @@ def lightning():
             seen.checkpoint = kept.checkpoint
             internals.unhook_batches(trainer)
             seen.left = vars(trainer.fit_loop.epoch_loop).keys() & {"run", "on_advance_end"}
-            seen.left |= vars(trainer._logger_connector).keys() & {"on_epoch_end"}
+            seen.left |= vars(trainer._logger_connector).keys() & {"on_epoch_end", "reset_results"}
 
     class Other(Callback):
         def on_train_start(self, trainer, module):
@@ -203,6 +207,14 @@ LIGHTNING = {
             and [s.late for s in seen.steps] == 2 * [0.0, 1.0, 2.0, 3.0]
         ),
     ),
+    "reset_results() is called on the instance, after the module's on_validation_end": (
+        "a pause within an epoch would save the weights and metrics of a validation",
+        lambda seen: in_order(seen.events, "validation starts", "validation ends", "validated", "step over"),
+    ),
+    "_results has the metric objects that a validation logs": (
+        "the next validation would add to them, of a fit that resumes from a file of the program's",
+        lambda seen: seen.resets == {id(seen.metric)},
+    ),
     "a method set on the instance can be deleted again": (
         "a fit without a trial on the same Trainer",
         lambda seen: not seen.left,
@@ -252,7 +264,7 @@ LIGHTNING = {
     ),
     "the validation loop has the modes of the modules before it in _module_mode": (
         "modules in evaluation after a trial has resumed within an epoch",
-        lambda seen: seen.modes == ({"module.": True, "module.layer": True}, False),
+        lambda seen: seen.modes == (dict.fromkeys(("module.", "module.layer", "module.mean"), True), False),
     ),
     "save_checkpoint collects the state and gives it to strategy.checkpoint_io, which can be replaced": (
         "whether a pause can be saved would be known only after the fit has ended",

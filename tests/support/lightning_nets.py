@@ -15,6 +15,7 @@ from samplers import Shuffling
 from torch.optim import SGD, Adam
 from torch.optim import lr_scheduler as lr
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
+from torchmetrics import MeanMetric
 
 from haltune import Minimize
 from haltune.callbacks.lightning import HaltuneCallback
@@ -128,6 +129,44 @@ class TwoOptimizers(Net):
         return [first, second], [lr.StepLR(first, 2, 0.5), lr.ExponentialLR(second, 0.9)]
 
 
+class SAM(torch.optim.Optimizer):
+    """Sharpness-aware minimization, as programs copy it: its state_dict lacks the state of the optimizer within."""
+
+    def __init__(self, params, base, **options):
+        super().__init__(params, options)
+        self.base_optimizer = base(self.param_groups, **options)
+        self.param_groups = self.base_optimizer.param_groups
+
+    @torch.no_grad()
+    def first_step(self):
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["old"] = parameter.clone()
+            parameter.add_(parameter.grad, alpha=0.05)
+        self.zero_grad()
+
+    @torch.no_grad()
+    def second_step(self):
+        for parameter in self.param_groups[0]["params"]:
+            parameter.copy_(self.state[parameter]["old"])
+        self.base_optimizer.step()
+        self.zero_grad()
+
+
+class Sharpness(Net):
+    """It steps by SAM, and makes no step that Lightning counts."""
+
+    def __init__(self):
+        super().__init__(lambda net: SAM(net.parameters(), SGD, lr=0.02, momentum=0.9))
+        self.automatic_optimization = False
+
+    def training_step(self, batch, index):
+        sam = self.optimizers(use_pl_optimizer=False)
+        self.manual_backward(super().training_step(batch, index))
+        sam.first_step()
+        self.manual_backward(self.loss(batch[0]))
+        sam.second_step()
+
+
 class Ema(pl.Callback):
     """A user's callback with state of its own, which also draws random numbers."""
 
@@ -211,6 +250,25 @@ def cosine(net):
     }
 
 
+class Measures(Slow):
+    """It validates with a metric object, too, and counts validations after them."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean, self.validations = MeanMetric(), 0
+
+    def loss(self, batch):
+        return super().loss(batch) * 0.9**self.validations
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", loss := self.loss(batch[0]))
+        self.mean(loss)
+        self.log("val_mean", self.mean)
+
+    def on_validation_end(self):
+        self.validations += 1
+
+
 class OwnLoader(Slow):
     """Its loader has a generator, and is made by the module."""
 
@@ -244,6 +302,56 @@ class Changing(Slow):
         self.bank[self.seen] = loss.detach()
         loss = loss * (1 + 0.01 * sum(self.trail) + 0.001 * (self.grows.sum() + self.bank.sum()) + 0.01 * self.first)
         return loss + 0.01 * self.mean * self.layers[3].weight.sum()
+
+
+class Warms(lr.LRScheduler):
+    """A warm-up of the program's, as notebooks have it."""
+
+    def get_lr(self):
+        return [rate * min(1.0, self.last_epoch / 12) for rate in self.base_lrs]
+
+
+class Cooling:
+    """It holds the optimizer, and lowers its momentum by a count of its own."""
+
+    def __init__(self, optimizer):
+        self.optimizer, self.steps = optimizer, 0
+
+    def step(self):
+        self.steps += 1
+        self.optimizer.param_groups[0]["momentum"] = 0.9 / (1 + 0.1 * self.steps)
+
+
+class Shadow:
+    """It holds the model, and an average of its weights."""
+
+    def __init__(self, model):
+        self.model, self.weights = model, {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    def update(self):
+        for name, parameter in self.model.named_parameters():
+            self.weights[name] = 0.9 * self.weights[name] + 0.1 * parameter.detach()
+
+
+class StepsItself(Slow):
+    """It steps a schedule, a scaler and two objects itself, and gives Lightning the optimizer alone."""
+
+    def configure_optimizers(self):
+        optimizer = super().configure_optimizers()
+        self.scheduler, self.cooling, self.shadow = [Warms(optimizer)], Cooling(optimizer), Shadow(self.layers[3])
+        self.scaler = torch.amp.GradScaler("cpu")
+        return optimizer
+
+    def training_step(self, batch, index):
+        loss = self.scaler.scale(super().training_step(batch, index)) / 65536.0
+        return loss + 0.01 * (self.layers[3].weight - self.shadow.weights["weight"]).sum()
+
+    def optimizer_step(self, *args, **options):
+        super().optimizer_step(*args, **options)
+        for one in (*self.scheduler, self.cooling):
+            one.step()
+        self.scaler.update(0.9 * self.scaler.get_scale())
+        self.shadow.update()
 
 
 class Waits(pl.Callback):
@@ -379,6 +487,7 @@ CASES = {
     "weights averaged by Lightning": Case({"others": averaging}),
     "a user's stateful callback": Case({"others": lambda: [Ema()]}),
     "changes outside the checkpoint": Case({"net": Changing}),
+    "what its module steps itself": Case({"net": StepsItself, "train": ten_batches}, (1, 2), 3),
     "a user's callback without a state": Case({"others": lambda: [Waits()]}),
     "frozen layers": Case({"net": Backbone, "others": freezing}, at=(1, 3)),
     "a found rate and batch size": Case(
@@ -414,6 +523,7 @@ CASES = {
         0.4, 1.6, train=lambda: ten_batches(generator=torch.Generator().manual_seed(7))
     ),
     "within, a loader of the module": within(0.4, 1.6, net=OwnLoader, train=lambda: None),
+    "within, a metric of validations": within(0.4, 1.6, net=Measures),
     "within, a schedule by steps": within(0.4, 1.6, net=lambda: Slow(cosine)),
     "within, gradient accumulation": within(0.4, 1.6, accumulate_grad_batches=2),
     "within, early stopping": within(0.4, 1.6, others=lambda: [EarlyStopping("val_loss", patience=8)]),

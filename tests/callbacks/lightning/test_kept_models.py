@@ -1,5 +1,7 @@
 """The file that is kept for a trial has the weights that its value is of."""
 
+from contextlib import contextmanager
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -37,13 +39,13 @@ class Plain(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.05)
 
 
-def searched(*others, of="last", epochs=4, **options):
+def searched(*others, of="last", epochs=4, net=Plain, **options):
     study = Study({"lr": Float(0.1, 0.2)}, Minimize("val_loss", of=of), max_epochs=4, budget="1 trial", seed=0,
                   policy=RandomSearch())  # fmt: skip
     with study.ask() as trial:
         trainer = make_trainer(*others, HaltuneCallback(trial), epochs=epochs, **options)
         whole = torch.utils.data.DataLoader(FORTY, 40)
-        trainer.fit(Plain(any(isinstance(c, StochasticWeightAveraging) for c in others)), ten_batches(), whole)
+        trainer.fit(net(any(isinstance(c, StochasticWeightAveraging) for c in others)), ten_batches(), whole)
     return study, trainer
 
 
@@ -86,6 +88,64 @@ def test_a_model_is_not_kept_under_the_value_of_an_average_that_its_file_lacks(o
     with pytest.warns(HaltuneWarning, match=r"is not kept: its value is of other weights.*on_save_checkpoint"):
         study, _ = searched(OwnAverage(), of=of)
     assert study.best.checkpoint is None
+
+
+class Average:
+    """An average of a library, which a program puts in place within its steps, as that of torch_ema."""
+
+    __module__ = "torch"
+
+    def __init__(self, module):
+        self.weights = [*module.parameters()]
+        self.averages = [weight.detach().clone() for weight in self.weights]
+
+    def update(self):
+        for average, weight in zip(self.averages, self.weights, strict=True):
+            average.lerp_(weight.detach(), 0.1)
+
+    @contextmanager
+    def in_place(self):
+        before = [weight.detach().clone() for weight in self.weights]
+        for values in (self.averages, before):
+            for weight, value in zip(self.weights, values, strict=True):
+                weight.data.copy_(value)
+            if values is self.averages:
+                yield
+
+    def state_dict(self):
+        return {"averages": self.averages}
+
+    def load_state_dict(self, state):
+        self.averages = state["averages"]
+
+
+class Averages(Plain):
+    """It holds an average, and does not validate with it."""
+
+    def __init__(self, norm=False):
+        super().__init__()
+        self.average = Average(self)
+
+    def on_train_batch_end(self, *_):
+        self.average.update()
+
+
+class ValidatesAverage(Averages):
+    def validation_step(self, batch, index):
+        with self.average.in_place():
+            super().validation_step(batch, index)
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_a_model_is_not_kept_under_the_value_of_an_average_that_a_validation_step_puts_in_place(of):
+    with pytest.warns(HaltuneWarning, match=r"is not kept: its value is of other weights.*the module averages"):
+        study, _ = searched(of=of, net=ValidatesAverage)
+    assert study.best.checkpoint is None
+
+
+def test_a_model_is_kept_whose_module_holds_an_average_that_it_does_not_validate():
+    study, _ = searched(net=Averages)
+    assert evaluated(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-6)
 
 
 class Prunes(ModelPruning):

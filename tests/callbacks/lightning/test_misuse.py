@@ -148,15 +148,25 @@ def test_a_misnamed_metric_is_warned_about_after_the_sanity_check_and_refused_af
     assert trial.reports == []
 
 
-def test_a_metric_that_is_logged_every_other_epoch_is_waited_for():
+@pytest.mark.parametrize("every", [2, 4])
+def test_a_metric_that_is_logged_in_some_epochs_is_waited_for(every):
     class Rarely(Net):
         def on_validation_epoch_end(self):
-            if self.current_epoch % 2 and not self.trainer.sanity_checking:
-                self.log("val_fid", 3.0)
+            if self.current_epoch % every == every - 1 and not self.trainer.sanity_checking:
+                self.log_dict({"val_fid": torch.tensor(3.0), "val_is": torch.tensor(2.0)})
 
-    trial = FakeTrial(max_epochs=4)
-    misuse_fit(HaltuneCallback(trial, monitor="val_fid"), net=Rarely(), epochs=4)
-    assert trial.epochs == [2, 4]
+    trial = FakeTrial(max_epochs=8)
+    misuse_fit(HaltuneCallback(trial, monitor="val_fid"), net=Rarely(), epochs=8)
+    assert trial.epochs == [*range(every, 9, every)]
+
+
+def test_a_metric_of_tests_alone_is_refused_after_two_epochs():
+    class Tests(Net):
+        def test_step(self, batch, index):
+            self.log("test_acc", 1.0)
+
+    with pytest.raises(InvalidInput, match="'test_acc' was not logged in the first 2 epochs"):
+        misuse_fit(HaltuneCallback(FakeTrial(max_epochs=8), monitor="test_acc"), net=Tests(), epochs=8)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A Lightning fit trains its trial's configuration from its trial's state; other states are refused at its start."""
 
 import pytest
+from callback_fakes import STOP, FakeTrial
 from fits import seed
 from paused_studies import pausing_study
 
@@ -8,7 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # noqa: E402
-from lightning_nets import Net, make_trainer, shuffled  # noqa: E402
+from lightning_nets import Measures, Net, Sharpness, make_trainer, shuffled, ten_batches  # noqa: E402
 
 from haltune import Float, Minimize, Study  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
@@ -150,3 +151,24 @@ def test_a_callback_that_holds_one_of_lightning_prevents_no_pause(make, tmp_path
                 trial, found, Upload(found), path=trial.checkpoint, enable_checkpointing=True, default_root_dir=tmp_path
             )
     assert [t.attempt for t in study.trials] == [2]
+
+
+def test_the_steps_of_an_optimizer_within_another_are_updates():
+    study = searching()
+    with study.ask() as trial:
+        make_trainer(HaltuneCallback(trial), epochs=2).fit(Sharpness(), shuffled(), shuffled())
+    assert study.trials[0].status == "completed"
+
+
+def test_a_fit_that_resumes_from_a_file_of_its_program_measures_its_next_validation_alone(tmp_path):
+    keeper, later = ModelCheckpoint(tmp_path), FakeTrial(max_epochs=2, epoch=1.0)
+
+    def fit(trial, callback, path=None):
+        options = {"epochs": 2, "enable_checkpointing": True, "val_check_interval": 5}
+        trainer = make_trainer(callback, HaltuneCallback(trial), **options)
+        trainer.fit(Measures(), ten_batches(), shuffled(), ckpt_path=path)
+
+    fit(FakeTrial(max_epochs=2, verdicts={1.0: STOP}), keeper)
+    fit(later, ModelCheckpoint(tmp_path / "later"), keeper.best_model_path)
+    assert later.epochs[-2:] == [1.5, 2.0]
+    assert [r["metrics"]["val_mean"] for r in later.reports] == pytest.approx([r["value"] for r in later.reports])

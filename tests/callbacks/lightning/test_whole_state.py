@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
-from lightning_nets import FORTY, Drawing, Net, Slow, make_trainer, scheduled, search, shuffled, ten_batches  # noqa: E402
+from lightning_nets import FORTY, Drawing, Net, Sharpness, Slow, make_trainer, scheduled, search, shuffled, ten_batches  # noqa: E402
 from samplers import Shuffling  # noqa: E402
 from torch.optim import SGD  # noqa: E402
 from torch.optim import lr_scheduler as lr  # noqa: E402
@@ -120,6 +120,7 @@ class MadeByTheModule(Net):
         (LossOutside, shuffled, {}, r"weights outside the module, as of a loss"),
         (SettingNet, shuffled, {}, r"weights are set in on_fit_start or on_train_start"),
         (Averages, shuffled, {}, r"average changes in training and holds weights.*on_save_checkpoint"),
+        (Sharpness, shuffled, {}, r"SAM\.base_optimizer has moments.*state of both"),
         (Acts, shuffled, {}, r"the state of the environment in module\.agent"),
         (Net, lambda: shuffled(num_workers=1, persistent_workers=True), {}, r"persistent_workers=False"),
         (
@@ -135,6 +136,7 @@ class MadeByTheModule(Net):
         "a loss",
         "first hooks",
         "average",
+        "an optimizer in another",
         "environment",
         "persistent workers",
         "old loaders",
