@@ -616,7 +616,7 @@ class Trial(Port, KnowsAttributes):
         if not state.early:
             keep = state.of or not state.resumes_only
             best = keep and self._states.keeps(self, keep)
-            facts = {"resumes_only": state.resumes_only, "weights": state.weights}
+            facts: dict[str, Any] = {"resumes_only": state.resumes_only, "weights": state.weights}
             self._session.checkpointed(self, path, seconds, **facts)
             if best:  # until this path holds another state
                 self._session.checkpointed(self, path, keep=keep, seconds=0.0)
