@@ -940,6 +940,7 @@ def test_a_stop_of_a_cross_validation_keeps_the_rounds_trained(gradient):
 
 
 @lightgbm_alone
+@pytest.mark.filterwarnings("ignore:Trial 0 ended after epoch 4:haltune.errors.HaltuneWarning")
 def test_a_callback_of_two_cross_validations_reports_the_second_as_it_would_alone(lib):
     study = pausing_study(at=(), epochs=9, metric=lib.fold_loss, verbose=0)
     with pytest.warns(HaltuneWarning, match="trains again from its start"), study.ask() as trial:
