@@ -167,13 +167,14 @@ def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def trains(trainer: Any, *args: Any, **named: Any) -> Any:
         weights = _weights_of(trainer, args, named) if _refused else set()
+        asks = of_keras(trainer) and _has_callback(named.get("callbacks"))  # which knows itself whose the weights are
         for learner, (before, words) in [*_refused.items()]:
             own = learner is trainer and method.__name__ in _trains_by(learner)
             if own or (weights and not weights.isdisjoint(_own_weights(learner))):
                 now = mark(learner)
-                if now == before:
+                if now == before and not asks:
                     raise NotSupported(words)
-                if now:
+                if now or asks:
                     allow(learner)
         return method(trainer, *args, **named)
 
@@ -186,17 +187,16 @@ def _own_weights(learner: Any) -> Iterable[int]:
 
 
 def _weights_of(trainer: Any, args: Any, named: Mapping[str, Any]) -> set[int]:
-    """Return the ids of the weights that a model or an optimizer of Keras is about to train.
-
-    None for a fit with a callback of haltune, which asks itself whose they are.
-    """
+    """Return the ids of the weights that a model or an optimizer of Keras is about to train."""
     if of_keras(trainer):
-        listed = named.get("callbacks")
-        listed = getattr(listed, "callbacks", listed)
-        for one in listed if isinstance(listed, (list, tuple)) else [listed]:
-            if any(kind.__module__.startswith("haltune.") for kind in type(one).__mro__):
-                return set()
         return {*map(id, trainer.trainable_weights)}
     given = args[1] if len(args) > 1 else named.get("trainable_variables")
     given = getattr(trainer, "_trainable_variables", None) if given is None else given
     return {*map(id, given)} if isinstance(given, (list, tuple)) else set()
+
+
+def _has_callback(given: Any) -> bool:
+    """Return whether callbacks of a fit, one or a list of Keras, have one of haltune."""
+    given = getattr(given, "callbacks", given)
+    given = given if isinstance(given, (list, tuple)) else [given]
+    return any(kind.__module__.startswith("haltune.") for one in given for kind in type(one).__mro__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 from haltune._utils.boosters import forgets
 from haltune._utils.learners import allow, mark, of_keras, refuse, visible
@@ -21,6 +21,7 @@ class OwnLearners:
     def __init__(self) -> None:
         # their marks where the trial or its loop began; by id, with a weak reference: some cannot be hashed
         self._found: dict[int, tuple[Any, str]] = {}
+        self._refused: WeakSet[Any] = WeakSet()
 
     def looks(self, trial: Port) -> None:
         """State that the trial, its fold or its loop begins, and refuse to train what another one has trained."""
@@ -29,6 +30,8 @@ class OwnLearners:
             self._found[id(one)] = ref(one), now
             if not isinstance(one, Hashable):
                 continue
+            if one not in trial._session.seen.learners:
+                trial._session.seen.untrained.setdefault(one, now)
             of, fold, attempt, trained = trial._session.seen.learners.get(one, (trial.id, trial._index, 0, ""))
             allow(one)
             if not now or now != trained:
@@ -37,16 +40,20 @@ class OwnLearners:
                 continue
             if (of, fold) != trial._key or (attempt != trial.attempt and not trial.epoch):
                 refuse(one, now, _words(trial, of, fold, one))
+                self._refused.add(one)
 
     def looked(self, trial: Port) -> None:
         """State that the trial, its fold or its loop ends: what it has trained is its own."""
-        seen = trial._session.seen.learners
+        seen, untrained = trial._session.seen.learners, trial._session.seen.untrained
         for one in visible():
-            now, before = mark(one), self._before(one)
-            frozen = before is None and not getattr(one, "trainable", True)  # a layer of Keras that was made since then
-            if isinstance(one, Hashable) and not frozen and now not in ("", before, seen.get(one, ("",))[-1]):
-                seen[one] = trial.id, trial._index, trial.attempt, now
+            now, frozen = mark(one), not getattr(one, "trainable", True)  # a layer of Keras
+            if isinstance(one, Hashable) and not frozen:
+                known = "", self._before(one), untrained.get(one), seen.get(one, ("",))[-1]  # also if it was set back
+                if now not in known:
+                    seen[one] = trial.id, trial._index, trial.attempt, now
+        for one in self._refused:  # perhaps no variable has it any more
             allow(one)
+        self._refused.clear()
 
     def forgets(self) -> str | None:
         """Return why a booster that the trial trains cannot resume exactly, or None."""

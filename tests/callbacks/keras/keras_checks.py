@@ -321,6 +321,44 @@ def test_a_base_in_a_loop_of_the_programs_own_is_refused_only_if_it_is_trained_i
     assert [t.epoch for t in s.trials] == [2, 2, 2 * frozen]
 
 
+@pytest.mark.parametrize("calls_back", [False, True])
+def test_a_base_that_each_trial_sets_back_may_be_trained_after_trials_that_did_not(calls_back):
+    base = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "tanh")])
+    first = base.get_weights()
+    s = pausing_study(at=(), trials=4, epochs=2, verbose=0)
+    for trial in s:
+        with trial:
+            base.set_weights(first)
+            if trial.id == 1:
+                raise MemoryError
+            base.trainable = trial.id != 2
+            model = keras.Sequential([keras.Input((3,)), base, keras.layers.Dense(1)])
+            model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=BACKEND != "jax")
+            if calls_back:
+                data = {"validation_data": (X, Y), "epochs": 2, "verbose": 0}
+                model.fit(X, Y, callbacks=[HaltuneCallback(trial, "val_loss")], **data)
+            else:
+                for _ in trial.epochs():
+                    model.fit(X, Y, verbose=0)
+                    trial.report(model.evaluate(X, Y, verbose=0))
+    assert [t.status.value for t in s.trials] == ["completed", "failed", "completed", "completed"]
+
+
+def test_a_model_that_a_program_keeps_may_be_trained_after_the_search():
+    s, kept = pausing_study(at=(), trials=3, epochs=1, verbose=0), []
+    for trial in s:
+        with trial:
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+            model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=BACKEND != "jax")
+            for _ in trial.epochs():
+                model.fit(X, Y, verbose=0)
+                trial.report(model.evaluate(X, Y, verbose=0))
+            kept.append({"model": model})
+    del model
+    for one in kept:
+        one["model"].fit(X, Y, verbose=0)
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.data")
 def test_a_dataset_that_shuffles_from_a_seed_is_named_where_a_loop_of_the_programs_own_resumes(caplog):
     from tensorflow.data import Dataset
