@@ -227,6 +227,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._kept_value: _Found | None = None  # the last value before an epoch that another callback adds
         self._weights: dict[str, Any] = {}  # a sample of the weights in the last validation
         self._evaluated: dict[str, Any] = {}  # the same, of the last report
+        self._averages: bool | None = None  # whether the module holds an average, as of the fit's first validation
         self._hook: Any = None  # of torch, within the first step of a validation
 
     # the hooks, in Lightning's order
@@ -362,7 +363,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     ) -> None:
         if not (silent(trainer) or batch_idx or dataloader_idx or shards.sharded(trainer)):
             self._sample(pl_module)
-            if attributes.holds_average(trainer):  # the step may put it in place
+            if self._averages is None:
+                self._averages = attributes.holds_average(trainer)
+            if self._averages:  # the step may put it in place
                 self._hook = resuming.before_forward(pl_module, partial(self._sample, pl_module))
 
     def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
@@ -511,6 +514,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _let_go(self, trainer: Any) -> None:
         self.on_validation_batch_end()
+        self._averages = None
         self._forget()
         self._fresh.forget()
         self._found = self._kept_value = self._snapshot = self._beginning = None

@@ -179,6 +179,10 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int, made: bool = Fa
                 put(name, objects.put_back(state, held.get(name), module.device))
             except NotSupported:  # built otherwise in this attempt
                 failed.append(_called(owner, name))
+            except Exception:
+                if not owner.startswith(_HELD):
+                    raise
+                failed.append(_called(owner, name))  # another library's object refuses its state
     for loader in leaves(trainer.train_dataloader):  # Lightning has set the present epoch of these before
         for name, part in loader_parts(loader):
             if name in ("sampler", "batches.sampler") and hasattr(part, "set_epoch"):
@@ -227,11 +231,15 @@ def set_numbers(trainer: Any, found: Mapping[str, Any]) -> None:
 
 
 def _all_owners(trainer: Any) -> Iterator[Owner]:
-    """Yield `_owners`, and after each one the objects that it holds, which are no plain data."""
+    """Yield `_owners`, and after each one the objects that it holds, which are no plain data.
+
+    On one rank alone: every rank would send the others its whole average.
+    """
+    alone = trainer.world_size == 1
     saved = {id(one) for one in (*trainer.optimizers, *(config.scheduler for config in trainer.lr_scheduler_configs))}
     for owner, held, put in _owners(trainer):
         yield owner, held, put
-        if not _is_data(owner):
+        if alone and not _is_data(owner):
             yield from _inner(owner, held, saved)
 
 
@@ -244,7 +252,7 @@ def _inner(owner: str, held: Mapping[str, Any], saved: Container[int], depth: in
         for key, one in items:
             if objects.of_program(type(one)):
                 inner = objects.attributes_of(one)
-                if depth and any(map(_with_state, inner.values())):
+                if depth and any(_with_state(part) or hasattr(part, "named_parameters") for part in inner.values()):
                     yield f"{place}{key}", inner, partial(object.__setattr__, one)
                     yield from _inner(f"{place}{key}", inner, saved, depth - 1)
             elif _with_state(one) and not (id(one) in saved or _is_part(one)):
@@ -344,7 +352,7 @@ def _known(trainer: Any) -> set[int]:
     """Return the ids of the tensors of the module and of its optimizers, and of these."""
     module = trainer.lightning_module
     states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
-    tensors = (tensor for state in states for tensor in state.values())
+    tensors = (tensor for state in states if isinstance(state, Mapping) for tensor in state.values())
     return {id(one) for one in (*module.parameters(), *module.buffers(), *trainer.optimizers, *tensors)}
 
 

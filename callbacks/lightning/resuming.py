@@ -115,6 +115,8 @@ def outside(trainer: Any) -> bool:
 def _inner_optimizer(trainer: Any) -> str | None:
     """Return the name of an optimizer in another one, as in SAM, of which no saved state has the moments."""
     for around in trainer.optimizers:
+        if hasattr(around, "consolidate_state_dict"):  # Lightning calls it before it saves
+            continue
         for name, inner in vars(around).items():
             moments = _prints(inner.state) if hasattr(inner, "param_groups") and hasattr(inner, "state") else set()
             if moments and not moments <= _prints([optimizer.state_dict() for optimizer in trainer.optimizers]):
