@@ -47,6 +47,21 @@ def test_a_pause_saves_at_the_end_of_the_epoch_and_ends_the_fit_by_the_flag():
     json.dumps(state["callbacks"]["haltune"])  # primitives only
 
 
+def test_an_optimizer_with_a_count_among_its_states_pauses():
+    class Counts(torch.optim.SGD):  # as MADGRAD of torch_optimizer
+        def __init__(self, weights):
+            super().__init__(weights, 0.1)
+            self.state["k"] = torch.tensor([0])
+
+    class Net_(Net):
+        def configure_optimizers(self):
+            return Counts(self.parameters())
+
+    trial = FakeTrial(max_epochs=9, verdicts={2.0: PAUSE})
+    fit(trial, net=Net_())
+    assert (trial.epochs, trial.saved) == ([1, 2], [2])
+
+
 @pytest.mark.parametrize(
     ("options", "saved"), [({}, 4 / 3), ({"accumulate_grad_batches": 2}, 5 / 3), ({"min_epochs": 2}, 2)]
 )
