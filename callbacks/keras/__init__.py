@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 from haltune._utils.interruption import Interruption
+from haltune._utils.learners import first_numbers
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 from haltune.study.port import weak
@@ -76,7 +77,6 @@ _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionar
 _REPEATED: dict[Any, bool | None] = {}
 # layer -> the trial that trained it last, by `carried.who`, its number, and a mark of what it left
 _TRAINED: weakref.WeakKeyDictionary[Any, tuple[str, int, str]] = weakref.WeakKeyDictionary()
-_MARKED = 1024  # numbers of each weight by which a model is recognized
 _OURS = 2  # value of model.stop_training: true, but distinct from the True of other callbacks
 
 
@@ -694,11 +694,8 @@ def _own_layers(model: Any) -> list[Any]:
 
 def _mark(model: Any, weights: list[Any] | None = None) -> str:
     """Return a mark of weights, from the first numbers of each. Default: None, the trained ones."""
-    from keras import ops
-
     optimizers.sync(model)
-    weights = model.trainable_weights if weights is None else weights
-    return digest([ops.convert_to_numpy(ops.reshape(w, (-1,))[:_MARKED]) for w in weights])
+    return digest(first_numbers(model.trainable_weights if weights is None else weights))
 
 
 def _mark_all(model: Any) -> str:

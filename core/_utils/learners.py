@@ -107,13 +107,16 @@ def mark(learner: Any) -> str:
 
 
 def _mark_of_layer(layer: Any) -> str:
-    """Return a digest of the first numbers of each weight that may train, without those of the layers in it."""
-    keras, found = sys.modules["keras"], sha256()
-    tensorflow: Any = sys.modules["tensorflow"] if keras.backend.backend() == "tensorflow" else None
+    """Return a digest of the weights that may train, without those of the layers in it."""
+    tensorflow: Any = sys.modules["tensorflow"] if sys.modules["keras"].backend.backend() == "tensorflow" else None
     with nullcontext() if tensorflow is None else tensorflow.init_scope():  # the values, also where it is compiled
-        for weight in layer._trainable_variables:
-            found.update(keras.ops.convert_to_numpy(keras.ops.reshape(weight, (-1,))[:_OF_WEIGHT]).tobytes())
-    return found.hexdigest()
+        return sha256(b"".join(one.tobytes() for one in first_numbers(layer._trainable_variables))).hexdigest()
+
+
+def first_numbers(weights: Iterable[Any]) -> list[Any]:
+    """Return the first numbers of each weight of Keras, by which it is recognized."""
+    ops = sys.modules["keras"].ops
+    return [ops.convert_to_numpy(ops.reshape(weight, (-1,))[:_OF_WEIGHT]) for weight in weights]
 
 
 def _sample(value: Any, depth: int) -> Any:
