@@ -225,10 +225,15 @@ def rehearse(problem: Problem, program: Program, folder: Path, epochs: int) -> I
         yield Finding("resume", None, f"a training of one {problem.unit} is never paused")
         return
     try:
-        first = _stopped_at(_trained(problem, program, folder / "paused", 1))
+        study = _trained(problem, program, folder / "paused", 1)
+        first = _stopped_at(study)
         if problem.max_epochs is not None and first >= problem.max_epochs:
-            yield Finding("resume", None, f"the program reports only at the end, at {problem.at(first)}, so it is "
-                          "never paused")  # fmt: skip
+            early = [e for e in study.history.trial(0).epochs if 1 <= e < first]
+            if early:  # rows that came together
+                yield _too_fast(problem, early[0])
+            else:
+                only = f"the program reports only at the end, at {problem.at(first)}, so it is never paused"
+                yield Finding("resume", None, only)
             return
         last = min(epochs * first, problem.max_epochs or math.inf)
         straight = _trained(problem, program, folder / "straight", last).history.trial(0)
@@ -246,11 +251,7 @@ def rehearse(problem: Problem, program: Program, folder: Path, epochs: int) -> I
     paused = study.history.trial(0)
     beyond = any(isinstance(e, Reported) and e.attempt == 1 and e.epoch > first for e in study.events())
     if beyond and program.metrics is not None:
-        yield Finding(
-            "resume", None, f"the program ended before it could be paused at {problem.at(first)}, because its "
-            f"{several_of(problem.unit)} are short, or its rows come late",
-            f"rehearse it with longer {several_of(problem.unit)}, and let it flush its log after each row",
-        )  # fmt: skip
+        yield _too_fast(problem, first)
     elif beyond:
         yield Finding(
             "resume", False, f"the program continued after the verdict to stop at {problem.at(first)}",
@@ -279,6 +280,14 @@ def rehearse(problem: Problem, program: Program, folder: Path, epochs: int) -> I
             same = f"paused after {problem.at(first)}, it reports exactly the same {problem.amount(last)}"
             left = "".join(f"; {what} differs without a pause, too" for what in by_itself)
             yield Finding("resume", True, f"{same}{left}")
+
+
+def _too_fast(problem: Problem, first: float) -> Finding:
+    return Finding(
+        "resume", None, f"the program ended before it could be paused at {problem.at(first)}, because its "
+        f"{several_of(problem.unit)} are short, or its rows come late",
+        f"rehearse it with longer {several_of(problem.unit)}, and let it flush its log after each row",
+    )  # fmt: skip
 
 
 def _stopped_at(study: Study) -> float:

@@ -223,12 +223,24 @@ def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_th
 
 @pytest.mark.slow
 def test_a_trial_that_ends_by_itself_while_the_search_ends_keeps_its_model(search, tmp_path):
-    hook = "import pathlib, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nif state['epoch'] == 2:\n"
-    hook += "    try: os.mkdir('here')\n    except FileExistsError: sys.exit('no luck')\n"
-    hook += (
-        "    while not any('luck' in p.read_text() for p in pathlib.Path().glob('search.logs/*/*')): time.sleep(0.01)\n"
-    )
-    hook += "    time.sleep(1)"
+    hook = """
+import pathlib, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if state['epoch'] == 2:
+    here = pathlib.Path()
+    try:
+        os.mkdir('here')
+    except FileExistsError:  # the other has come first, and goes on once this one has failed
+        while len(list(here.glob('search.checkpoints/*/*/linked/*/at-2.json'))) < 2:  # of both: their rows are read
+            time.sleep(0.01)
+        sys.exit('no luck')
+    while not any('luck' in p.read_text() for p in here.glob('search.logs/*/*')):
+        time.sleep(0.01)
+    time.sleep(1)  # until the search ends
+    log.flush = lambda: None  # the last rows come together
+if state['epoch'] == 4:
+    del log.flush
+"""
     study = STUDY + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\nworkers = 2\n'
     code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
     assert code == 1, said
