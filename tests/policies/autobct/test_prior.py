@@ -27,6 +27,17 @@ def test_the_papers_posterior_means_come_out_of_its_priors_and_observations(tabl
         assert float(phi @ believed.score.mean) == pytest.approx(mean, abs=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "h", "score", "t", "minutes"),
+    [("D.5", 0.6, 0.72, 0.96, 4.8), ("D.7", 0.99, 0.74, 1.89, 42.9), ("D.8", 0.97, 0.73, 2.868, 62.0)],
+)
+def test_the_maps_of_the_priors_give_the_raw_scores_and_minutes_of_tables_9_11_and_12(name, h, score, t, minutes):
+    prior = preset(name)
+    (worst, best), (zero, one) = prior.score_map, prior.cost_map
+    assert worst + h * (best - worst) == pytest.approx(score, abs=5e-3)
+    assert (zero + t * (one - zero)) / 60 == pytest.approx(minutes, abs=0.5)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_survives_json_bit_for_bit(name):
     prior = preset(name)
