@@ -75,7 +75,7 @@ class JointNormal:
     mean: Array  # (m,)
     covariance: Array  # (m, m)
     best: float  # y*
-    noise: float = 0.0  # variance of an observation; rewards are of observations, as in the paper
+    noise: float = 0.0  # variance of an observation: rewards are of observations, as in the paper; `Rollout` gives 0
 
     def joined(self, posterior: Posterior, points: Array, further: Array) -> JointNormal:
         """Return the values at `points` (m, d), which these are, and at `further` (k, d), by the same posterior."""
@@ -329,8 +329,8 @@ class Rollout(OverTrials):
     is lost.
 
     Args:
-        horizon: number of planned steps, the next one included; 1 is expected improvement among affordable
-            configurations. Default: 2.
+        horizon: number of planned steps, the next one included. 1 looks at no further step: the expected improvement of
+            affordable configurations, per cost until the end of the budget, or never with cooled=False. Default: 2.
         affordable: probability with which a trial must fit the remaining budget, in planning and launching: 0.5 is the
             median of the learnt cost, 0.9 is cautious. Default: 0.5.
         infeasible: "restrict" plans with affordable configurations only, "terminate" is the paper's text. Default:
@@ -346,7 +346,8 @@ class Rollout(OverTrials):
             first trial. Default: None, costs are learnt.
         cost_model: how costs are learnt: "gp", a list of parameters, or a function, as for EI. Default: "gp".
         refit_every: finished trials, beyond 50, between fits. Default: 10.
-        paths: number of simulated paths beyond horizon 2. Default: 64.
+        paths: number of simulated paths beyond horizon 2; under "terminate", with any horizon, at least 256. Default:
+            64.
         points: number of configurations to plan with. Default: 192.
 
     Raises:

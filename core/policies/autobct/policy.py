@@ -181,7 +181,8 @@ class AutoBCT(OverTrials):
     it), or else their seconds.
 
     Args:
-        gamma: score that one unit of cost is worth; a unit is about two first trainings. Default: 0.16.
+        gamma: score that one unit of cost is worth; a unit is about two first trainings, unless `seconds` or the prior
+            sets it. Default: 0.16.
         depth: number of trainings to look ahead, 1 to 3. Default: None, 2, but 3 in two coordinates.
         score_per_hour: score that an hour is worth, in units of the metric, instead of gamma: 0.02 for two points
             of accuracy. Not allowed if trials report their own costs. Default: None.

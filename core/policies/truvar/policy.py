@@ -92,8 +92,8 @@ class TruVaR(Policy[TruVaRState]):
     """TruVaR: truncated variance reduction for the best configuration or, with a threshold, all that are good enough.
 
     Each observation has the largest reduction, per cost, of the uncertainty about the configurations that may still be
-    the best or good enough (Bogunovic et al. 2016). A failed training counts as very bad, so the search avoids its
-    neighbourhood.
+    the best or good enough (Bogunovic et al. 2016). Bad values are bounded: with a threshold far below it, in a search
+    for the best under a learnt kernel by the median. A failed training counts as this bound.
 
     Args:
         threshold: value of the metric that separates good from bad. Default: None, search for the best configuration.
@@ -123,11 +123,12 @@ class TruVaR(Policy[TruVaRState]):
         accuracy: the search ends when epsilon (definition 3.1) is at most this, units of the metric: everything left
             is within epsilon of the best, or within epsilon / 2 of the threshold. Default: None, never.
         a: factor of beta; of a simpler rule beta itself. Default: None, 0.5, for level sets 1, for a simpler rule 9.
-        beta: "practical", a log(|D| t^2), or "theorem", (14) of the paper. Default: "practical".
+        beta: "practical", a log(|D| t^2), or "theorem", (14) of the paper with the cost so far. Default: "practical".
         delta: probability that the bound of "theorem" fails. Default: 0.1.
         eta: eta of the first stage, prior deviations; 0: all variance always counts. Default: 1.
         r: factor of eta from stage to stage. Default: 0.1.
-        slack: a stage ends at (1 + slack) eta, the paper's delta-bar. Default: 0.
+        slack: a stage ends at (1 + slack) eta, the paper's delta-bar; its bound of the cost needs more than 0.
+            Default: 0, as in its experiments.
         floor: lower limit of eta, prior deviations. Default: 1e-6.
         rule: "truvar", or for a threshold a simpler rule for comparison: "gchk" observes the most ambiguous, "straddle"
             maximises 1.96 sd - |mean - threshold|, "variance" the sd. Default: "truvar".
