@@ -11,7 +11,8 @@ lake of the kind; every run is of another lake, from a random place.
 places; the threshold is the upper quartile of its heights. The kernel is that of 200 places of another window.
 
 First all samples cost the same, as in figure 2a. The first stage of TruVaR has eta = 1 prior deviation, 0.59 here; with
-"eta = 1 unit" it is 1 in the units of the concentration: the paper says 1 and does not say of what. Then a sample costs
+"eta = 1 unit" it is 1 in the units of the concentration: the paper normalizes k(x, x) = 1 in its section 2, but gives
+the threshold of the lake in units of the concentration. Then a sample costs
 0.25 |x1 - x1'| + 4 (|x2| + 1), x1 in metres along the vessel's way and x2 the depth, as in 2b. GCHK, straddle and the
 largest variance ignore costs. "TruVaR ahead" is TruVaR that counts the members an observation would settle,
 anticipate=True: if moving is expensive, it continues with the members that it settles nearby. The output has F1 of
