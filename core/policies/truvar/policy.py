@@ -93,7 +93,8 @@ class TruVaR(Policy[TruVaRState]):
 
     Each observation has the largest reduction, per cost, of the uncertainty about the configurations that may still be
     the best or good enough (Bogunovic et al. 2016). Bad values are bounded: with a threshold far below it, in a search
-    for the best under a learnt kernel by the median. A failed training counts as this bound.
+    for the best under a learnt kernel by the median. A failed training counts as this bound, so the search avoids its
+    neighbourhood.
 
     Args:
         threshold: value of the metric that separates good from bad. Default: None, search for the best configuration.
