@@ -2,8 +2,9 @@
 
 The first six trials of both train in full, as those of GP-UCB and BO-BOS.
 
-`CurvePrediction` is GP-UCB whose trials end as in Domhan et al. (2015): every second epoch an ensemble of power laws,
-weighted by likelihood, predicts the final value. If it beats the best with a probability below 5%, the trial ends, and
+`CurvePrediction` is GP-UCB whose trials end as in Domhan et al. (2015): every second epoch an ensemble predicts the
+final value. Theirs has eleven families of curves and samples their parameters; this one has 24 power laws, fitted by
+least squares and weighted by likelihood. If it beats the best with a probability below 5%, the trial ends, and
 the surrogate gets the predicted value.
 
 `BOCA` is that of Kandasamy et al. (2017): a process with a squared exponential kernel over configuration and epochs.

@@ -11,9 +11,9 @@ Learning rate, batch size and k1 <= k2 kernels, as in the paper's table 2. Every
 images (the paper: an epoch of 50,000), so a full training shows 8,100; the learning rate goes to 1 instead of 0.1,
 and there are 4 to 24 kernels and batches of 250 at most, because the images are few and have 8 x 8 pixels. Schedules
 are those of table 1, repeated until `budget` times R units are spent (18: once through all brackets); bracket s = 0
-is random search. As in the paper, losses count at the ends of rungs, so random search has its first one after R
-units. Trials really pause: their weights and random states are saved to files, and promoted trials resume from them. A
-seed takes a minute or two.
+is random search. Losses count at the ends of rungs (line 7 of algorithm 1), so random search has its first one after R
+units. (In the paper's figures, except figure 8, they count at the ends of brackets.) Trials really pause: their weights
+and random states are saved to files, and promoted trials resume from them. A seed takes a minute or two.
 
 --full: the 10,000 digits of mnist_10k.npz in FOLDER, or in HALTUNE_DATA, at 14 x 14 pixels, 10 to 60 kernels and
 units of 1,000 images: most of an hour for each seed. --keep continues from a file with the results of each seed.

@@ -10,8 +10,9 @@ R is a full training, eta = 3. "most exploratory" repeats the bracket s_max, "ra
 the budget, "infinite" is figure 9 with eta = 4 and budgets from 2 R on (section 3.1); it does not know R, so a pull
 beyond the last epoch keeps the last loss. Losses count at the ends of rungs. The regret is the incumbent's loss minus
 the table's best, as a share of the distance from the best to the median final loss. "speedup" is the budget with which
-random search reaches the regret that a method has after 10 R, over 10 R. Ranks are those of figure 6: on each table and
-seed 1 for the least regret, ties shared, and their differences have two errors, over seeds and over tables.
+random search reaches the regret that a method has after 10 R, over 10 R. Ranks are of each table and seed, 1 for the
+least regret, ties shared (figure 6 ranks the means over seeds), and their differences have two errors, over seeds and
+over tables. A trial that continues pays its further epochs alone.
 
 --tpe, --smac: so many searches of a rival (rivals.py) over the rows of each table, too, every training in full. The
 hyperparameters are those of ../search/recorded.py.

@@ -1,8 +1,8 @@
 """TPE and SMAC over a list of configurations, every training in full. Needs scikit-learn and optuna.
 
-A point that Optuna's TPE proposes becomes the nearest configuration that was not tried yet. SMAC is its rule (Hutter et
-al. 2011): a forest of ten trees, the largest expected improvement by the mean and the deviation of the trees, every
-second configuration at random.
+A point that Optuna's TPE proposes becomes the nearest configuration that was not tried yet; it learns from the point,
+as the peers of ../search do. SMAC is its rule (Hutter et al. 2011): a forest of ten trees, the largest expected
+improvement by the mean and the deviation of the trees, every second configuration at random.
 """
 
 from collections.abc import Callable, Generator

@@ -195,6 +195,7 @@ def beta_t(beta: Beta | None, space: Space, t: int, delta: float) -> float:
     """Return the weight of the variance at the t-th proposal, t from 1.
 
     "theorem": 2 log(|D| t^2 pi^2 / (6 delta)) on a finite domain D (Srinivas et al., theorem 1), too wide in practice.
+    For BO-BOS, too, D is the space: its proof (lemma 3) needs the bound at the horizon, not at each number of epochs.
     "scaled": a fifth of it (their section 6), or 0.2 d log(2 t) on a continuous domain of d coordinates (Kandasamy et
     al. 2015). None: "theorem" on a finite domain, else "scaled".
     """

@@ -374,8 +374,9 @@ class OptimalStopping(KnowsAttributes):
     Pass it to Halting or BOBOS, or call `judge` yourself.
 
     Args:
-        mode: "robust" solves again during the trial, over power-law curves. "faithful" solves once, as BO-BOS does,
-            over curves of an exponential-decay process, and again where the curve leaves them. Default: "robust".
+        mode: "robust" solves again during the trial, over curves of other trials and power laws. "faithful" solves
+            once, as BO-BOS does, over curves of an exponential-decay process, and again where the curve leaves them.
+            Default: "robust".
         first: epochs, out of 51, before the first decision (N0 in BO-BOS); scaled to the horizon. Default: 8; with
             curves of other trials the second epoch, and with their configurations 2 of 51.
         resolve_at: further epochs, out of 51, at which to solve. Default: None, which is (12, 16, 24, 32, 40), more

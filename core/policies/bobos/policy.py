@@ -485,11 +485,11 @@ class BOBOS(StopsTrials):
     """BO-BOS: Bayesian optimisation that stops trials which are unlikely to win (Dai et al. 2019).
 
     GP-UCB over configurations and epochs chooses configurations; Bayesian optimal stopping stops trials. The mode
-    "robust" is recommended: it solves the stopping problem again during the trial, over power-law curves. "faithful"
-    solves it once, as in the paper, and again where the curve leaves the simulated ones; its surrogate also uses every
-    first epoch; the initial trials train in full, and K1 grows from the first trial after them. Its curves decay
-    towards error 0 of the score scale: give the goal bounds that the best trials come close to, or none. Within (0, 1)
-    it hardly ever stops a curve that settles at an error of 0.1.
+    "robust" is recommended: it solves the stopping problem again during the trial, over reference curves and power
+    laws. "faithful" solves it once, as in the paper, and again where the curve leaves the simulated ones; its surrogate
+    also uses every first epoch; the initial trials train in full, and K1 grows from the first trial after them. Its
+    curves decay towards error 0 of the score scale: give the goal bounds that the best trials come close to, or none.
+    Within (0, 1) it hardly ever stops a curve that settles at an error of 0.1.
 
     Args:
         mode: "robust" or "faithful". Default: "robust".
@@ -511,7 +511,8 @@ class BOBOS(StopsTrials):
         initial: number of Sobol configurations before the first fit. Default: 6.
         beta: weight of the variance in the upper confidence bound: "scaled", "theorem" or a number, as for GPUCB.
             Default: None, "scaled"; "faithful" on a finite space "theorem".
-        delta: probability that the bound of theorem 1 fails, as for GPUCB. Default: 0.1.
+        delta: delta of beta_t, as for GPUCB, and delta'' of the correction for `noise`: the probabilities that these
+            bounds of theorem 1 fail. Default: 0.1.
         refit_every: finished trials between fits of the kernel, as for GPUCB. Default: 10.
         stopping: an OptimalStopping with further settings of the solver, instead of mode, K1, K2 and c. Default:
             None.

@@ -58,7 +58,7 @@ def regret_bound(
     if not (fits and coordinates * a > delta_of_slopes):
         raise InvalidInput(
             "A number is out of range: noise, K1 and smoothness must be above 0, kappa at least 1, probabilities in "
-            "(0, 1), and stopped at most the number of trials."
+            "(0, 1), stopped at most the number of trials, and coordinates * a above delta_of_slopes."
         )
     beta = 2.0 * math.log(size * T**2 * math.pi**2 / (6.0 * delta))
     c1 = 8.0 / math.log1p(1.0 / noise)

@@ -182,7 +182,7 @@ def growing(
 ) -> Iterator[Bracket]:
     """Yield figure 10: rounds k = 1, 2, ... of brackets s_max, ..., 0, each with the budget 2^k units, without end.
 
-    n = floor(2^k eta^s / (R (s + 1))); the figure prints the ceiling, with which a bracket may exceed its budget.
+    n = floor(2^k eta^s / (R (s + 1))); the figure prints the ceiling, with which s halvings exceed the budget.
     Halvings of a bracket: the fewest t with n R (t + 1) eta^-t <= 2^k and t <= log_eta min(R, n). Brackets without such
     an n or t, in the first rounds, are left out. R is in units of min_resource.
     """

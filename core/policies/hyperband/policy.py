@@ -148,8 +148,8 @@ class Hyperband(Bracketed):
     """Hyperband: brackets of successive halving, from the most exploratory to full training (Li et al. 2018).
 
     A trial that reaches its rung pauses until the rung is complete; the best 1 / eta continue from their checkpoints.
-    Line 11 of algorithm 1 returns the best value of any epoch; `study.best` is the best among fully trained trials. To
-    count their best epochs, use Maximize("val_acc", of="best").
+    Line 11 of algorithm 1 returns the best value of any trial at any rung; `study.best` is the best among fully trained
+    trials. To count their best epochs, use Maximize("val_acc", of="best").
 
     Args:
         max_resource: R, the largest resource of one configuration, in units of `resource`. Default: None, the

@@ -57,3 +57,9 @@ def test_numbers_out_of_range_are_refused():
         regret_bound(10, 1.0, 0.1, [100.0], 2, 50, (1.0, 0.01), 2)
     with pytest.raises(InvalidInput, match="out of range"):
         regret_bound(10, 1.0, 0.1, [], 0, 50, (1.0, 0.01), 2)
+
+
+def test_a_slope_bound_that_no_derivative_can_exceed_is_named():
+    """d a = 0.02 is not above delta' = 0.1, so log(d a / delta') would have no root."""
+    with pytest.raises(InvalidInput, match=r"coordinates \* a above delta_of_slopes"):
+        regret_bound(10, 1.0, 0.1, [100.0], 0, 50, (0.01, 0.01), 2)
