@@ -136,7 +136,9 @@ def filmed(study: RecordedStudy) -> tuple[Any, str]:
             present = history.best()
             if present and (done % 3 == 0 or done == trained):
                 film.show(words_at(22, status[0], "quiet", "end"), status[1], now)
-                status = f"trial {len(history)} of {len(trials)}, {done} epochs, best {present.value:.3f}", now
+                # before a trial is complete, the best changes with the trial that leads, also to a lower value
+                found = f", best {present.value:.3f}" if history.complete(present.trial) else ""
+                status = f"trial {len(history)} of {len(trials)}, {done} epochs{found}", now
         elif isinstance(event, ev.Ended):
             record = history.trial(event.trial)
             since, first = begun[event.trial]
