@@ -100,8 +100,9 @@ def filmed(study: RecordedStudy) -> tuple[Any, str]:
     full = sum(t.complete for t in trials)
     trained = sum(isinstance(e, ev.Reported) for e in events)
     words = (
-        f"A search as it ran: of {len(trials)} trials {full} trained in full, and {len(trials) - full} stopped early, "
-        f"each at a cross. {trained} epochs in place of {len(trials) * whole}, best {best.metric} {best.value:.3f}."
+        f"A search as it ran. Of {len(trials)} trials, {full} trained in full; {len(trials) - full} ended early, each "
+        f"at a cross. They trained {trained} epochs instead of {len(trials) * whole}; the best {best.metric} is "
+        f"{best.value:.3f}."
     )
     sheet = drawing.Sheet("film", words, height=310)
     panel = sheet.panel(52, 694, (0, whole), (1.0, 0.05), log_y=True)
