@@ -101,7 +101,7 @@ def filmed(study: RecordedStudy) -> tuple[Any, str]:
     trained = sum(isinstance(e, ev.Reported) for e in events)
     words = (
         f"A search as it ran. Of {len(trials)} trials, {full} trained in full; {len(trials) - full} ended early, each "
-        f"at a cross. They trained {trained} epochs instead of {len(trials) * whole}; the best {best.metric} is "
+        f"at a cross. The search trained {trained} epochs instead of {len(trials) * whole}; the best {best.metric} is "
         f"{best.value:.3f}."
     )
     sheet = drawing.Sheet("film", words, height=310)
