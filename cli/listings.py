@@ -130,7 +130,8 @@ def _say_status(study: RecordedStudy, data: dict[str, Any]) -> None:
 _STATES = {"continues": "continues", "idle": "no worker trains now", "over": "over", "stopped": "stopped for now"}
 _WHOLE = 100_000  # characters of a line in a file or a pipe: nothing is cut or folded
 _REASON = 80  # characters of a reason in a table; `haltune explain` and -f json have the whole
-_LEAST = 24  # characters of a reason that are shown on a narrow terminal
+_LEAST = 16  # characters of a reason that are shown at least, on a terminal that is wide enough
+_ROOM = 100  # columns of such a terminal, and 10 more for each further metric; a narrower one shows no reasons
 Top = Annotated[int | None, typer.Option("--top", min=1, help="show only this many", show_default=False)]
 
 
@@ -212,11 +213,14 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
         "trial", "outcome", "attempt", history.problem.units, history.problem.goal.metric, *names, "time",
         "configuration",
     )  # fmt: skip
-    narrow = sys.stdout.isatty()
+    console, narrow = Console(), sys.stdout.isatty()
     table = Table(box=None, header_style="dim", pad_edge=False, expand=narrow)
     for title in titles:
         table.add_column(cell(title), no_wrap=title != "configuration")
-    table.add_column(cell("ended because"), style="dim", no_wrap=True, min_width=_LEAST, ratio=1 if narrow else None)
+    reasons = not narrow or console.width >= _ROOM + 10 * len(names)
+    if reasons:  # for a column with a ratio, Rich keeps its width, but not its min_width
+        least = _LEAST if narrow else None
+        table.add_column(cell("ended because"), style="dim", no_wrap=True, width=least, ratio=1 if narrow else None)
     for t, row in zip(found, rows, strict=True):
         results = t.results(history.problem) if names else {}
         value = "" if row["value"] is None else short(row["value"])
@@ -224,11 +228,11 @@ def _list(listed: Listed, found: Sequence[TrialRecord], format: Format) -> None:
         cells = (
             row["trial"], listed.outcome(t), row["attempt"], history.problem.reached(row["epoch"]), value,
             *(short(results[name]) for name in names), duration(row["seconds"]), settings(row["config"]),
-            clipped((row["reason"] or "").partition("; ")[0], _REASON),
+            *[clipped((row["reason"] or "").partition("; ")[0], _REASON)] * reasons,
         )  # fmt: skip
         table.add_row(*map(cell, cells))
     if narrow:
-        Console().print(table)
+        console.print(table)
         return
     whole = Console(width=_WHOLE, color_system=None)
     with whole.capture() as drawn:

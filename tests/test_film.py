@@ -39,6 +39,12 @@ def test_it_is_still_and_whole_for_a_reader_who_prefers_less_motion(browser: Any
         page.context.close()
 
 
+def test_the_best_that_it_shows_never_falls() -> None:
+    values = [float(value) for value in re.findall(r" epochs, best ([\d.]+)<", FILM.read_text(encoding="utf-8"))]
+    assert len(values) > 9
+    assert values == sorted(values)
+
+
 def test_its_words_are_the_alternative_texts_of_the_pages() -> None:
     text = FILM.read_text(encoding="utf-8")
     assert len(text) < 500_000

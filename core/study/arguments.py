@@ -327,7 +327,8 @@ def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | Storage |
         return given
     if follows() or _under_way(store, name):
         return [e for e in given if not _named(e)]
-    return [_read(e) if _named(e) else e for e in given]
+    own = (_address(store), name)
+    return [_read(e, own) if _named(e) else e for e in given]
 
 
 def with_transfer(policy: Policy[Any], studies: Sequence[Any]) -> Policy[Any]:
@@ -346,20 +347,28 @@ def _named(given: Any) -> bool:
     return isinstance(given[0] if pair else given, str | os.PathLike)
 
 
-def _read(given: Any) -> RecordedStudy:
+def _read(given: Any, own: tuple[str, str]) -> RecordedStudy:
+    """Open a prior study. own: the learning study's address and name; it may be in the same store, without reports."""
     where, name = given if isinstance(given, tuple) else (given, None)
     try:
         store = open_store(where, reading=True)
-        names = store.names()
+        names = [known for known in store.names() if (store.url, known) != own]
         if name is None and len(names) > 1:
             listing = ", ".join(map(repr, names))
             raise StoreError(
                 f"It holds {len(names)} studies: {listing}. Name one: ({os.fspath(where)!r}, {names[0]!r})."
             )
-        return read_study(store, name)
+        return read_study(store, names[0] if name is None and names else name)
     except HaltuneError as error:
         kind = InvalidInput if isinstance(error, InvalidInput) else StoreError
         raise kind(f"learn_from={os.fspath(where)!r}: {error}") from error
+
+
+def _address(store: StrPath | Store | Storage | None) -> str:
+    try:
+        return open_store(store, reading=True).url
+    except HaltuneError:
+        return ""  # not created yet
 
 
 def _under_way(store: StrPath | Store | Storage | None, name: str) -> bool:

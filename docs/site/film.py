@@ -100,8 +100,9 @@ def filmed(study: RecordedStudy) -> tuple[Any, str]:
     full = sum(t.complete for t in trials)
     trained = sum(isinstance(e, ev.Reported) for e in events)
     words = (
-        f"A search as it ran: of {len(trials)} trials {full} trained in full, and {len(trials) - full} stopped early, "
-        f"each at a cross. {trained} epochs in place of {len(trials) * whole}, best {best.metric} {best.value:.3f}."
+        f"A search as it ran. Of {len(trials)} trials, {full} trained in full; {len(trials) - full} ended early, each "
+        f"at a cross. The search trained {trained} epochs instead of {len(trials) * whole}; the best {best.metric} is "
+        f"{best.value:.3f}."
     )
     sheet = drawing.Sheet("film", words, height=310)
     panel = sheet.panel(52, 694, (0, whole), (1.0, 0.05), log_y=True)
@@ -136,7 +137,9 @@ def filmed(study: RecordedStudy) -> tuple[Any, str]:
             present = history.best()
             if present and (done % 3 == 0 or done == trained):
                 film.show(words_at(22, status[0], "quiet", "end"), status[1], now)
-                status = f"trial {len(history)} of {len(trials)}, {done} epochs, best {present.value:.3f}", now
+                # before a trial is complete, the best changes with the trial that leads, also to a lower value
+                found = f", best {present.value:.3f}" if history.complete(present.trial) else ""
+                status = f"trial {len(history)} of {len(trials)}, {done} epochs{found}", now
         elif isinstance(event, ev.Ended):
             record = history.trial(event.trial)
             since, first = begun[event.trial]

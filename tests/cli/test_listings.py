@@ -5,10 +5,12 @@ import io
 import json
 import math
 import os
+import pty
 import re
 import sqlite3
 import subprocess
 import sys
+import termios
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
@@ -125,6 +127,43 @@ def test_reports_are_exported_a_row_each_and_both_forms_say_the_same(log, tmp_pa
         {k: v for k, v in row.items() if v} for row in as_text
     ]
     assert list(csv.DictReader(io.StringIO(haltune("export", path)))) == table
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_on_a_terminal_a_table_fits_and_shows_all_parameters_and_in_a_pipe_nothing_is_cut(width, tmp_path):
+    space = Space({f"parameter_{n}": Float(0.0, 1.0) for n in range(6)})
+    study = Study(Problem(space, Maximize("acc"), 9), BOBOS(), tmp_path / "s.db", seed=0, budget=Budget(trials=6))
+    for trial in study:
+        for epoch in trial.epochs():
+            trial.report((0.9 if trial.id == 0 else 0.1) - 0.1 / epoch, seconds=1.0)
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, width))
+    command = [sys.executable, "-m", "haltune", "trials", str(tmp_path / "s.db")]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(width)}
+    written = b""
+    with subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as child:
+        os.close(theirs)
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # Linux: the other end is closed
+                break
+            if not part:
+                break
+            written += part
+    os.close(ours)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", written.decode()).splitlines()
+    assert child.returncode == 0, lines
+    assert len(lines) > 6
+    assert max(map(len, lines)) <= width
+    whole = [f"parameter_0={t.config['parameter_0']:.3g}," for t in study.trials]
+    assert [text for text in whole if not any(text in line for line in lines)] == []
+    assert any("P(beats 0." in line for line in lines) == (width >= 100)  # haltune explain has the reasons
+    piped = haltune("trials", tmp_path / "s.db").splitlines()
+    assert len(piped) == 7
+    assert all(
+        f"parameter_5={t.config['parameter_5']:.3g}" in line for t, line in zip(study.trials, piped[1:], strict=True)
+    )
 
 
 def test_a_listing_writes_nothing_to_the_log(log, tmp_path):

@@ -128,6 +128,20 @@ def test_stores_of_earlier_studies_are_read_when_the_study_is_made(tmp_path: Pat
     assert again.policy == study.policy
 
 
+def test_a_study_learns_from_the_other_one_in_its_file_also_if_it_starts_again_before_its_first_report(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "all.db"
+    searched(RandomSearch(trials=4), budget=None, store=store, name="the first")
+    for _ in range(2):  # the second time the file has both
+        study = Study(
+            Problem(SPACE, Maximize("acc"), EPOCHS), MultiFidelity(candidates=40), store=store, name="another", seed=1,
+            budget=Budget(epochs=20), verbose=0, learn_from=[store],
+        )  # fmt: skip
+        assert [(e.name, e.trials) for e in study.policy.learn_from] == [("the first", 4)]
+        study.ask()
+
+
 def test_a_store_that_cannot_be_learnt_from_says_why(tmp_path: Path) -> None:
     for name in ("one", "two"):
         searched(RandomSearch(trials=2), budget=None, store=tmp_path / "all.db", name=name)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from told import tell_trial, told
 
-from haltune import Budget, Choice, Constraint, Float, Int, Minimize, Problem, Space, Study
+from haltune import Budget, Choice, Constraint, Float, Int, Maximize, Minimize, Problem, Space, Study
 from haltune.policies import RandomSearch
 from haltune.report import contour, edf, progress
 from haltune.report.digest import digest
@@ -39,6 +39,17 @@ def test_a_dot_stands_where_its_run_had_ended_whatever_progress_is_measured_agai
     by = {b.label: b.args[0]["x"][0] for b in progress(study).layout.updatemenus[0].buttons}
     assert by["cost"] == (2.0 * epochs).tolist()
     assert sorted(by["time"]) == list(by["time"])
+
+
+def test_the_best_so_far_never_falls_where_the_value_of_the_leader_does():
+    study = Study(Problem(SPACE, Maximize("acc"), 3), RandomSearch(), seed=0, budget=Budget(trials=3), verbose=0)
+    for trial in study:
+        for epoch in trial.epochs():
+            trial.report(0.9 - 0.2 * epoch + 0.05 * trial.id, seconds=1.0)
+    line = progress(study).data[1]
+    assert list(line.y) == sorted(line.y)
+    assert line.y[0] == pytest.approx(0.7)
+    assert study.best_value == pytest.approx(0.4)
 
 
 def test_the_distribution_is_numpys():

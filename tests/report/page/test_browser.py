@@ -942,6 +942,18 @@ def test_a_narrow_screen_shows_all_without_scrolling_sideways(opened, scheme):
     assert min(page.evaluate(SIZES)) >= 13
 
 
+def test_the_spread_of_folds_can_be_read_too(opened):
+    study = Study({"lr": Float(0.0, 1.0)}, Maximize("acc"), max_epochs=2, policy=RandomSearch(), budget="6 trials",
+                  seed=0, verbose=0)  # fmt: skip
+    for trial in study:
+        for fold in trial.folds(2):
+            for epoch in fold.epochs():
+                fold.report(trial.config["lr"] * epoch + fold.index, seconds=1.0)
+    page = opened(study)
+    assert page.locator(".trials td small").count() == 6
+    assert min(page.evaluate(SIZES)) >= 13
+
+
 def test_a_trial_outside_the_axes_is_marked_at_their_edge(opened):
     page = opened(twenty)
     card = page.locator("figure[data-figure=progress]")
