@@ -297,7 +297,7 @@ class Session:
     # between trials
 
     def need_outside(self) -> None:
-        """Raises NotSupported within a trial of this study, for which a loop over the study would wait for ever."""
+        """Raise NotSupported within a trial of this study, for which a loop over the study would wait for ever."""
         for outer in self._open_trials():
             raise NotSupported(
                 f"A loop over the study {self._given.name!r} starts within trial {outer.id} of the same study, so it "

@@ -282,7 +282,7 @@ class Trial(Port, KnowsAttributes):
         )
 
     def _doubt_order(self, value: Any, epoch: Any) -> None:
-        """Raises InvalidInput if, by their types, value and epoch of the first report are swapped."""
+        """Raise InvalidInput if, by their types, value and epoch of the first report are swapped."""
         if isinstance(epoch, Mapping):
             names = dict.fromkeys((self.measures.first, *self.measures.goals, *self.measures.limited))
             values = f"{{{', '.join(f'{name!r}: ...' for name in names)}}}"
