@@ -172,6 +172,7 @@ _CALLBACKS = {  # distribution: its module, the callback's
     "keras": ("keras", "keras"), "xgboost": ("xgboost", "xgboost"), "transformers": ("transformers", "transformers"),
     "lightgbm": ("lightgbm", "lightgbm"), "catboost": ("catboost", "catboost"),
     "fastai": ("fastai", "fastai"), "accelerate": ("accelerate", "accelerate"),
+    "scikit-learn": ("sklearn", "sklearn"), "stable-baselines3": ("stable_baselines3", "stable_baselines3"),
 }  # fmt: skip
 _BACKENDS = ("tensorflow", "torch", "jax")  # of Keras; the first is its default
 _IMPORTING = 180.0  # seconds for one import
