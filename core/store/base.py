@@ -145,9 +145,9 @@ def check_new(events: Sequence[Event], lease: Lease | Release | None = None) -> 
 class Store(Protocol):
     """An append-only log of events for each study, and a small mutable table of leases.
 
-    Nothing that could not be read again is written: `append`, `create`, `replace`, `renew` and `claim` call `check_new`
-    before, which raises InvalidInput. A store whose processes are all on one machine says so by `one_machine = True`.
-    Then the workers of an earlier boot are lost at once; otherwise when their leases expire.
+    Nothing that could not be read again is written: `append`, `create`, `replace`, `renew` and `claim` call
+    `haltune.store.base.check_new` before, which raises InvalidInput. A store whose processes are all on one machine has
+    `one_machine = True`. Then workers of an earlier boot are lost at once; otherwise when their leases expire.
     """
 
     url: str  # to show to people, without a password
