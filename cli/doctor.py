@@ -95,8 +95,8 @@ def _sqlite(path: Path) -> Iterator[Finding]:
     kind = ""
     with suppress(OSError):  # there is no /proc
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
-        around = [(len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place)]
-        kind = max(around)[1] if around else ""
+        around = [(len(place), system) for place, system in mounts if path.resolve().is_relative_to(place)]
+        kind = max(around, default=(0, ""))[1]
     if kind in _NETWORK:
         yield Finding("store", False, f"it is on a network file system ({kind})",
                       "put it on a local disk, or use PostgreSQL for several machines")  # fmt: skip
@@ -172,6 +172,7 @@ _CALLBACKS = {  # distribution: its module, the callback's
     "keras": ("keras", "keras"), "xgboost": ("xgboost", "xgboost"), "transformers": ("transformers", "transformers"),
     "lightgbm": ("lightgbm", "lightgbm"), "catboost": ("catboost", "catboost"),
     "fastai": ("fastai", "fastai"), "accelerate": ("accelerate", "accelerate"),
+    "scikit-learn": ("sklearn", "sklearn"), "stable-baselines3": ("stable_baselines3", "stable_baselines3"),
 }  # fmt: skip
 _BACKENDS = ("tensorflow", "torch", "jax")  # of Keras; the first is its default
 _IMPORTING = 180.0  # seconds for one import

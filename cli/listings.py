@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from haltune import report as reports
-from haltune._utils.disk import keep
+from haltune._utils.disk import write_text
 from haltune._utils.process import named
 from haltune.display import cell, clipped, duration, settings, short
 from haltune.errors import InvalidInput
@@ -392,7 +392,7 @@ def export(
         return
     text = as_json(rows) + "\n" if to is ExportFormat.json else _csv(rows, columns)
     if out is not None:
-        keep(text, out)
+        write_text(text, out)
     elif to is ExportFormat.csv and sys.stdout.isatty():
         say(text.replace("\r\n", "\n"))
     else:
@@ -518,9 +518,9 @@ def figure(
     study = study_of(where, name)
     drawn: Any = getattr(reports, what.value)(study)
     if out.suffix == ".html":
-        keep(drawn.to_html(include_plotlyjs=True), out)
+        write_text(drawn.to_html(include_plotlyjs=True), out)
     elif out.suffix == ".json":
-        keep(drawn.to_json(), out)
+        write_text(drawn.to_json(), out)
     elif out.suffix in (".png", ".svg", ".pdf"):
         _image(drawn, out, width, height or drawn.layout.height or _HEIGHT)
     else:

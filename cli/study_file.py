@@ -212,7 +212,7 @@ class _Reader:
     def known(
         self, where: TablePath, table: Mapping[str, Any], known: Iterable[str], homes: Mapping[str, str] = {}
     ) -> None:
-        """Raises InvalidInput for an unknown key. homes: key -> the table where it belongs."""
+        """Raise InvalidInput for an unknown key. homes: key -> the table where it belongs."""
         known = list(known)
         for key in table:
             if key not in known:
@@ -228,7 +228,7 @@ class _Reader:
         return dict(table)
 
     def check_numbers(self, where: TablePath, value: Any) -> None:
-        """Raises InvalidInput for a whole number beyond TOML's."""
+        """Raise InvalidInput for a whole number beyond TOML's."""
         if isinstance(value, dict):
             for key, part in value.items():
                 self.check_numbers((*where, key), part)

@@ -224,6 +224,7 @@ _log.addFilter(_show)
 
 
 def is_set_up() -> bool:
+    """Return whether the program has handlers for the log "haltune"."""
     own = any(h is not _stderr for h in _log.handlers)
     return own or (_log.propagate and logging.getLogger().hasHandlers())
 
@@ -237,9 +238,9 @@ def logs_elsewhere() -> bool:
 
 
 def shown() -> bool:
-    """Return whether INFO records of the log "haltune" are shown, by the program's handlers or on stderr.
+    """Show INFO records of the log "haltune", on stderr unless the program has handlers; return whether they are shown.
 
-    Sets the log's level to INFO, unless the program set it, or set the root logger above WARNING.
+    They are not if the program has set the log's level higher, or the root logger's above WARNING.
     """
     if _log.level == logging.NOTSET and logging.getLogger().level <= logging.WARNING:
         _log.setLevel(logging.INFO)

@@ -101,10 +101,10 @@ def to_study(
         study = read_study(study)
     study.sync()
     try:
-        kept = optuna.storages.get_storage(storage)
+        storage = optuna.storages.get_storage(storage)
     except ArgumentError as error:
         raise InvalidInput(f"storage={storage!r} is not a URL. Use one such as 'sqlite:///optuna.db'.") from error
-    made = _empty(study, kept, name or study.name)
+    made = _empty(study, storage, name or study.name)
     translated = Translated.of_space(study.history.problem.space)
     ends = {e.trial: e.at for e in study.events() if isinstance(e, Ended | Expired)}
     for t in study.trials:
@@ -146,21 +146,20 @@ def _trial(t: TrialRecord, study: StudyView, translated: Translated, ended: floa
     problem, steps = study.history.problem, _in_steps(study).trial(t.id)
     results = t.results(problem)
     values = [results[goal.metric] for goal in problem.goals]
-    whole = not any(map(math.isnan, values))
+    valued = not any(map(math.isnan, values))
     if t.status in (Status.RUNNING, Status.INTERRUPTED):
         state = TrialState.RUNNING
-    elif t.status is Status.FAILED or (t.complete and not whole):
+    elif t.status is Status.FAILED or (t.complete and not valued):
         state = TrialState.FAIL
     else:
         state = TrialState.COMPLETE if t.complete else TrialState.PRUNED
-    kept = {n: c.distribution for n, c in translated.counterparts.items() if n in t.config}
     found = optuna.trial.create_trial(
         state=state,
-        values=values if whole and state not in (TrialState.FAIL, TrialState.RUNNING) else None,
+        values=values if valued and state not in (TrialState.FAIL, TrialState.RUNNING) else None,
         params=translated.outward(dict(t.config)),
-        distributions=kept,
+        distributions={n: c.distribution for n, c in translated.counterparts.items() if n in t.config},
         intermediate_values={
-            int(n): float(v) for n, v, whole in zip(steps.epochs, t.values, steps.whole, strict=True) if whole
+            int(n): float(v) for n, v, is_step in zip(steps.epochs, t.values, steps.whole, strict=True) if is_step
         },
         user_attrs=_attributes(t, {name: results[name] for name in problem.measured}),
         system_attrs={LIMITS: [_excess(c, results[c.metric]) for c in problem.constraints]}
@@ -454,7 +453,7 @@ def from_study(
     objectives = objectives_of(study, [(run.trial, run.curve) for run in runs])
     runs = [replace(run, further=objectives.further(run.trial)) for run in runs]
     longest = max([1, *(max(run.curve) for run in runs if run.curve)])
-    horizon = max_epochs or max(study.user_attrs.get(PROBLEM, {}).get("max_epochs") or 1, longest)
+    horizon = max_epochs or max((written or {}).get("max_epochs") or 1, longest)
     if horizon < longest:
         raise InvalidInput(
             f"A trial of {study.study_name!r} has {longest} epochs, but max_epochs={horizon}. Use max_epochs={longest}."

@@ -23,6 +23,7 @@ _STATUS = {
     Status.FAILED: "FAILED",
 }
 _AT_ONCE = 500  # metrics per request; the server's limit is 1000
+_MOST_RUNS = 50_000  # found by a search; the server's limit
 _LONGEST_TAG = 5000  # characters of a tag
 _LONGEST_NAME = 250  # characters of the name of a parameter or a metric
 
@@ -67,7 +68,6 @@ class MLflow:
     def open(self, search: Search) -> int:
         self._search = search  # the tracker may have sent another one
         self._runs: dict[int, str] = {}  # trial -> id of its run
-        self._paused: set[int] = set()
         self._names: dict[str, str] = {}  # as MLflow accepts it -> name
         name = self._experiment or search.name
         found = self._client.get_experiment_by_name(name)
@@ -103,7 +103,6 @@ class MLflow:
             for i in range(0, len(params), 100):
                 self._client.log_batch(run, params=params[i : i + 100])
         self._client.update_run(run, status="RUNNING")
-        self._paused.discard(trial.id)
 
     def _of(self, trial: TrialRecord) -> str:
         if trial.id not in self._runs:
@@ -127,8 +126,6 @@ class MLflow:
     def end(self, trial: TrialRecord, status: Status, tags: Mapping[str, str]) -> None:
         self._tag(self._of(trial), tags)
         self._client.set_terminated(self._of(trial), _STATUS[status])
-        if status is Status.PAUSED:
-            self._paused.add(trial.id)
 
     def _accepted(self, name: str) -> str:
         """Return a name that MLflow accepts: it would refuse "hit@10", and with it all that follows."""
@@ -147,9 +144,10 @@ class MLflow:
         self._client.set_tag(self._parent, "haltune.position", str(position))
 
     def close(self, tags: Mapping[str, str], over: bool) -> None:
-        """See Tracker. If the search has finished, paused trials are finished too."""
-        for trial in self._paused if over else ():
-            self._client.set_terminated(self._runs[trial], "FINISHED")
+        """See Tracker. If the search has finished, paused trials are finished too, also those of earlier programs."""
+        paused = f"tags.`haltune.id` = '{self._search.id}' and attributes.status = '{_STATUS[Status.PAUSED]}'"
+        for run in self._client.search_runs([self._id], paused, max_results=_MOST_RUNS) if over else ():
+            self._client.set_terminated(run.info.run_id, "FINISHED")
         self._tag(self._parent, tags)
         self._client.set_terminated(self._parent, "FINISHED" if over else "SCHEDULED")
 

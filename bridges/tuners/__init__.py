@@ -368,9 +368,6 @@ class Conducting:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_conductor": None, "_saved": self._kept()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
 
 def grid_values(low: float, high: float, step: float) -> tuple[float, ...] | None:
     """Return low, low + step, ... up to high, as ints if all three are; None if there are too many."""

@@ -158,7 +158,7 @@ def _fsync(path: Path) -> None:
         os.close(handle)
 
 
-def keep(text: str, path: str | os.PathLike[str]) -> Path:
+def write_text(text: str, path: str | os.PathLike[str]) -> Path:
     """Write text to a file in one step and return its full path. Characters without an encoding are escaped.
 
     A device or a pipe, such as /dev/stdout, is not replaced. Raises InvalidInput if the file cannot be written.

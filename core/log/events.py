@@ -126,11 +126,11 @@ class Reported(AttemptEvent):
     kind: ClassVar[str] = "reported"
     epoch: float  # from 1; fractional for validations within an epoch
     value: float  # the goal's metric, in its own unit; may be NaN or infinite
-    seconds: float  # for this epoch alone, validation included
+    seconds: float  # since the report before, validation included
     verdict: Verdict
     seen: int
     validation: float | None = None  # seconds of `seconds` spent on validation
-    cost: float | None = None  # of this epoch as reported by the user, in the user's unit
+    cost: float | None = None  # since the report before, as the user reported it, in the user's unit
     deciding: float = 0.0  # seconds spent on the verdict
     metrics: Mapping[str, float] = field(default_factory=dict)
 

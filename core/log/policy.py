@@ -249,7 +249,7 @@ class Wrapper(Policy[Any]):
 
 
 def _check_wraps(policy: Policy[Any]) -> None:
-    """Raises InvalidInput for a policy as an option that takes none."""
+    """Raise InvalidInput for a policy as an option that takes none."""
     if isinstance(policy, Wrapper) or not is_dataclass(policy):
         return
     options = [f for f in fields(policy) if f.init]

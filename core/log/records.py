@@ -60,7 +60,7 @@ class TrialRecord(KnowsAttributes):
     epochs: Array  # (n,) positions in the study's unit, increasing; fractional within an epoch
     values: Array  # (n,) the goal's metric, raw
     scores: Array  # (n,) on [0, 1], on this trial's scale; NaN if no scale is known
-    seconds: Array  # (n,) for each epoch alone, validation included
+    seconds: Array  # (n,) since the report before, validation included
     metrics: Mapping[str, Array]  # name -> (n,), NaN if not reported
     status: Status
     attempt: int  # from 1

@@ -145,8 +145,9 @@ def check_new(events: Sequence[Event], lease: Lease | Release | None = None) -> 
 class Store(Protocol):
     """An append-only log of events for each study, and a small mutable table of leases.
 
-    Nothing that could not be read again is written: `append`, `create` and `replace` raise InvalidInput before; `renew`
-    and `claim` too.
+    Nothing that could not be read again is written: `append`, `create`, `replace`, `renew` and `claim` call
+    `haltune.store.base.check_new` before, which raises InvalidInput. A store whose processes are all on one machine has
+    `one_machine = True`. Then workers of an earlier boot are lost at once; otherwise when their leases expire.
     """
 
     url: str  # to show to people, without a password
@@ -188,7 +189,7 @@ class Store(Protocol):
 
         events: empty, to change the lease alone. about: what conflicts with them: a trial's number, an event of this
         trial (`trial_of`); None, a move (`MOVES`), and the claim ends; -1, nothing. Raises Conflict if such an event
-        stands at position `seen` or later; StoreError if the store fails.
+        stands at position `seen` or later, which may be far beyond the end (`LAST`); StoreError if the store fails.
         """
         ...
 
@@ -205,5 +206,5 @@ class Store(Protocol):
         ...
 
     def renew(self, name: str, lease: Lease) -> None:
-        """Renew a lease without an event (a heartbeat), unless another attempt has it."""
+        """Renew a lease without an event (a heartbeat), if the same holder still has it for the same attempt."""
         ...

@@ -57,7 +57,7 @@ def length_of(max_epochs: Any, max_steps: Any, max_tokens: Any, unit: Any) -> tu
 
 
 def refuse_misplaced_policy(**given: Any) -> None:
-    """Raises InvalidInput for a policy as the value of another argument, by position or by name."""
+    """Raise InvalidInput for a policy as the value of another argument, by position or by name."""
     for name, value in given.items():
         if isinstance(value, Policy) or (isinstance(value, type) and issubclass(value, Policy)):
             written = in_words(value) if isinstance(value, Policy) else f"{value.__name__}()"
@@ -117,7 +117,7 @@ def problem_of(
 
 
 def _refuse_a_name(policy: Any) -> None:
-    """Raises InvalidInput if the policy is given by name."""
+    """Raise InvalidInput if the policy is given by name."""
     if not isinstance(policy, str):
         return
     names = {name.lower(): name for name in policies.POLICY_NAMES}
@@ -305,7 +305,7 @@ _UNHELD = re.compile("[\x00\ud800-\udfff]")  # in text that is not Unicode, such
 
 
 def check_name(name: Any) -> None:
-    """Raises InvalidInput for an invalid name of a study."""
+    """Raise InvalidInput for an invalid name of a study."""
     if not isinstance(name, str) or not name or _UNHELD.search(name):
         raise InvalidInput(
             f"name={name!r} is not a valid name of a study. Use a text that is not empty, without the character 0 and "

@@ -529,7 +529,7 @@ class Port(Attempt):
         return os.getpid() == self._process
 
     def _need_held(self) -> None:
-        """Raises NotSupported in a process that was forked from the one that trains."""
+        """Raise NotSupported in a process that was forked from the one that trains."""
         if not self._held_here:
             raise NotSupported(
                 f"Trial {self.id} is trained by process {self._process}, and process {os.getpid()} was forked from it, "
@@ -1081,7 +1081,7 @@ def weak(model: Any) -> Callable[[], Any]:
 
 
 def check_write(write: Any) -> None:
-    """Raises InvalidInput if `write` is not a function of one path."""
+    """Raise InvalidInput if `write` is not a function of one path."""
     if not callable(write):
         raise InvalidInput(
             f"write={write!r} is not a function. Pass one that takes the path to write to, such as lambda path: "
@@ -1094,7 +1094,7 @@ def check_write(write: Any) -> None:
 
 
 def check_written(path: Path) -> None:
-    """Raises InvalidInput if nothing exists at the path of a state, although its folder does."""
+    """Raise InvalidInput if nothing exists at the path of a state, although its folder does."""
     if os.path.lexists(path) or not path.parent.is_dir():
         return
     match siblings(path):

@@ -329,7 +329,7 @@ class Replica(Copy):
                 self._begin()  # a crash of the server lost events that were read before
 
     def need_own(self) -> None:
-        """Raises StudyMismatch if another program has created the study again."""
+        """Raise StudyMismatch if another program has created the study again."""
         first = next(self.store.read(self.name, stop=1), None)
         if not (isinstance(first, ev.Created) and first.id == self.created.id):
             raise StudyMismatch(

@@ -111,8 +111,8 @@ class Seen:
     # estimator or booster that a plain loop has trained -> the trial, its fold and attempt, and the mark at their end
     learners: WeakKeyDictionary[Any, tuple[int, int, int, str]] = field(default_factory=WeakKeyDictionary)
     untrained: WeakKeyDictionary[Any, str] = field(default_factory=WeakKeyDictionary)  # their marks before any trial
-    # the same -> position at the end of its last attempt, and of each optimizer that has learning-rate schedules of
-    # torch: the shapes of its weights, and their places
+    # trial and its fold -> position at the end of its last attempt, and of each optimizer that has learning-rate
+    # schedules of torch: the shapes of its weights, and their places
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
     numbers: Numbers = field(default_factory=Numbers)  # that plain loops keep in variables
@@ -297,7 +297,7 @@ class Session:
     # between trials
 
     def need_outside(self) -> None:
-        """Raises NotSupported within a trial of this study, for which a loop over the study would wait for ever."""
+        """Raise NotSupported within a trial of this study, for which a loop over the study would wait for ever."""
         for outer in self._open_trials():
             raise NotSupported(
                 f"A loop over the study {self._given.name!r} starts within trial {outer.id} of the same study, so it "

@@ -170,7 +170,7 @@ class Trial(Port, KnowsAttributes):
             tokens: The position, in a study that counts tokens only. Default: None.
             validation: Seconds spent validating, part of `seconds`. Default: None, not known.
             metrics: Further metrics of the epoch, by name. Default: None.
-            cost: Cost of the epoch, in your own unit. Default: None.
+            cost: Cost since the last report, in your own unit. Default: None.
             judge: False stores a report that is delivered late, without a decision of the policy. Default: True.
 
         Raises:
@@ -282,7 +282,7 @@ class Trial(Port, KnowsAttributes):
         )
 
     def _doubt_order(self, value: Any, epoch: Any) -> None:
-        """Raises InvalidInput if, by their types, value and epoch of the first report are swapped."""
+        """Raise InvalidInput if, by their types, value and epoch of the first report are swapped."""
         if isinstance(epoch, Mapping):
             names = dict.fromkeys((self.measures.first, *self.measures.goals, *self.measures.limited))
             values = f"{{{', '.join(f'{name!r}: ...' for name in names)}}}"

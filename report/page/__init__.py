@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.disk import keep, need_folder
+from haltune._utils.disk import need_folder, write_text
 from haltune.display import escaped
 from haltune.errors import InvalidInput
 from haltune.study.view import StudyView
@@ -82,7 +82,7 @@ def keep_page(make: Callable[[], str], path: str | os.PathLike[str]) -> Path:
             f"{target} exists and is no page of haltune's. Name another file with -o page.html or report(path), "
             "or move this one away."
         )
-    return keep(make(), target)
+    return write_text(make(), target)
 
 
 def page(source: Source) -> str:

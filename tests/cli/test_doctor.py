@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -321,6 +322,14 @@ def test_each_framework_that_is_installed_is_imported_with_its_callback():
     found = list(frameworks.frameworks())
     assert all(finding.well is not False for finding in found), found
     assert sum(finding.well is True for finding in found) >= 1
+
+
+def test_each_framework_that_has_a_callback_and_an_extra_is_looked_for():
+    root = Path(__file__).parents[2]
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    callbacks = {path.stem for path in (root / "callbacks").iterdir()}
+    known = {own for _, own in frameworks._CALLBACKS.values()}
+    assert {name.replace("-", "_") for name in extras} & callbacks <= known
 
 
 def test_a_framework_that_cannot_be_imported_is_found(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from haltune import Budget, Float, Maximize, Study
 from haltune.errors import installing
 from haltune.log.events import Status
-from haltune.policies import Halting, OptimalStopping, RandomSearch
+from haltune.policies import Halting, OptimalStopping, RandomSearch, SuccessiveHalving
 from haltune.trackers import MLflow, TensorBoard, WandB, track
 
 HITS = {"../hit@10": 0.5, "../hit#10": 0.25}  # as MLflow accepts them, they have one name
@@ -85,6 +85,37 @@ def test_mlflow_has_a_parent_and_a_run_for_each_trial_once(study, other, tmp_pat
     experiment = client.get_experiment_by_name(other.name)
     runs = client.search_runs([experiment.experiment_id])
     assert {run.info.run_name for run in runs} == {other.name, "trial 0"}
+
+
+@pytest.mark.slow
+def test_mlflow_finishes_the_runs_that_an_earlier_program_had_paused(tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
+    pytest.importorskip("alembic", reason="MLflow's databases need Alembic")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    client = mlflow.tracking.MlflowClient(uri)
+    study = Study(
+        {"lr": Float(0.1, 4.0)}, Maximize("acc"), max_epochs=9, policy=SuccessiveHalving(n=3, rounds=1), seed=0,
+        verbose=0,
+    )  # fmt: skip
+
+    def train(trial):
+        with trial:
+            for epoch in trial.epochs():
+                trial.report(trial.id + epoch / 10)  # each trial beats those before, which wait
+
+    def statuses():
+        experiment = client.get_experiment_by_name(study.name)
+        return {run.info.run_name: run.info.status for run in client.search_runs([experiment.experiment_id])}
+
+    with track(study, MLflow(uri)):
+        for _ in range(2):
+            train(study.ask())
+    assert statuses() == dict.fromkeys([study.name, "trial 0", "trial 1"], "SCHEDULED")
+    with track(study, MLflow(uri)):
+        for trial in study:
+            train(trial)
+    assert [t.id for t in study.trials if t.status is Status.PAUSED] == [0, 1]
+    assert statuses() == dict.fromkeys([study.name, "trial 0", "trial 1", "trial 2"], "FINISHED")
 
 
 @pytest.mark.slow

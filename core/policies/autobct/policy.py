@@ -47,7 +47,7 @@ _NEGLIGIBLE = 5e-4  # of score
 
 @dataclass(frozen=True, eq=False)
 class Controls:
-    """The g configurations to choose from, spread evenly over the space, and so are the first few of them."""
+    """The g configurations to choose from. They are spread evenly over the space, and so are any first few of them."""
 
     configs: Sequence[dict[str, Any]]
     points: Array  # (g, p)
@@ -141,6 +141,8 @@ def _final_value(history: History, trial: TrialRecord) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
+    """The posteriors of score and cost after the trainings so far, from which AutoBCT decides."""
+
     done: Sequence[Training]
     heights: Sequence[float]  # expected score of each training's control, right after that training
     controls: Controls

@@ -67,7 +67,7 @@ def least_cost(
 
 
 def information_gain(covariance: Array, noise: float, trials: float, tolerance: float = 1e-4) -> float:
-    """Return an upper bound of gamma_T, equation (16), for T observations of variance `noise`.
+    """Return an upper bound of gamma_T, equation (16), for T = `trials` observations of variance `noise`.
 
     It is the maximum over shares p of the points of 1/2 log det(I + T / sigma^2 K^(1/2) diag(p) K^(1/2)): gamma_T with
     observations that can be divided. By the equivalence theorem of optimal designs the value at any p falls short by at
@@ -84,10 +84,9 @@ def information_gain(covariance: Array, noise: float, trials: float, tolerance: 
         inner = identity + scale * root[:, None] * covariance * root
         _, determinant = np.linalg.slogdet(inner)
         # d/dp_j of 1/2 log det(I + s K diag(p)) = s/2 [(I + s K diag(p))^-1 K]_jj
-        middle = np.linalg.solve(inner, root[:, None] * covariance)
-        slopes = (
-            0.5 * scale * (covariance.diagonal() - scale * np.einsum("ij,ij->j", root[:, None] * covariance, middle))
-        )
+        half = root[:, None] * covariance
+        middle = np.linalg.solve(inner, half)
+        slopes = 0.5 * scale * (covariance.diagonal() - scale * np.einsum("ij,ij->j", half, middle))
         gap = float(slopes.max() - shares @ slopes)
         bound = min(bound, 0.5 * float(determinant) + max(gap, 0.0))
         if gap <= tolerance or scale == 0.0:
