@@ -253,7 +253,10 @@ def _as_written(checkpoint: str | None, folder: Path) -> str | None:
     own = folder.joinpath(*Path(checkpoint).relative_to(place).parts[1:])
     if not own.exists():
         own.parent.mkdir(parents=True, exist_ok=True)
-        _copied(Path(checkpoint), own, _signature(Path(checkpoint)))
+        part = place / secrets.token_hex(4) / own.name  # a launcher that is killed leaves no half of a checkpoint
+        part.parent.mkdir()
+        _copied(Path(checkpoint), part, _signature(Path(checkpoint)))
+        os.replace(part, own)
     return str(own)
 
 
@@ -415,6 +418,19 @@ class Unedited(Child):
                 "several values",
             )
             curve.repeated = None
+        if (twice := self._log.twice) is not None:
+            trial.hint(
+                f"The line {twice[1].strip()[:200]!r} has several values of {twice[0]!r}; the last one counts. Let the "
+                "pattern match the text before the right one, too.",
+                "twice",
+            )
+        if (last := curve.missed) is not None:
+            trial.hint(
+                f"The log of trial {trial.id} is at {self._metrics.by} {curve.waits:g}, and has no number for "
+                f"{trial.goal.metric!r} after {trial.unit} {numeral(last)}. If the training diverges, let the "
+                "program write nan, which counts: pandas writes an empty cell instead, unless to_csv has na_rep='nan'.",
+                "missed",
+            )
         late = max(3.0, (trial.horizon or 0.0) / 5)  # many evaluate once in hundreds of steps
         if not trial.epoch and curve.waits >= late and trial.goal.metric not in self._log.names:
             trial.hint(
@@ -673,7 +689,7 @@ class Unedited(Child):
                 "[metrics].",
                 "shifted",
             )
-        elif not self._ends and trial.horizon is not None and trial.epoch < trial.horizon:
+        elif not self._ends and trial.horizon is not None and max(trial.epoch, self._curve.waits) < trial.horizon:
             trial.hint(
                 f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}. If "
                 f"it does not stop early by itself, give it its length: {{{length_argument(trial.unit)}}}.",
@@ -690,6 +706,7 @@ class Unedited(Child):
         if found.numbered:
             completed = code == 0 and self._saved_as is not None and found.changed(*self._saved_as)  # after SIGTERM
             self._record(found, settled=0.0, last=last or completed)
+            self._compare_numbers(found)
             lacks = self._saved != float(self._trial.epoch) and not self._ends
             if lacks and self._trial.goal.of == "last" and self._trial.keeps():
                 self._trial.hint(
@@ -699,6 +716,22 @@ class Unedited(Child):
                 )
         elif last and (path := found.latest(ended=True)) is not None and self._trial.keeps():
             self._copy(found, path)
+
+    def _compare_numbers(self, found: _Checkpoints) -> None:
+        """Hint at checkpoints that count from another number than the log, once the program has ended by itself."""
+        trial, known, names = self._trial, set(found.positions()), [path.name for path in found.paths()]
+        epoch, rows = trial.epoch, len(self._study.history.trial(trial.id).epochs)
+        ahead = epoch + 1 in known and rows == epoch  # otherwise it evaluates seldom
+        behind = epoch not in known and known >= {epoch - 1, epoch - 2}
+        if self._ends or trial.unit != "epoch" or not names or not (ahead or behind):
+            return
+        trial.hint(
+            f"Trial {trial.id} ended after epoch {numeral(epoch)} of its log, and its last checkpoint, "
+            f"{names[-1]}, counts as that of epoch {max(known)}. If the program counts checkpoints and "
+            "epochs from different numbers, as Keras' ModelCheckpoint (1) and CSVLogger (0), haltune takes the state "
+            "of another epoch: write * for the number in checkpoint.",
+            "numbers",
+        )
 
     @property
     def _missing(self) -> str:

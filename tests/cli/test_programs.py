@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -221,6 +222,31 @@ def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_th
     assert len(list(tmp_path.glob("search.checkpoints/*/trial-0/linked/*"))) <= 2
 
 
+def test_a_checkpoint_that_was_put_back_only_in_part_is_put_back_again(search, tmp_path, monkeypatch):
+    copy, cut = shutil.copy2, []
+
+    def cuts(source, to, **options):
+        if not cut:
+            cut.append(to)
+            Path(to).write_bytes(Path(source).read_bytes()[:9])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return copy(source, to, **options)
+
+    monkeypatch.setattr(shutil, "copy2", cuts)
+    hook = "import pathlib, time; e, died = state['epoch'], pathlib.Path('died')\n"
+    hook += "open('trained', 'a').write(f'{e} '); pathlib.Path(f'{a.out}/at-{e - 1}.json').unlink(missing_ok=True)\n"
+    hook += "if e == 3 and not died.exists(): died.touch(); os.kill(os.getpid(), 9)\nif e == 2: time.sleep(0.9)"
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 2, said
+    assert cut
+    assert "No space left on device" in said
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 0, said
+    assert (tmp_path / "trained").read_text() == "1 2 3 3 4 "
+    assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)]
+
+
 @pytest.mark.slow
 def test_a_trial_that_ends_by_itself_while_the_search_ends_keeps_its_model(search, tmp_path):
     hook = """
@@ -257,6 +283,26 @@ def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(sear
         "no checkpoint at-{epoch}.json of its last epoch, 4, only at-1000.json, at-1500.json, at-2000.json (if they do "
         "not count epochs, write * for the number), so" in said
     )
+
+
+@pytest.mark.parametrize(
+    ("log", "file", "seen"),
+    [
+        (" - 1", "", "at-4.json, counts as that of epoch 5"),  # Keras' CSVLogger and ModelCheckpoint
+        ("", " - 1", "at-3.json, counts as that of epoch 3"),  # Ultralytics' results.csv and epoch3.pt
+        (" - 1", " - 1", None),
+        ("", "", None),
+    ],
+)
+def test_checkpoints_that_count_from_another_number_than_the_log_are_pointed_out(search, log, file, seen):
+    program = TRAIN.replace("{state['epoch']},{a.lr},", f"{{state['epoch']{log}}},{{a.lr}},")
+    program = program.replace("at-{state['epoch']}", f"at-{{state['epoch']{file}}}")
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + ("first = 0\n" if log else "")
+    study += '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert ("counts as that of epoch" in said) == (seen is not None)
+    assert seen is None or seen in said
 
 
 @pytest.mark.parametrize("behind", [0, 100])  # seconds that the clock of the disk is behind
@@ -752,6 +798,23 @@ def test_several_values_of_an_epoch_are_named_with_their_files(search, path, nam
     assert named in said
 
 
+def test_empty_cells_of_a_training_that_diverged_are_pointed_out(search, tmp_path):
+    blank = TRAIN.replace("{a.lr * state['epoch'] + a.depth}", "{a.lr if state['epoch'] < 3 else ''}")
+    study = STUDY.replace("max_epochs = 4", "max_epochs = 8").replace("trials = 2", "trials = 1") + CSV
+    code, said = search(study, blank, (*WORDS, "--epochs", "{epochs}"))
+    assert code == 0, said
+    assert "is at epoch 8, and has no number for 'val_acc' after epoch 2" in said
+    assert said.count("na_rep='nan'") == 1
+    assert "give it its length" not in said
+
+
+def test_a_line_with_two_values_of_a_metric_is_shown(search):
+    study = STUDY + "[metrics]\npattern = 'acc=(?P<val_acc>[\\d.]+)'\n"
+    code, said = search(study, hook="print('acc=0.5, best acc=0.75', flush=True)")
+    assert code == 0, said
+    assert said.count("The line 'acc=0.5, best acc=0.75' has several values of 'val_acc'") == 1
+
+
 AFTERWARDS = "[metrics]\npattern = ['acc (?P<val_acc>\\S+)', 'epoch (?P<epoch>\\d+)']\nposition = 'epoch'\n"
 
 
@@ -903,6 +966,14 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(search, tmp_path
     assert code == 2, said
     assert [name for name in named if name not in said] == []
     assert not (tmp_path / "search.db").exists()
+
+
+@pytest.mark.parametrize("gpus", ["all", "cuda:0", "0,", "GPU 1"])
+def test_a_device_that_cuda_does_not_know_is_refused(search, tmp_path, gpus):
+    code, said = search(STUDY + CSV, options=("--gpus", gpus))
+    assert code == 2
+    assert "is no device. Use numbers, such as 0,1, or names, GPU-... or MIG-..." in said
+    assert not trials(tmp_path)
 
 
 def test_only_the_folder_of_a_trial_is_searched_for_checkpoints(search, tmp_path, monkeypatch):
