@@ -312,6 +312,8 @@ class Unedited(Child):
     def begin(self, trial: Trial, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         trial.patient = False  # it trains on while the store is away
+        if trial.checkpoint is not None and self._program.checkpoint is None:
+            trial.restart(advice="[program] names no checkpoint any more.")
         self._trial, self._output = trial, log
         self._start = self._program.start(self._study, trial, self._slot.extra)
         self._folder = self._start.folder

@@ -183,6 +183,22 @@ def test_a_program_that_continues_but_counts_its_epochs_from_1_again_is_refused(
     assert all(map(right, trials(tmp_path)))
 
 
+def test_without_the_checkpoint_under_program_a_paused_trial_of_an_earlier_start_trains_again(search, tmp_path):
+    noisy = TRAIN.replace("+ a.depth}", "+ a.depth + noise}")  # as on a GPU: no training repeats another to the digit
+    noisy = noisy.replace("path = a.out", "open('starts', 'a').write('.')\npath = a.out", 1)
+    noisy = noisy.replace("path = a.out", "noise = 1e-6 * os.path.getsize('starts')\npath = a.out", 1)
+    counts = noisy.replace("{state['epoch']},{a.lr}", "{state['epoch'] - first},{a.lr}")
+    counts = counts.replace("path = a.out", "first = state['epoch']\npath = a.out", 1)
+    hook = "import time; time.sleep(0.1)"
+    code, said = search(RESUMES, counts, (*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 2
+    assert "or leave checkpoint out under [program]" in said
+    with pytest.warns(HaltuneWarning, match=r"trains again from its start.*\[program\] names no checkpoint any more"):
+        code, said = search(HALVING + CSV, counts, hook=hook)
+    assert code == 0, said
+    assert all(list(trial.epochs) == list(range(1, len(trial.epochs) + 1)) for trial in trials(tmp_path))
+
+
 @pytest.mark.slow
 def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(search, tmp_path):
     study = RESUMES.replace("at-{epoch}.json", "none-{epoch}.json")
