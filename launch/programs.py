@@ -103,6 +103,12 @@ class Program:
 
     def check(self, problem: Problem) -> None:
         """Raise InvalidInput for what cannot work in a study of this problem."""
+        queue = Path(self.command[0]).name if self.command else ""
+        if queue in ("sbatch", "qsub", "bsub") and not {"--wait", "-W", "-sync", "-K"} & {*self.command}:
+            raise InvalidInput(
+                f"{queue} returns at once, and its job trains later, so haltune cannot follow it. Start `haltune run` "
+                "within the job, or write srun in place of sbatch."
+            )
         texts, parameters = self._texts(problem), problem.space.parameters
         used = set[str]().union(*(part.used for part in texts))
         unused = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
@@ -467,7 +473,7 @@ class Unedited(Child):
                     f"{self._metrics.words} had nothing of trial {trial.id} for {duration(now - self._last_row)}, and "
                     f"then {len(self._rows)} rows at once, too late to end it earlier. If the program writes them as "
                     "it trains, let it flush its log after each row, in Python by flush=True or file.flush(), or name "
-                    "another log under [metrics].",
+                    "another log under [metrics]. conda run holds back what a program prints: add --no-capture-output.",
                     "late rows",
                 )
         ignores = self._ignores and not ended

@@ -984,6 +984,27 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(search, tmp_path
     assert not (tmp_path / "search.db").exists()
 
 
+@pytest.mark.parametrize("wait", [(), ("--wait",)])
+def test_a_command_that_only_submits_a_job_is_refused(search, tmp_path, wait):
+    (tmp_path / "sbatch").write_text(f'#!/bin/sh\nshift {len(wait)}\nexec {sys.executable} -I -S train.py "$@"\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    study = f"{STUDY}{CSV}[program]\ncommand = {json.dumps([str(tmp_path / 'sbatch'), *wait, *WORDS])}\n"
+    code, said = search(study, words=None)
+    assert code == (0 if wait else 2), said
+    assert ("sbatch returns at once, and its job trains later" in said) == (not wait)
+
+
+def test_a_program_whose_metrics_the_study_file_names_does_not_resume_without_it(search, tmp_path):
+    assert search(STUDY + CSV)[0] == 0
+    command = ["--trials", "4", "--", sys.executable, "-I", "-S", "train.py", *WORDS]
+    for store in ("search.db", f"sqlite:///{tmp_path / 'search.db'}"):
+        done = CliRunner().invoke(app, ["resume", store, *command])
+        assert done.exit_code == 2, done.output
+        assert "search.toml in place of" in done.output
+    assert len(trials(tmp_path)) == 2
+    assert CliRunner().invoke(app, ["resume", "search.toml", *command]).exit_code == 0
+
+
 @pytest.mark.parametrize("gpus", ["all", "cuda:0", "0,", "GPU 1"])
 def test_a_device_that_cuda_does_not_know_is_refused(search, tmp_path, gpus):
     code, said = search(STUDY + CSV, options=("--gpus", gpus))
