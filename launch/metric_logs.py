@@ -318,7 +318,7 @@ class Csv(Lines):
             return {}
         if len(cells) != len(self._header):  # a killed program left a part of a line
             return {}
-        return self.numbers(zip(self._header, cells, strict=True))
+        return self.numbers((name, cell) for name, cell in zip(self._header, cells, strict=True) if name)
 
 
 _DELIMITERS = (",", "\t", ";", " ")

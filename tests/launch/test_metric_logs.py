@@ -251,6 +251,12 @@ def test_a_table_is_found_behind_other_lines_in_a_file(before, mark, ending, com
     assert rows == [{"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.75}]
 
 
+def test_the_index_of_pandas_is_no_metric():
+    assert rows_of(Csv({"acc"}), [b",epoch,acc\n0,1,0.5\n1,2,0.75\n"]) == [
+        {"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.75},
+    ]  # fmt: skip
+
+
 def test_a_database_of_mlflow_is_read_as_it_grows(tmp_path):
     log, curve = (
         make(Metrics(mlflow="*.db"), *more) for make, *more in ((MetricLog, ["acc"], tmp_path, tmp_path), (Curve, ACC))
