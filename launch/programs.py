@@ -698,11 +698,20 @@ class Unedited(Child):
                 "shifted",
             )
         elif not self._ends and trial.horizon is not None and max(trial.epoch, self._curve.waits) < trial.horizon:
-            trial.hint(
-                f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}. If "
-                f"it does not stop early by itself, give it its length: {{{length_argument(trial.unit)}}}.",
-                "short",
-            )
+            ended = f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}"
+            if "Traceback (most recent call last)" in _tail(self._output, self._printed):
+                trial.hint(
+                    f"{ended}. It printed an error, but its exit status is 0, so its last value counts; see "
+                    f"{self._output}. For a script with a pipe, such as python train.py | tee log.txt, write set -o "
+                    "pipefail in it, so that it fails.",
+                    "error",
+                )
+            else:
+                trial.hint(
+                    f"{ended}. If it does not stop early by itself, give it its length: "
+                    f"{{{length_argument(trial.unit)}}}.",
+                    "short",
+                )
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
         trial.finish("completed" if by_itself or whole else "interrupted" if self._cut else None)
         return Ending()

@@ -814,6 +814,18 @@ def test_several_values_of_an_epoch_are_named_with_their_files(search, path, nam
     assert named in said
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_error_behind_a_pipe_is_pointed_out(search, tmp_path, fails):
+    (tmp_path / "train.sh").write_text(f'{sys.executable} -I -S train.py "$@" 2>&1 | cat\n')
+    study = f"{STUDY.replace('trials = 2', 'trials = 1')}{CSV}[program]\n"
+    study += f"command = {json.dumps(['sh', 'train.sh', *WORDS])}\n"
+    hook = "if state['epoch'] == 2: " + ("raise MemoryError" if fails else "sys.exit()")
+    code, said = search(study, words=None, hook=hook)
+    assert code == 0, said
+    assert [t.epoch for t in trials(tmp_path)] == [2]
+    assert ("write set -o pipefail" in said, "give it its length: {max_epochs}" in said) == (fails, not fails)
+
+
 def test_empty_cells_of_a_training_that_diverged_are_pointed_out(search, tmp_path):
     blank = TRAIN.replace("{a.lr * state['epoch'] + a.depth}", "{a.lr if state['epoch'] < 3 else ''}")
     study = STUDY.replace("max_epochs = 4", "max_epochs = 8").replace("trials = 2", "trials = 1") + CSV
