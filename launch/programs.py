@@ -630,7 +630,8 @@ class Unedited(Child):
             return False
         before = found.seen(path)
         try:
-            self._trial.save(lambda to: _copied(path, to, before), "".join(path.suffixes[-1:]))
+            ending = re.search(r"(?:\.[A-Za-z]+)*\.\w+$", path.name)  # Keras reads .weights.h5 and .h5 in two ways
+            self._trial.save(lambda to: _copied(path, to, before), ending[0] if ending else "")
         except (OSError, InvalidInput, LeaseLost) as error:
             self._trial.hint(f"The checkpoint {path} could not be copied: {one_line(error)}", "copy")
             return False

@@ -479,14 +479,15 @@ def test_a_checkpoint_that_a_program_completes_after_it_was_recorded_is_recorded
 
 @pytest.mark.slow
 def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_epoch(search, tmp_path):
-    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
-    study = RESUMES.replace("at-{epoch}.json", "last.json")
+    program = TRAIN.replace("at-{state['epoch']}.json", "last-v1.2.weights.h5")
+    study = RESUMES.replace("at-{epoch}.json", "last-v1.2.weights.h5")
     code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(1.2)")
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
     assert any(t.attempt > 1 and t.status is Status.COMPLETED for t in trials(tmp_path))
     best = load_study(tmp_path / "search.db").best
     assert json.loads(Path(best.checkpoint).read_text()) == {"epoch": 4, "lr": best.config["lr"]}
+    assert re.search(r"-[0-9a-f]{8}\.weights\.h5$", best.checkpoint)  # its whole ending, which Keras looks at
 
 
 def test_short_epochs_do_not_make_a_pause_wait_longer_for_a_folder_without_a_number(search, tmp_path):
