@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from haltune.display import duration, plural
-from haltune.errors import InvalidInput, NotSupported, installing
+from haltune.errors import HaltuneError, InvalidInput, NotSupported, installing
 from haltune.launch.crew import Options
 from haltune.launch.programs import Program
 from haltune.launch.scripts import run_program
@@ -103,6 +103,11 @@ def resume(
     study = study_of(where, name, writing=True)
     budget = Budget(trials, epochs, time, trials_without_gain=trials_without_gain)
     file = read(where) if where.endswith(".toml") else None
+    if command and file is None and (near := _with_metrics(where)) is not None:
+        raise InvalidInput(
+            f"{near} names the metrics that the program writes, and {where} does not, so all trials would fail. Write "
+            f"haltune resume {near} in place of {where}."
+        )
     if command or (file is not None and file.program.command):
         program = Program(command or []) if file is None else file.program_of(command or [])
         program.check(study.problem if file is None else file.problem)
@@ -112,6 +117,17 @@ def resume(
         _train(opened, program, workers, gpus)
     else:
         say(_lifted(study, budget))
+
+
+def _with_metrics(where: str) -> Path | None:
+    """Return the study file next to its database, if it names the metrics of a program, which the log does not have."""
+    path = Path(where.removeprefix("sqlite:///"))
+    near = path.with_suffix(".toml")
+    with suppress(HaltuneError):
+        if near.is_file():
+            file = read(near)
+            return near if file.program.metrics and file.store == f"sqlite:///{path.absolute()}" else None
+    return None
 
 
 def stop(where: Where, name: Name = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -171,7 +172,12 @@ def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
         return [str(i) for i, line in enumerate(listing.stdout.splitlines()) if line.startswith("GPU ")]
     if isinstance(gpus, str) or any(isinstance(g, bool) or not isinstance(g, (int, str)) for g in gpus):
         raise InvalidInput(f"gpus={gpus!r}: use 'auto', None, or a list of devices such as [0, 1].")
-    return [str(g) for g in gpus]
+    devices = [str(g).strip() for g in gpus]
+    for name in devices:
+        parts = name.split(",")  # "0,1": two for one worker
+        if not all(re.fullmatch(r"-?\d+|(GPU|MIG)-.*", part.strip()) for part in parts):  # CUDA would see none, silently
+            raise InvalidInput(f"gpus: {name!r} is no device. Use numbers, such as 0,1, or names, GPU-... or MIG-...")
+    return devices
 
 
 THREADS = "OMP_NUM_THREADS"  # for the libraries of NumPy and PyTorch

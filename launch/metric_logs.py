@@ -87,7 +87,9 @@ class Metrics:
         if not isinstance(given, (list, tuple)) or not all(isinstance(text, str) for text in given):
             raise InvalidInput(f"pattern = {self.pattern!r}: use a regular expression, or a list of them.")
         try:
-            return [re.compile(text) for text in given]
+            for text in given:
+                re.compile(text)  # an error shows the user's own text
+            return [re.compile(_GROUP.sub(_whole, text)) for text in given]
         except re.error as error:
             raise InvalidInput(f"pattern = {self.pattern!r} is not a regular expression: {error}.") from error
 
@@ -130,6 +132,24 @@ class Metrics:
                     )
         if self.kind == "tensorboard":
             _tensorboard()
+
+
+_GROUP = re.compile(r"(?<!\\)(\(\?P<\w+>)([^()|]+)\)")  # a named group without groups and alternatives in it
+
+
+def _whole(found: re.Match[str]) -> str:
+    """Return a group for decimal numbers, such as [\\d.]+, that also takes exponents, nan and inf.
+
+    Otherwise 9.8e-05 is read as 9.8, and a trial that diverged keeps its last finite value.
+    """
+    head, body = found.groups()
+    try:
+        decimal = any(re.fullmatch(body, f"{0.5:.{digits}f}") for digits in range(1, 9))
+        if not decimal or re.fullmatch(body, "nan"):
+            return found[0]
+    except re.error:  # not the end of the group: [^)]+
+        return found[0]
+    return rf"{head}(?:{body})(?:[eE][-+]?\d+)?|(?i:[-+]?\b(?:nan|inf(?:inity)?))\b)"
 
 
 def in_folder(name: str, path: str | None) -> None:
@@ -298,7 +318,7 @@ class Csv(Lines):
             return {}
         if len(cells) != len(self._header):  # a killed program left a part of a line
             return {}
-        return self.numbers(zip(self._header, cells, strict=True))
+        return self.numbers((name, cell) for name, cell in zip(self._header, cells, strict=True) if name)
 
 
 _DELIMITERS = (",", "\t", ";", " ")
@@ -314,6 +334,14 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 class JsonLines(Lines):
     """A JSON object in each line; numbers within others are named eval.loss."""
+
+    def feed(self, data: bytes) -> Iterable[Row]:
+        rows = [*super().feed(data)]
+        # an object is complete without the end of its line, which json.dump does not write
+        if data and self._rest.rstrip().endswith(b"}") and (row := self._row(self._rest)):
+            self._rest = b""
+            rows.append(row)
+        return rows
 
     def row(self, line: str) -> Row:
         try:
@@ -339,13 +367,18 @@ class Matched(Lines):
 
     def __init__(self, patterns: Sequence[re.Pattern[str]]) -> None:
         self._patterns = patterns
+        self.twice: tuple[str, str] | None = None  # a group with two values in one line, and the line
         super().__init__()
 
     def row(self, line: str) -> Row:
         line, row = self._colours.sub("", line), Row()
         for pattern in self._patterns:
             for found in pattern.finditer(line):
-                row |= self.numbers((name, text) for name, text in found.groupdict().items() if text is not None)
+                new = self.numbers((name, text) for name, text in found.groupdict().items() if text is not None)
+                changed = [name for name in new if name in row and not _equal(new[name], row[name])]
+                if changed and self.twice is None:
+                    self.twice = changed[0], line
+                row |= new
         return row
 
 
@@ -582,6 +615,12 @@ class MetricLog:
                 found |= followed.reader.texts
         return found
 
+    @property
+    def twice(self) -> tuple[str, str] | None:
+        """A group of the pattern that has two values in one line, and the line."""
+        readers = [followed.reader for followed in self._files.values()]
+        return next((one.twice for one in readers if isinstance(one, Matched) and one.twice), None)
+
     def files_with(self, name: str) -> list[str]:
         """Return the files with a column, by their paths in the trial's folder."""
         found = [path for path, followed in self._files.items() if followed.has(name)]
@@ -612,7 +651,7 @@ class MetricLog:
         kind = self._metrics.kind
         if kind == "mlflow":
             parts = path.relative_to(self._folder).parts
-            return MlflowMetric("/".join(parts[len(parts) - parts[::-1].index("metrics") :]))
+            return MlflowMetric("/".join(parts[parts.index("metrics") + 1 :]))  # a metric may be metrics/mAP50
         if kind == "csv":
             return Csv(self._names)
         if kind == "pattern":
@@ -696,6 +735,7 @@ class Curve:
         self._has_goal = False  # a row had it
         self._early = False  # and came before the first position
         self._reached = after  # the last position that was returned
+        self._step = 0.0  # the longest distance between two of them
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
         self.again = False  # the training started from its start, although it was to continue
         self.repeated: float | None = None  # a position with several values of the goal
@@ -710,6 +750,12 @@ class Curve:
     def shifted(self) -> bool:
         """Whether the goal seems to come before its position: the first has none, and the last position no goal."""
         return self._early and 0.0 < self._reached < self.waits and self._goal not in self._pending[self.waits]
+
+    @property
+    def missed(self) -> float | None:
+        """The last position with the goal, if it does not come any more: pandas writes NaN as an empty cell."""
+        long = self._step > 0.0 and self.waits - self._reached >= max(3.0, 3.0 * self._step)
+        return self._reached if long else None
 
     def add(self, row: Row) -> list[tuple[float, Row]]:
         """Return the position and the metrics of each report that a row completes.
@@ -783,6 +829,7 @@ class Curve:
             return None
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
+        self._step = max(self._step, position - self._reached)
         self._reached, self._latest = position, metrics
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         return position, metrics

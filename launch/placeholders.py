@@ -228,11 +228,24 @@ def _yaml() -> Any:
     return yaml
 
 
+_NUMBER = re.compile(r"(?:[-+.\d][\w.+-]*|0o[0-7]+)\Z")  # what some reader of YAML takes for a number
+
+
+class _Unquoted(str):
+    """A text of a base without quotes, such as 1e-3: a number to OmegaConf and jsonargparse, not to PyYAML."""
+
+
 def _parsed(text: str, kind: str) -> Any:
     if kind == "yaml":
         yaml = _yaml()
+
+        class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+            """Notes which texts have no quotes, so that they are written as they were."""
+
+        Loader.add_implicit_resolver("!unquoted", _NUMBER, list("-+.0123456789"))
+        Loader.add_constructor("!unquoted", lambda loader, node: _Unquoted(node.value))
         try:
-            return yaml.safe_load(text) or {}
+            return yaml.load(text, Loader) or {}
         except yaml.YAMLError as error:
             raise ValueError(" ".join(str(error).split())) from error
     return tomllib.loads(text) if kind == "toml" else json.loads(text)
@@ -254,9 +267,10 @@ def _written(data: dict[str, Any], kind: str) -> str:
     Dumper.add_representer(
         str,
         lambda dumper, text: dumper.represent_scalar(
-            "tag:yaml.org,2002:str", text, style="'" if re.fullmatch(r"[-+.\d][\w.+-]*|0o[0-7]+", text) else None
+            "tag:yaml.org,2002:str", text, style="'" if _NUMBER.match(text) else None
         ),
     )
+    Dumper.add_representer(_Unquoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text))
     return str(yaml.dump(data, Dumper=Dumper, sort_keys=False))
 
 

@@ -103,6 +103,12 @@ class Program:
 
     def check(self, problem: Problem) -> None:
         """Raise InvalidInput for what cannot work in a study of this problem."""
+        queue = Path(self.command[0]).name if self.command else ""
+        if queue in ("sbatch", "qsub", "bsub") and not {"--wait", "-W", "-sync", "-K"} & {*self.command}:
+            raise InvalidInput(
+                f"{queue} returns at once, and its job trains later, so haltune cannot follow it. Start `haltune run` "
+                "within the job, or write srun in place of sbatch."
+            )
         texts, parameters = self._texts(problem), problem.space.parameters
         used = set[str]().union(*(part.used for part in texts))
         unused = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
@@ -253,7 +259,10 @@ def _as_written(checkpoint: str | None, folder: Path) -> str | None:
     own = folder.joinpath(*Path(checkpoint).relative_to(place).parts[1:])
     if not own.exists():
         own.parent.mkdir(parents=True, exist_ok=True)
-        _copied(Path(checkpoint), own, _signature(Path(checkpoint)))
+        part = place / secrets.token_hex(4) / own.name  # a launcher that is killed leaves no half of a checkpoint
+        part.parent.mkdir()
+        _copied(Path(checkpoint), part, _signature(Path(checkpoint)))
+        os.replace(part, own)
     return str(own)
 
 
@@ -309,6 +318,8 @@ class Unedited(Child):
     def begin(self, trial: Trial, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         trial.patient = False  # it trains on while the store is away
+        if trial.checkpoint is not None and self._program.checkpoint is None:
+            trial.restart(advice="[program] names no checkpoint any more.")
         self._trial, self._output = trial, log
         self._start = self._program.start(self._study, trial, self._slot.extra)
         self._folder = self._start.folder
@@ -415,6 +426,19 @@ class Unedited(Child):
                 "several values",
             )
             curve.repeated = None
+        if (twice := self._log.twice) is not None:
+            trial.hint(
+                f"The line {twice[1].strip()[:200]!r} has several values of {twice[0]!r}; the last one counts. Let the "
+                "pattern match the text before the right one, too.",
+                "twice",
+            )
+        if (last := curve.missed) is not None:
+            trial.hint(
+                f"The log of trial {trial.id} is at {self._metrics.by} {curve.waits:g}, and has no number for "
+                f"{trial.goal.metric!r} after {trial.unit} {numeral(last)}. If the training diverges, let the "
+                "program write nan, which counts: pandas writes an empty cell instead, unless to_csv has na_rep='nan'.",
+                "missed",
+            )
         late = max(3.0, (trial.horizon or 0.0) / 5)  # many evaluate once in hundreds of steps
         if not trial.epoch and curve.waits >= late and trial.goal.metric not in self._log.names:
             trial.hint(
@@ -449,7 +473,7 @@ class Unedited(Child):
                     f"{self._metrics.words} had nothing of trial {trial.id} for {duration(now - self._last_row)}, and "
                     f"then {len(self._rows)} rows at once, too late to end it earlier. If the program writes them as "
                     "it trains, let it flush its log after each row, in Python by flush=True or file.flush(), or name "
-                    "another log under [metrics].",
+                    "another log under [metrics]. conda run holds back what a program prints: add --no-capture-output.",
                     "late rows",
                 )
         ignores = self._ignores and not ended
@@ -606,7 +630,8 @@ class Unedited(Child):
             return False
         before = found.seen(path)
         try:
-            self._trial.save(lambda to: _copied(path, to, before), "".join(path.suffixes[-1:]))
+            ending = re.search(r"(?:\.[A-Za-z]+)*\.\w+$", path.name)  # Keras reads .weights.h5 and .h5 in two ways
+            self._trial.save(lambda to: _copied(path, to, before), ending[0] if ending else "")
         except (OSError, InvalidInput, LeaseLost) as error:
             self._trial.hint(f"The checkpoint {path} could not be copied: {one_line(error)}", "copy")
             return False
@@ -673,12 +698,21 @@ class Unedited(Child):
                 "[metrics].",
                 "shifted",
             )
-        elif not self._ends and trial.horizon is not None and trial.epoch < trial.horizon:
-            trial.hint(
-                f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}. If "
-                f"it does not stop early by itself, give it its length: {{{length_argument(trial.unit)}}}.",
-                "short",
-            )
+        elif not self._ends and trial.horizon is not None and max(trial.epoch, self._curve.waits) < trial.horizon:
+            ended = f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}"
+            if "Traceback (most recent call last)" in _tail(self._output, self._printed):
+                trial.hint(
+                    f"{ended}. It printed an error, but its exit status is 0, so its last value counts; see "
+                    f"{self._output}. For a script with a pipe, such as python train.py | tee log.txt, write set -o "
+                    "pipefail in it, so that it fails.",
+                    "error",
+                )
+            else:
+                trial.hint(
+                    f"{ended}. If it does not stop early by itself, give it its length: "
+                    f"{{{length_argument(trial.unit)}}}.",
+                    "short",
+                )
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
         trial.finish("completed" if by_itself or whole else "interrupted" if self._cut else None)
         return Ending()
@@ -690,6 +724,7 @@ class Unedited(Child):
         if found.numbered:
             completed = code == 0 and self._saved_as is not None and found.changed(*self._saved_as)  # after SIGTERM
             self._record(found, settled=0.0, last=last or completed)
+            self._compare_numbers(found)
             lacks = self._saved != float(self._trial.epoch) and not self._ends
             if lacks and self._trial.goal.of == "last" and self._trial.keeps():
                 self._trial.hint(
@@ -699,6 +734,22 @@ class Unedited(Child):
                 )
         elif last and (path := found.latest(ended=True)) is not None and self._trial.keeps():
             self._copy(found, path)
+
+    def _compare_numbers(self, found: _Checkpoints) -> None:
+        """Hint at checkpoints that count from another number than the log, once the program has ended by itself."""
+        trial, known, names = self._trial, set(found.positions()), [path.name for path in found.paths()]
+        epoch, rows = trial.epoch, len(self._study.history.trial(trial.id).epochs)
+        ahead = epoch + 1 in known and rows == epoch  # otherwise it evaluates seldom
+        behind = epoch not in known and known >= {epoch - 1, epoch - 2}
+        if self._ends or trial.unit != "epoch" or not names or not (ahead or behind):
+            return
+        trial.hint(
+            f"Trial {trial.id} ended after epoch {numeral(epoch)} of its log, and its last checkpoint, "
+            f"{names[-1]}, counts as that of epoch {max(known)}. If the program counts checkpoints and "
+            "epochs from different numbers, as Keras' ModelCheckpoint (1) and CSVLogger (0), haltune takes the state "
+            "of another epoch: write * for the number in checkpoint.",
+            "numbers",
+        )
 
     @property
     def _missing(self) -> str:

@@ -95,6 +95,12 @@ def _was_before_boot(holder: str) -> bool:
     return len(parts) == 6 and parts[0] == host and bool(parts[1] and boot) and parts[1] != boot
 
 
+def is_elsewhere(holder: str) -> bool:
+    """Return whether the holder is a process of another machine: of another name and kernel, not of a container."""
+    parts, (host, boot, _) = holder.split("/"), _machine()
+    return len(parts) == 6 and parts[0] != host and bool(parts[1] and boot) and parts[1] != boot
+
+
 def is_mine(holder: str) -> bool:
     return checkable(holder) and holder.split("/")[3] == str(os.getpid())
 

@@ -20,7 +20,7 @@ from weakref import WeakSet, WeakValueDictionary
 from haltune._utils.checks import number
 from haltune._utils.disk import StrPath
 from haltune._utils.forks import fork_handlers
-from haltune._utils.process import is_other_alive, new_holder
+from haltune._utils.process import is_elsewhere, is_other_alive, named, new_holder
 from haltune._utils.signals import Steps, undisturbed
 from haltune.errors import InvalidInput, StudyMismatch, warn
 from haltune.log import events as ev
@@ -40,6 +40,7 @@ from .attempt import Attempt, Settings, end_of, epochs_term
 _log = logging.getLogger("haltune")
 _LEAST_JUMP = 5.0  # seconds: a server's time comes over the network, and may be late
 PRICE = "HALTUNE_PRICE"  # environment variable: price of a worker per hour
+_SKEW = 60.0  # seconds that the clocks of two machines may differ
 _DRIFT = 1e-3  # of the time between two looks: clocks are also corrected slowly
 
 
@@ -306,9 +307,10 @@ class Replica(Copy):
     ) -> None:
         self._watch = Watch(store.now, tick)
         self.now = self._watch.now  # the store's clock; its jumps are noticed
+        self._since = self.now()
         self._logged_jumps: dict[tuple[int, int], int] = {}  # attempt -> number of clock jumps in the log
         self._outages = 0
-        created = _open(store, name, problem, policy, seed, self.now(), folder)
+        created = _open(store, name, problem, policy, seed, self._since, folder)
         super().__init__(problem, policy, store, name, created, kept(created), term)
         _of_this_process.add(self)
         self.leaving: Callable[[], str | None] | None = None  # returns why this process must give back its trials
@@ -424,6 +426,14 @@ class Replica(Copy):
         now, lost = self.now(), False
         for lease in self.store.leases(self.name):
             history = self.fold.history
+            later = lease.renewed > self._since + _SKEW  # so it runs now; a moved file may have the leases of before
+            if later and getattr(self.store, "one_machine", False) and is_elsewhere(lease.holder):
+                self.warn_once(
+                    f"{self.store.url} is a SQLite file, and {named(lease.holder)} trains with it, too. Two machines "
+                    "that use one SQLite file at the same time damage it. For several machines use PostgreSQL, or run "
+                    "all workers on one machine.",
+                    "machines",
+                )
             if lease.trial >= len(history) or lease.attempt > history.trial(lease.trial).attempt:
                 position = history.position
                 if self.sync().position != position:  # started or resumed since the last sync

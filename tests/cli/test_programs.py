@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,6 +183,22 @@ def test_a_program_that_continues_but_counts_its_epochs_from_1_again_is_refused(
     assert all(map(right, trials(tmp_path)))
 
 
+def test_without_the_checkpoint_under_program_a_paused_trial_of_an_earlier_start_trains_again(search, tmp_path):
+    noisy = TRAIN.replace("+ a.depth}", "+ a.depth + noise}")  # as on a GPU: no training repeats another to the digit
+    noisy = noisy.replace("path = a.out", "open('starts', 'a').write('.')\npath = a.out", 1)
+    noisy = noisy.replace("path = a.out", "noise = 1e-6 * os.path.getsize('starts')\npath = a.out", 1)
+    counts = noisy.replace("{state['epoch']},{a.lr}", "{state['epoch'] - first},{a.lr}")
+    counts = counts.replace("path = a.out", "first = state['epoch']\npath = a.out", 1)
+    hook = "import time; time.sleep(0.1)"
+    code, said = search(RESUMES, counts, (*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 2
+    assert "or leave checkpoint out under [program]" in said
+    with pytest.warns(HaltuneWarning, match=r"trains again from its start.*\[program\] names no checkpoint any more"):
+        code, said = search(HALVING + CSV, counts, hook=hook)
+    assert code == 0, said
+    assert all(list(trial.epochs) == list(range(1, len(trial.epochs) + 1)) for trial in trials(tmp_path))
+
+
 @pytest.mark.slow
 def test_a_checkpoint_that_is_not_there_at_the_pause_lets_the_trial_train_on(search, tmp_path):
     study = RESUMES.replace("at-{epoch}.json", "none-{epoch}.json")
@@ -221,6 +238,31 @@ def test_a_program_that_deletes_its_checkpoint_for_the_next_one_and_is_killed_th
     assert len(list(tmp_path.glob("search.checkpoints/*/trial-0/linked/*"))) <= 2
 
 
+def test_a_checkpoint_that_was_put_back_only_in_part_is_put_back_again(search, tmp_path, monkeypatch):
+    copy, cut = shutil.copy2, []
+
+    def cuts(source, to, **options):
+        if not cut:
+            cut.append(to)
+            Path(to).write_bytes(Path(source).read_bytes()[:9])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return copy(source, to, **options)
+
+    monkeypatch.setattr(shutil, "copy2", cuts)
+    hook = "import pathlib, time; e, died = state['epoch'], pathlib.Path('died')\n"
+    hook += "open('trained', 'a').write(f'{e} '); pathlib.Path(f'{a.out}/at-{e - 1}.json').unlink(missing_ok=True)\n"
+    hook += "if e == 3 and not died.exists(): died.touch(); os.kill(os.getpid(), 9)\nif e == 2: time.sleep(0.9)"
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 2, said
+    assert cut
+    assert "No space left on device" in said
+    code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"), hook=hook)
+    assert code == 0, said
+    assert (tmp_path / "trained").read_text() == "1 2 3 3 4 "
+    assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)]
+
+
 @pytest.mark.slow
 def test_a_trial_that_ends_by_itself_while_the_search_ends_keeps_its_model(search, tmp_path):
     hook = """
@@ -257,6 +299,26 @@ def test_a_checkpoint_that_counts_from_another_number_than_the_log_is_named(sear
         "no checkpoint at-{epoch}.json of its last epoch, 4, only at-1000.json, at-1500.json, at-2000.json (if they do "
         "not count epochs, write * for the number), so" in said
     )
+
+
+@pytest.mark.parametrize(
+    ("log", "file", "seen"),
+    [
+        (" - 1", "", "at-4.json, counts as that of epoch 5"),  # Keras' CSVLogger and ModelCheckpoint
+        ("", " - 1", "at-3.json, counts as that of epoch 3"),  # Ultralytics' results.csv and epoch3.pt
+        (" - 1", " - 1", None),
+        ("", "", None),
+    ],
+)
+def test_checkpoints_that_count_from_another_number_than_the_log_are_pointed_out(search, log, file, seen):
+    program = TRAIN.replace("{state['epoch']},{a.lr},", f"{{state['epoch']{log}}},{{a.lr}},")
+    program = program.replace("at-{state['epoch']}", f"at-{{state['epoch']{file}}}")
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV + ("first = 0\n" if log else "")
+    study += '[program]\ncheckpoint = "at-{epoch}.json"\n'
+    code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"))
+    assert code == 0, said
+    assert ("counts as that of epoch" in said) == (seen is not None)
+    assert seen is None or seen in said
 
 
 @pytest.mark.parametrize("behind", [0, 100])  # seconds that the clock of the disk is behind
@@ -417,14 +479,15 @@ def test_a_checkpoint_that_a_program_completes_after_it_was_recorded_is_recorded
 
 @pytest.mark.slow
 def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_epoch(search, tmp_path):
-    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
-    study = RESUMES.replace("at-{epoch}.json", "last.json")
+    program = TRAIN.replace("at-{state['epoch']}.json", "last-v1.2.weights.h5")
+    study = RESUMES.replace("at-{epoch}.json", "last-v1.2.weights.h5")
     code, said = search(study, program, (*WORDS, "--resume", "{checkpoint}"), hook="import time; time.sleep(1.2)")
     assert code == 0, said
     assert all(map(right, trials(tmp_path)))
     assert any(t.attempt > 1 and t.status is Status.COMPLETED for t in trials(tmp_path))
     best = load_study(tmp_path / "search.db").best
     assert json.loads(Path(best.checkpoint).read_text()) == {"epoch": 4, "lr": best.config["lr"]}
+    assert re.search(r"-[0-9a-f]{8}\.weights\.h5$", best.checkpoint)  # its whole ending, which Keras looks at
 
 
 def test_short_epochs_do_not_make_a_pause_wait_longer_for_a_folder_without_a_number(search, tmp_path):
@@ -752,6 +815,35 @@ def test_several_values_of_an_epoch_are_named_with_their_files(search, path, nam
     assert named in said
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_error_behind_a_pipe_is_pointed_out(search, tmp_path, fails):
+    (tmp_path / "train.sh").write_text(f'{sys.executable} -I -S train.py "$@" 2>&1 | cat\n')
+    study = f"{STUDY.replace('trials = 2', 'trials = 1')}{CSV}[program]\n"
+    study += f"command = {json.dumps(['sh', 'train.sh', *WORDS])}\n"
+    hook = "if state['epoch'] == 2: " + ("raise MemoryError" if fails else "sys.exit()")
+    code, said = search(study, words=None, hook=hook)
+    assert code == 0, said
+    assert [t.epoch for t in trials(tmp_path)] == [2]
+    assert ("write set -o pipefail" in said, "give it its length: {max_epochs}" in said) == (fails, not fails)
+
+
+def test_empty_cells_of_a_training_that_diverged_are_pointed_out(search, tmp_path):
+    blank = TRAIN.replace("{a.lr * state['epoch'] + a.depth}", "{a.lr if state['epoch'] < 3 else ''}")
+    study = STUDY.replace("max_epochs = 4", "max_epochs = 8").replace("trials = 2", "trials = 1") + CSV
+    code, said = search(study, blank, (*WORDS, "--epochs", "{epochs}"))
+    assert code == 0, said
+    assert "is at epoch 8, and has no number for 'val_acc' after epoch 2" in said
+    assert said.count("na_rep='nan'") == 1
+    assert "give it its length" not in said
+
+
+def test_a_line_with_two_values_of_a_metric_is_shown(search):
+    study = STUDY + "[metrics]\npattern = 'acc=(?P<val_acc>[\\d.]+)'\n"
+    code, said = search(study, hook="print('acc=0.5, best acc=0.75', flush=True)")
+    assert code == 0, said
+    assert said.count("The line 'acc=0.5, best acc=0.75' has several values of 'val_acc'") == 1
+
+
 AFTERWARDS = "[metrics]\npattern = ['acc (?P<val_acc>\\S+)', 'epoch (?P<epoch>\\d+)']\nposition = 'epoch'\n"
 
 
@@ -903,6 +995,35 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(search, tmp_path
     assert code == 2, said
     assert [name for name in named if name not in said] == []
     assert not (tmp_path / "search.db").exists()
+
+
+@pytest.mark.parametrize("wait", [(), ("--wait",)])
+def test_a_command_that_only_submits_a_job_is_refused(search, tmp_path, wait):
+    (tmp_path / "sbatch").write_text(f'#!/bin/sh\nshift {len(wait)}\nexec {sys.executable} -I -S train.py "$@"\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    study = f"{STUDY}{CSV}[program]\ncommand = {json.dumps([str(tmp_path / 'sbatch'), *wait, *WORDS])}\n"
+    code, said = search(study, words=None)
+    assert code == (0 if wait else 2), said
+    assert ("sbatch returns at once, and its job trains later" in said) == (not wait)
+
+
+def test_a_program_whose_metrics_the_study_file_names_does_not_resume_without_it(search, tmp_path):
+    assert search(STUDY + CSV)[0] == 0
+    command = ["--trials", "4", "--", sys.executable, "-I", "-S", "train.py", *WORDS]
+    for store in ("search.db", f"sqlite:///{tmp_path / 'search.db'}"):
+        done = CliRunner().invoke(app, ["resume", store, *command])
+        assert done.exit_code == 2, done.output
+        assert "search.toml in place of" in done.output
+    assert len(trials(tmp_path)) == 2
+    assert CliRunner().invoke(app, ["resume", "search.toml", *command]).exit_code == 0
+
+
+@pytest.mark.parametrize("gpus", ["all", "cuda:0", "0,", "GPU 1"])
+def test_a_device_that_cuda_does_not_know_is_refused(search, tmp_path, gpus):
+    code, said = search(STUDY + CSV, options=("--gpus", gpus))
+    assert code == 2
+    assert "is no device. Use numbers, such as 0,1, or names, GPU-... or MIG-..." in said
+    assert not trials(tmp_path)
 
 
 def test_only_the_folder_of_a_trial_is_searched_for_checkpoints(search, tmp_path, monkeypatch):

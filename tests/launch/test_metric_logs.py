@@ -136,6 +136,46 @@ def test_a_file_of_many_records_is_cut_into_them_once(kind, monkeypatch):
     assert Counted.cut < 10 * len(data)
 
 
+@pytest.mark.parametrize("group", [r"[\d.]+", r"\d+\.\d+", r"-?\d*\.\d*"])
+@pytest.mark.parametrize(
+    ("text", "value"), [("0.25", 0.25), ("9.8e-05", 9.8e-05), ("nan", math.nan), ("inf", math.inf)]
+)
+def test_a_group_for_decimal_numbers_takes_the_whole_number_and_what_is_none(group, text, value):
+    reader = Matched(Metrics(pattern=rf"loss: (?P<loss>{group})").patterns)
+    assert equal(rows_of(reader, [f"loss: {text}, lr 1\nloss: info\n".encode()]), [{"loss": value}])
+    reader = Matched(Metrics(pattern=rf"loss: (?P<loss>{group}), lr (?P<epoch>\d+)").patterns)
+    assert equal(rows_of(reader, [f"loss: {text}, lr 1e5\n".encode()]), [{"loss": value, "epoch": 1.0}])
+
+
+@pytest.mark.parametrize("group", [r"\S+", r"[^)]+", r"[\d.]+|-", r"[^,)]*"])
+def test_other_groups_are_as_the_user_wrote_them(group):
+    pattern = rf"loss=(?P<loss>{group})"
+    assert [found.pattern for found in Metrics(pattern=pattern).patterns] == [pattern]
+
+
+def test_a_group_with_two_values_in_a_line_is_noted(tmp_path):
+    log = MetricLog(Metrics(pattern=r"acc=(?P<acc>\S+)"), ["acc"], tmp_path, tmp_path / "out")
+    for line, twice in [("acc=0.5 and acc=0.5", None), ("acc=0.5 best acc=0.75", ("acc", "acc=0.5 best acc=0.75"))]:
+        with (tmp_path / "out").open("a") as file:
+            file.write(line + "\n")
+        log.read()
+        assert log.twice == twice
+
+
+def test_an_object_of_json_counts_before_its_line_ends(tmp_path):
+    path, got = tmp_path / "metrics.json", []
+    followed = Followed(path, JsonLines())
+    for epoch in (1, 2):
+        path.write_text(json.dumps({"epoch": epoch, "val": {"acc": 0.5}}))
+        os.utime(path, ns=(epoch, epoch))  # also where the clock of files is coarse
+        got.append(followed.read())
+    assert got == [[{"epoch": 1.0, "val.acc": 0.5}], [{"epoch": 2.0, "val.acc": 0.5}]]
+    reader = JsonLines()
+    assert [list(reader.feed(part)) for part in (b'{"val": {"acc": 0.5}', b', "epoch": 3}', b'\n{"epoch": 4}\n')] == [
+        [], [{"val.acc": 0.5, "epoch": 3.0}], [{"epoch": 4.0}],
+    ]  # fmt: skip
+
+
 @given(TABLES, st.lists(st.floats(0, 1), max_size=6), st.booleans())
 def test_a_file_that_is_written_anew_repeats_no_row(tmp_path_factory, table, cuts, in_place):
     path = tmp_path_factory.mktemp("log") / "log.csv"
@@ -211,6 +251,12 @@ def test_a_table_is_found_behind_other_lines_in_a_file(before, mark, ending, com
     assert rows == [{"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.75}]
 
 
+def test_the_index_of_pandas_is_no_metric():
+    assert rows_of(Csv({"acc"}), [b",epoch,acc\n0,1,0.5\n1,2,0.75\n"]) == [
+        {"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.75},
+    ]  # fmt: skip
+
+
 def test_a_database_of_mlflow_is_read_as_it_grows(tmp_path):
     log, curve = (
         make(Metrics(mlflow="*.db"), *more) for make, *more in ((MetricLog, ["acc"], tmp_path, tmp_path), (Curve, ACC))
@@ -244,6 +290,14 @@ def test_a_folder_that_the_program_deletes_during_a_look_does_not_end_the_search
     (run / "metrics" / "loss").write_text("1700000000000 0.25 1\n")
     assert log.read() in ([], [{"loss": 0.25, "step": 1.0}])
     assert not (run / "artifacts").exists()
+
+
+def test_a_metric_of_mlflow_may_be_called_after_its_folder(tmp_path):
+    log = MetricLog(Metrics(mlflow="mlruns"), ["metrics/mAP50"], tmp_path, tmp_path / "out.log")
+    folder = tmp_path / "mlruns" / "0" / "run" / "metrics" / "metrics"
+    folder.mkdir(parents=True)
+    (folder / "mAP50").write_text("1700000000000 0.5 1\n")
+    assert log.read() == [{"metrics/mAP50": 0.5, "step": 1.0}]
 
 
 def test_rows_that_an_earlier_attempt_left_in_a_database_of_mlflow_do_not_count_again(tmp_path):
@@ -351,6 +405,17 @@ def test_a_constraint_may_be_logged_before_the_first_epoch(place):
     curve = Curve(Metrics(csv="x", position="epoch"), Measures("acc", (), ("size",)))
     got = [report for row in (place | {"size": 3.0}, {"epoch": 1.0, "acc": 0.5}) for report in curve.add(row)]
     assert got == [(1.0, {"acc": 0.5, "size": 3.0})]
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "last"),
+    [((1, 2), 2.0), ((1, 2, 3, 4), None), ((2, 4), None), ((3,), None), ((), None), ((1, 2, 3, 4, 5, 6, 7, 8), None)],
+)
+def test_a_goal_that_does_not_come_any_more_is_missed(evaluated, last):
+    curve = Curve(Metrics(csv="x", position="epoch"), ACC)
+    for epoch in range(1, 7 if len(evaluated) == 4 else 9):
+        curve.add({"epoch": float(epoch), "loss": 0.5} | ({"acc": 0.5} if epoch in evaluated else {}))
+    assert curve.missed == last
 
 
 def test_metrics_that_follow_the_goal_in_the_same_epoch_are_recorded_too():

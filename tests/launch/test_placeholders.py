@@ -54,6 +54,15 @@ def test_a_configuration_file_is_read_as_it_was(config, format):
     assert ({"yaml": yaml.safe_load, "json": json.loads, "toml": tomllib.loads}[format](text) or {}) == config
 
 
+def test_a_text_of_the_base_that_some_take_for_a_number_keeps_its_quotes_or_none(tmp_path):
+    pytest.importorskip("yaml")
+    base = "lr: 2e-5\nname: '2e-5'\nversion: 1.2.3\nsizes:\n- 3x3\n- 0.5\n2e-5: 1e3\n"
+    (tmp_path / "base.yaml").write_text(base)
+    assert ConfigFile(base=tmp_path / "base.yaml").text({}, {}) == base
+    changed = ConfigFile(base=tmp_path / "base.yaml").text({"lr": 1e-5, "name": "1e-5"}, {})
+    assert changed == base.replace("lr: 2e-5", "lr: 1.0e-05").replace("name: '2e-5'", "name: '1e-5'")
+
+
 def test_a_number_in_a_name_is_also_found_as_a_number_in_the_base(tmp_path):
     yaml = pytest.importorskip("yaml")
     (tmp_path / "base.yaml").write_text("groups: {0: {lr: 1}, '1': {lr: 1}}\nlayers: [{lr: 1}]\n")

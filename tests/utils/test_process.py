@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,40 @@ def test_a_trial_of_before_a_reboot_resumes_at_once_if_its_store_is_a_file(
     assert isinstance(again, Trial)
     assert (again.id, again.attempt) == ((1, 1) if shares else (0, 2))
     assert read_study(tmp_path / "a.db").history.trial(first.id).attempt == again.attempt
+
+
+@proc
+@pytest.mark.parametrize(
+    ("shares", "place", "renewed", "warns"),
+    [
+        (False, ("elsewhere", "another-boot"), 100.0, True),
+        (True, ("elsewhere", "another-boot"), 100.0, False),  # a server is for several machines
+        (False, ("elsewhere", "another-boot"), 0.0, False),  # the file was moved here
+        (False, ("elsewhere", None), 100.0, False),  # a container
+    ],
+)
+def test_two_machines_at_one_file_are_warned_of(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shares: bool,
+    place: tuple[str, str | None],
+    renewed: float,
+    warns: bool,
+) -> None:
+    monkeypatch.setattr(SqliteStore, "one_machine", not shares)
+    study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
+    first = study.ask()
+    assert isinstance(first, Trial)
+    store = study.session.replica.store
+    (lease,) = store.leases(study.name)
+    parts = new_holder().split("/")
+    parts[:2] = [given or own for given, own in zip(place, parts[:2], strict=True)]
+    held = replace(lease, holder="/".join(parts), renewed=lease.renewed + renewed, expires=lease.expires + 1000.0)
+    store.append(study.name, [], seen=study.history.position, about=first.id, lease=held)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3)).ask()
+    assert any("Two machines that use one SQLite file" in str(one.message) for one in said) == warns
 
 
 SCRIPT = """
