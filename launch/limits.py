@@ -174,8 +174,8 @@ def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
         raise InvalidInput(f"gpus={gpus!r}: use 'auto', None, or a list of devices such as [0, 1].")
     devices = [str(g).strip() for g in gpus]
     for name in devices:
-        parts = name.split(",")  # "0,1": two for one worker
-        if not all(re.fullmatch(r"-?\d+|(GPU|MIG)-.*", part.strip()) for part in parts):  # CUDA would see none, silently
+        # "0,1" are two for one worker. With a name that it does not know CUDA sees no device, and says nothing.
+        if not all(re.fullmatch(r"-?\d+|(GPU|MIG)-.*", part.strip()) for part in name.split(",")):
             raise InvalidInput(f"gpus: {name!r} is no device. Use numbers, such as 0,1, or names, GPU-... or MIG-...")
     return devices
 
