@@ -178,14 +178,13 @@ def _number(value: Any) -> Any:
 
 def _of_array(value: Any) -> Any:
     """Return the number that an array or a tensor is, or a few of its numbers as text; _OTHER for a row of values."""
-    with suppress(Exception):  # it is empty, is on no device, or has other elements than numbers
+    with suppress(Exception):  # it is on no device, or has other elements than numbers
         if value.ndim == 0:
             number = value.item()
             return number if type(number) in _KINDS else _OTHER
-        if value.ndim > 1:
-            rows = value[:: len(value) // _FEW + 1]
-            flat = rows.reshape(len(rows), -1)
-            return f"[{' '.join(f'{number:.6g}' for number in flat[:, flat.shape[1] // 2].tolist())}]"
+        if value.ndim > 1 and len(value):  # rows are added to an empty one, as to a record
+            few = value[(slice(None, None, len(value) // _FEW + 1), *(n // 2 for n in value.shape[1:]))]
+            return f"[{' '.join(f'{number:.6g}' for number in few.tolist())}]"
     return _OTHER
 
 
