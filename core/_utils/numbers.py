@@ -82,7 +82,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
     Also those in attributes of its objects, if a function reads and then sets them, and none sets them first. Data are
-    collected in a container that nothing sets.
+    collected in a container or an array that nothing sets.
     """
     if (loop := next(frames(frame), None)) is None:
         return {}
@@ -91,7 +91,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
         of_class = {} if kind is None else _carried_by_methods(kind)
         key = name if kind is None else f".{name.partition('.')[2]}"
         both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
-        if (both or isinstance(value, Size)) and all(both):
+        if (both or isinstance(value, str)) and all(both):
             found[name] = value
     return found
 
@@ -182,7 +182,8 @@ def _of_array(value: Any) -> Any:
         if value.ndim == 0:
             number = value.item()
             return number if type(number) in _KINDS else _OTHER
-        if value.ndim > 1 and len(value):  # rows are added to an empty one, as to a record
+        # a row of values may be a record, and so may an empty array, to which rows are added; a weight is none
+        if len(value) and (value.ndim > 1 or getattr(value, "requires_grad", False)):
             few = value[(slice(None, None, len(value) // _FEW + 1), *(n // 2 for n in value.shape[1:]))]
             return f"[{' '.join(f'{number:.6g}' for number in few.tolist())}]"
     return _OTHER

@@ -91,16 +91,24 @@ def test_an_array_that_a_loop_carries_over_and_a_best_value_of_numpy_are_named_a
     assert f"with {batch}, best = inf (1 where it paused), state = [0] ([4.25] where it paused), as" in hint
 
 
-def test_the_state_of_an_lstm_and_a_best_accuracy_of_torch_are_named_unless_the_program_restores_them(caplog):
+class Agent:
+    def __init__(self, alpha):
+        self.alpha = alpha
+
+
+def test_a_state_of_an_lstm_a_best_accuracy_and_a_weight_of_torch_are_named_unless_the_program_restores_them(caplog):
     torch = pytest.importorskip("torch")
 
     def train(trial, restores):
-        hidden, best = None, 0.0
+        hidden, best, temperature = None, 0.0, torch.zeros(1, requires_grad=True)
         if trial.checkpoint and restores:
-            hidden, best = torch.load(trial.checkpoint)
-        loop = TrainingLoop(trial, save=lambda path: torch.save((hidden, best), path))
+            hidden, best, temperature = torch.load(trial.checkpoint)
+        agent = Agent(temperature)
+        loop = TrainingLoop(trial, save=lambda path: torch.save((hidden, best, agent.alpha), path))
         for epoch in loop:
             ones = torch.ones(1, 2, 3)
+            with torch.no_grad():
+                temperature += 0.5
             hidden = (ones, ones) if hidden is None else (hidden[0] + ones, hidden[1] + ones)
             accuracy = torch.tensor(epoch / 10)
             if accuracy > best:
@@ -108,7 +116,8 @@ def test_the_state_of_an_lstm_and_a_best_accuracy_of_torch_are_named_unless_the_
             loop.report(value(epoch))
 
     (hint,) = search(caplog, partial(train, restores=False))
-    assert "with best = 0 (0.3 where it paused), hidden = None ([3] [3] where it paused), as" in hint
+    state = "hidden = None ([3] [3] where it paused), temperature = [0] ([1.5] where it paused)"
+    assert f"with agent.alpha = [0] ([1.5] where it paused), best = 0 (0.3 where it paused), {state}, as" in hint
     caplog.clear()
     assert search(caplog, partial(train, restores=True)) == []
 
