@@ -501,6 +501,11 @@ def is_own(part: Any, place: str) -> bool:
     return not objects.of_library(type(part).__module__) or is_library_sampler(part, place)
 
 
+def weighs(part: Any) -> bool:
+    """Return whether an object is torch's sampler with weights, which a program may set again in each epoch."""
+    return type(part).__name__ == "WeightedRandomSampler"
+
+
 def is_library_sampler(part: Any, place: str) -> bool:
     """Return whether an object of a torch loader is a library's sampler that may keep an order. place: see `is_own`."""
     home = type(part).__module__
@@ -509,14 +514,14 @@ def is_library_sampler(part: Any, place: str) -> bool:
 
 
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
-    """Return the objects in torch loaders that `is_own` names, by place: data sets, samplers, functions of rows."""
+    """Return the objects in torch loaders that `is_own` or `weighs` names, by place: data sets, samplers, functions."""
     found: dict[int, tuple[str, Any]] = {}
 
     def search(part: Any, place: str) -> None:
         if isinstance(part, types.MethodType) and objects.of_program(type(part.__self__)):
             part = part.__self__
         if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
-            if is_own(part, place):
+            if is_own(part, place) or weighs(part):
                 found[id(part)] = place, part
             for name in _OF_DATA:
                 search(vars(part).get(name), f"{place}/{name}")

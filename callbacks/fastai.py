@@ -351,6 +351,12 @@ class HaltuneCallback(Reporting):
         course = self._course
         if course.tensors != {name: list(value.shape) for name, value in self.learn.model.state_dict().items()}:
             return RESHAPED
+        own = {id(parameter) for parameter in self.learn.model.parameters()}
+        if any(p.requires_grad and id(p) not in own for group in self.learn.opt.param_lists for p in group):
+            return (
+                "the optimizer trains weights outside the model, as of a loss or the copies of to_non_native_fp16, "
+                "which fastai does not save (make the loss a part of the model, or use to_fp16)"
+            )
         lost = course.attributes.lost(self._own_callbacks(), self._saved())
         lost = lost or course.data.lost(self._own_data(), self._saved())
         return lost or left_out([(self.learn.model, course.extras)], course.modules, self._saved())

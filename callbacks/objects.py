@@ -132,7 +132,7 @@ def data_of(
 ) -> Any:
     """Return the state of an attribute, for `put_back`, if it is plain data.
 
-    Plain data are numbers, texts, arrays, tensors without a gradient, random generators, lists and dicts of them, and
+    Plain data are numbers, texts, arrays, tensors that do not train, random generators, lists and dicts of them, and
     objects of the program's own classes with these attributes.
 
     constant: see `state_of`. weights: `storages` of the model; a tensor in one is no state of its own. tensors: they
@@ -764,7 +764,9 @@ class _DataReader(_Reader):
         return {"is": "array", "apart": len(self._apart) - 1}
 
     def _tensor(self, value: Any, name: str) -> dict[str, Any]:
-        if value.requires_grad or value.untyped_storage().data_ptr() in self._weights:
+        # a module may carry what it has computed, as the state of an LSTM, and detach it where it is read
+        trains = value.requires_grad and (value.is_leaf or value.nbytes > SMALL)
+        if trains or value.untyped_storage().data_ptr() in self._weights:
             raise NotSupported(f"{name} is of the weights or of their graph")
         self._bytes -= value.nbytes if (self._small or not self._tensors) and not self._is_apart(value) else 0
         if self._bytes < 0:

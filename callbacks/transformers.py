@@ -40,7 +40,7 @@ from haltune.study import Study, Trial
 
 from . import fsdp, objects, trainer_state
 from .base import Reporting
-from .changes import fingerprint
+from .changes import fingerprint, tensors_in
 from .reporter import missing, two_callbacks, unranked
 from .schedules import falls, of_torch
 from .trainer_state import Unsaved
@@ -748,9 +748,8 @@ def _sharding(trainer: Any, args: Any) -> str | None:
 
 def _room(folder: str, model: Any, optimizer: Any, sharded: bool) -> int:
     """Return the approximate bytes of a checkpoint of all ranks. Raises OSError if the folder has no space for it."""
-    state = [value for values in optimizer.state.values() for value in values.values()]
-    tensors = [*objects.weights(model), *model.buffers(), *state]
-    size: int = sum(objects.local(t).nbytes for t in tensors if hasattr(t, "nbytes"))
+    tensors = [*objects.weights(model), *model.buffers(), *tensors_in([*optimizer.state.values()], 3)]
+    size: int = sum(objects.local(t).nbytes for t in tensors)
     size *= torch_ranks().size if sharded else 1
     Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:  # a full disk must not end the training

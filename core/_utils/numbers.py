@@ -1,8 +1,9 @@
 """Numbers that a plain loop keeps from epoch to epoch in variables of its function, such as a patience of its own.
 
 haltune cannot restore them. If a resumed trial starts with the first value of a number, although it paused with another
-one, its program does not restore it either. Random keys of JAX count as numbers, too, and so does how many elements
-collected data have, such as a replay buffer.
+one, its program does not restore it either. Random keys of JAX count as numbers, too. So do arrays and tensors, such as
+the state of an LSTM or a batch that is read ahead, and how many elements collected data have, such as a replay buffer.
+A counter of the module, which a function counts up by `global`, goes on from trial to trial instead.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ import numpy as np
 
 from .around import attributes, frames, variables
 
-Number = float | str | None  # str: of a random key, or of collected data; None: no value yet, as a best one
+# str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
+Number = float | str | None
 _KINDS = (bool, int, float, type(None))
+_FEW = 4  # rows of an array, parts of a tuple
 _OTHER = object()
 _OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
 
@@ -42,6 +45,7 @@ class Numbers:
 
     _starts: dict[Hashable, dict[str, Number]] = field(default_factory=dict)
     _paused: dict[Hashable, dict[str, Number]] = field(default_factory=dict)
+    _counters: dict[Hashable, dict[str, Number]] = field(default_factory=dict)  # by place; None: where a trial starts
 
     def starts(self, trial: Hashable, frame: FrameType) -> None:
         """State that a loop of a trial starts from its beginning, in a frame."""
@@ -49,7 +53,16 @@ class Numbers:
 
     def pauses(self, place: Hashable, frame: FrameType) -> None:
         """State that the loop pauses."""
-        self._paused[place] = _held(frame)
+        self._paused[place], self._counters[place] = _held(frame), _of_module(frame)
+
+    def strays(self, place: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
+        """Return the counters that are not as at a place where a trial paused, or for None where the first one started.
+
+        Both values: the present one, and that of then.
+        """
+        now = _of_module(frame)
+        then = self._counters.setdefault(place, now)
+        return {name: (value, then[name]) for name, value in now.items() if then.get(name, value) != value}
 
     def resumes(self, trial: Hashable, place: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
         """Return those that have their first value again, although they had another at the pause: both values."""
@@ -69,7 +82,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
     Also those in attributes of its objects, if a function reads and then sets them, and none sets them first. Data are
-    collected in a container that nothing sets.
+    collected in a container or an array that nothing sets.
     """
     if (loop := next(frames(frame), None)) is None:
         return {}
@@ -78,7 +91,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
         of_class = {} if kind is None else _carried_by_methods(kind)
         key = name if kind is None else f".{name.partition('.')[2]}"
         both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
-        if (both or isinstance(value, Size)) and all(both):
+        if (both or isinstance(value, str)) and all(both):
             found[name] = value
     return found
 
@@ -118,6 +131,20 @@ def _held(frame: FrameType) -> dict[str, Number]:
     return {name: value for name, value, _ in _numbers(frame)}
 
 
+def _of_module(frame: FrameType) -> dict[str, Number]:
+    """Return the numbers of the program's module that one of its functions reads, and then sets by `global`."""
+    loop = next(frames(frame), None)
+    held = {} if loop is None else dict(loop.f_globals)
+    own = (one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals)
+    names = {name for one in own for name in _set_globals(one.__code__) if _carried_by(one.__code__)[name]}
+    return {name: number for name in names & held.keys() if type(number := _number(held[name])) in (int, float)}
+
+
+@lru_cache(1000)
+def _set_globals(code: CodeType) -> frozenset[str]:
+    return frozenset(step.argval for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL")
+
+
 def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
     """Yield the numbers in variables at the program's loop, and in attributes of objects, with the object's class."""
     loop = next(frames(frame), None)
@@ -130,7 +157,7 @@ def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
 
 
 def _number(value: Any) -> Any:
-    """Return a number, or the numbers of a random key of JAX as text; _OTHER for other values."""
+    """Return a number, or those of a random key of JAX or of arrays as text; _OTHER for other values."""
     kind = type(value)
     if kind in _KINDS:
         return value
@@ -141,7 +168,25 @@ def _number(value: Any) -> Any:
             elif value.dtype != np.uint32 or value.shape != (2,):
                 return _OTHER
             return f"[{' '.join(map(str, np.asarray(value).ravel()))}]"
+    if issubclass(kind, (np.ndarray, np.generic)) or hasattr(kind, "untyped_storage"):
+        return _of_array(value)
+    if kind is tuple and 0 < len(value) <= _FEW:  # as the two states of an LSTM
+        parts = [_number(part) for part in value]
+        return " ".join(parts) if all(type(part) is str for part in parts) else _OTHER
     return _size(value) if kind in (list, set, deque) else _OTHER
+
+
+def _of_array(value: Any) -> Any:
+    """Return the number that an array or a tensor is, or a few of its numbers as text; _OTHER for a row of values."""
+    with suppress(Exception):  # it is on no device, or has other elements than numbers
+        if value.ndim == 0:
+            number = value.item()
+            return number if type(number) in _KINDS else _OTHER
+        # a row of values may be a record, and so may an empty array, to which rows are added; a weight is none
+        if len(value) and (value.ndim > 1 or getattr(value, "requires_grad", False)):
+            few = value[(slice(None, None, len(value) // _FEW + 1), *(n // 2 for n in value.shape[1:]))]
+            return f"[{' '.join(f'{number:.6g}' for number in few.tolist())}]"
+    return _OTHER
 
 
 def _size(data: Collection[Any]) -> Any:

@@ -204,19 +204,24 @@ class OwnWeights:
             self._begins_numbers(place, frame)
 
     def _begins_numbers(self, place: tuple[int, int, float], frame: FrameType) -> None:
-        """Hint at numbers of the program that are again as where the trial started."""
+        """Hint at numbers of the program that are again as where the trial started, or go on from trial to trial."""
         trial, numbers = self.trains, self._trial._session.seen.numbers
+        what, where = f"has resumed after {trial._at(trial.epoch)}", "it paused"
         if not trial._resumes:
             numbers.starts(place[:2], frame)
+            what, where = "starts", "the first trial started"
         elif reset := numbers.resumes(place[:2], place, frame):
-            them = ", ".join(
-                f"{name} = {_shown(started)} ({_shown(last)} where it paused)"
-                for name, (started, last) in sorted(reset.items())
-            )
             trial.hint(
-                f"Trial {trial.id} has resumed after {trial._at(trial.epoch)} with {them}, as at its start. If this "
-                "changes what trains, or when your loop ends, save it with the weights, and restore it.",
+                f"Trial {trial.id} {what} with {_listed(reset, where)}, as at its start. If this changes what trains, "
+                "or when your loop ends, save it with the weights, and restore it.",
                 "numbers",
+            )
+        if strays := numbers.strays(place if trial._resumes else None, frame):
+            trial.hint(
+                f"Trial {trial.id} {what} with {_listed(strays, where)}, which a function of the program sets by "
+                "global. If this changes what trains, set it where each trial starts, save it with the weights, and "
+                "restore it.",
+                "globals",
             )
 
     def _doubt_extras(self) -> None:
@@ -382,6 +387,13 @@ class OwnWeights:
         self._model, self._marks, self._at, self._earlier = None, frozenset(), None, {}
         if (training := self._trial._states.training) is not None:
             training.ends_part()
+
+
+def _listed(numbers: Mapping[str, tuple[Number, Number]], where: str) -> str:
+    """Return the names of numbers with both values, in words. where: they had the second one."""
+    return ", ".join(
+        f"{n} = {_shown(now)} ({_shown(then)} where {where})" for n, (now, then) in sorted(numbers.items())
+    )
 
 
 def _shown(number: Number) -> str:

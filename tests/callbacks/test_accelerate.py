@@ -226,6 +226,25 @@ def test_an_average_and_a_schedule_that_were_not_prepared_are_not_paused_and_the
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_weight_of_no_model_is_not_paused_unless_hooks_of_the_accelerator_save_it(hooked):
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+    accelerator, net = Accelerator(cpu=True), torch.nn.Linear(1, 1)
+    temperature = torch.nn.Parameter(torch.ones(1))
+    net, sgd = accelerator.prepare(net, torch.optim.SGD([*net.parameters(), temperature], 0.1))
+    if hooked:
+        accelerator.register_save_state_pre_hook(lambda _, __, folder: torch.save(temperature, f"{folder}/t.pt"))
+        accelerator.register_load_state_pre_hook(lambda _, folder: temperature.data.copy_(torch.load(f"{folder}/t.pt")))
+    said = pytest.warns(HaltuneWarning, match=r"weights outside the models, as a temperature.*keeps training")
+    with nullcontext() if hooked else said:
+        for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+            accelerator.backward((temperature * net(torch.ones(1, 1))).pow(2).mean())
+            sgd.step()
+            sgd.zero_grad()
+            loop.report(1 / epoch)
+    assert (trial.epochs, trial.declined) == (([1, 2], 0) if hooked else ([1, 2, 3], 1))
+
+
 class Average:
     """An average of the weights that is no module: Diffusers and torch_ema have one."""
 

@@ -237,6 +237,19 @@ def test_a_training_with_an_average_in_a_callback_is_not_paused():
     assert "changes in training and is not plain data" in str(check_resume(run, goal=Minimize("mae")))
 
 
+def test_a_training_of_weights_outside_the_model_is_not_paused():
+    import torch
+
+    def run(trial):
+        scale = torch.nn.Parameter(torch.ones(1))
+        learn = learner(splitter=lambda net: [[*net.parameters()], [scale]])
+        learn.loss_func = lambda predicted, wanted: torch.nn.functional.mse_loss(scale * predicted, wanted)
+        learn.fit(trial.max_epochs, 0.05, cbs=HaltuneCallback(trial))
+        return learn
+
+    assert "weights outside the model, as of a loss" in str(check_resume(run, goal=Minimize("mae")))
+
+
 def saving_the_worst():
     from fastai.callback.tracker import SaveModelCallback
 

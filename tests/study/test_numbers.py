@@ -23,12 +23,12 @@ class Patience:
         self.best = value if self.best is None else min(value, self.best)
 
 
-def search(caplog, train, at=(3,), trials=2):
+def search(caplog, train, at=(3,), trials=2, words="as at its start"):
     with caplog.at_level(logging.INFO, "haltune"):
         for trial in pausing_study(at=at, epochs=6, trials=trials):
             with trial:
                 train(trial)
-    return [text for text in caplog.messages if "as at its start" in text]
+    return [text for text in caplog.messages if words in text]
 
 
 def value(epoch):
@@ -70,6 +70,56 @@ def test_numbers_of_an_object_of_the_program_and_a_rate_in_a_training_loop_are_n
     (hint,) = search(caplog, train)
     found = "patience.best = None (1 where it paused), patience.used = 0 (1 where it paused)"
     assert f"{found}, rate = 0.5 (0.0625 where it paused)" in hint
+
+
+def test_an_array_that_a_loop_carries_over_and_a_best_value_of_numpy_are_named_and_a_record_of_values_is_not(caplog):
+    def train(trial):
+        state, batch, best = np.zeros((1, 4)), (np.zeros((2, 2)), np.ones((2, 2))), np.inf
+        record, texts = np.zeros(6), np.array([["a"], ["b"]])
+        restored(trial)
+        for epoch in trial.epochs():
+            first, second = batch
+            state, batch = 0.5 * state + epoch, (first + second, second)
+            texts = texts[::-1]
+            best = min(best, np.mean([value(epoch)]))
+            record[epoch - 1] = value(epoch)
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    batch = "batch = [0 0] [1 1] ([3 3] [1 1] where it paused)"
+    assert f"with {batch}, best = inf (1 where it paused), state = [0] ([4.25] where it paused), as" in hint
+
+
+class Agent:
+    def __init__(self, alpha):
+        self.alpha = alpha
+
+
+def test_a_state_of_an_lstm_a_best_accuracy_and_a_weight_of_torch_are_named_unless_the_program_restores_them(caplog):
+    torch = pytest.importorskip("torch")
+
+    def train(trial, restores):
+        hidden, best, temperature = None, 0.0, torch.zeros(1, requires_grad=True)
+        if trial.checkpoint and restores:
+            hidden, best, temperature = torch.load(trial.checkpoint)
+        agent = Agent(temperature)
+        loop = TrainingLoop(trial, save=lambda path: torch.save((hidden, best, agent.alpha), path))
+        for epoch in loop:
+            ones = torch.ones(1, 2, 3)
+            with torch.no_grad():
+                temperature += 0.5
+            hidden = (ones, ones) if hidden is None else (hidden[0] + ones, hidden[1] + ones)
+            accuracy = torch.tensor(epoch / 10)
+            if accuracy > best:
+                best = accuracy
+            loop.report(value(epoch))
+
+    (hint,) = search(caplog, partial(train, restores=False))
+    state = "hidden = None ([3] [3] where it paused), temperature = [0] ([1.5] where it paused)"
+    assert f"with agent.alpha = [0] ([1.5] where it paused), best = 0 (0.3 where it paused), {state}, as" in hint
+    caplog.clear()
+    assert search(caplog, partial(train, restores=True)) == []
 
 
 class Memory:
@@ -205,6 +255,44 @@ def test_an_object_that_raises_where_it_is_looked_at_ends_no_training(caplog, ki
 
     (hint,) = search(caplog, train)
     assert "with bad = 0 (3 where it paused), as" in hint
+
+
+STEPS = 0
+
+
+def draws_less_at_random():
+    global STEPS
+    STEPS += 1
+
+
+def starts_again():
+    global STEPS
+    STEPS = 0
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (lambda trial: False, ["Trial 1 starts with STEPS = 6 (0 where the first trial started)"]),
+        (lambda trial: True, ["Trial 0 has resumed after epoch 3 with STEPS = 0 (3 where it paused)"]),
+        (lambda trial: trial.attempt == 1, []),  # the process has it after the pause
+    ],
+    ids=["never", "always", "where each trial starts"],
+)
+def test_a_counter_of_the_module_that_goes_on_from_trial_to_trial_is_named(caplog, monkeypatch, sets, said):
+    monkeypatch.setitem(globals(), "STEPS", 0)
+
+    def train(trial):
+        restored(trial)
+        if sets(trial):
+            starts_again()
+        for epoch in trial.epochs():
+            draws_less_at_random()
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text("{}"))
+
+    hints = search(caplog, train, words="sets by global")
+    assert [hint[hint.index("Trial") : hint.index(", which")] for hint in hints] == said
 
 
 def test_a_training_that_never_paused_has_no_hint(caplog):

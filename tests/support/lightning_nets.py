@@ -14,7 +14,7 @@ from paused_studies import pausing_study
 from samplers import Shuffling
 from torch.optim import SGD, Adam
 from torch.optim import lr_scheduler as lr
-from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset, WeightedRandomSampler
 from torchmetrics import MeanMetric
 
 from haltune import Minimize
@@ -304,6 +304,29 @@ class Changing(Slow):
         return loss + 0.01 * self.mean * self.layers[3].weight.sum()
 
 
+class Carries(Slow):
+    """It carries a tensor from batch to batch, and detaches it where it reads it, as an LSTM's state is carried."""
+
+    def __init__(self):
+        super().__init__()
+        self.carried = None
+
+    def training_step(self, batch, index):
+        carried = 0.0 if self.carried is None else self.carried.detach()
+        loss = super().training_step(batch, index)
+        self.carried = 0.5 * carried + loss
+        return loss + 0.01 * carried * self.layers[3].weight.sum()
+
+
+class Mines(Slow):
+    """Its sampler draws the first rows more often with each epoch."""
+
+    def on_train_epoch_end(self):
+        super().on_train_epoch_end()
+        sampler = self.trainer.train_dataloader.sampler
+        sampler.weights = sampler.weights * torch.linspace(1.0, 0.5, len(sampler.weights))
+
+
 class Warms(lr.LRScheduler):
     """A warm-up of the program's, as notebooks have it."""
 
@@ -499,6 +522,9 @@ CASES = {
     "a sampler that Lightning distributes": Case(
         {"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=DistributedSamplerWrapper(Shuffling(40), 1, 0))}
     ),
+    "weights of a sampler": Case(
+        {"net": Mines, "train": lambda: DataLoader(FORTY, 4, sampler=WeightedRandomSampler(torch.ones(40), 40))}
+    ),
     "bf16-mixed": Case({"precision": "bf16-mixed"}),
     "weights averaged late": Case(  # Lightning trains an epoch more for it
         {"others": lambda: [StochasticWeightAveraging(0.01, 1, annealing_epochs=2)]}, at=(1, 3)
@@ -528,6 +554,7 @@ CASES = {
     "within, gradient accumulation": within(0.4, 1.6, accumulate_grad_batches=2),
     "within, early stopping": within(0.4, 1.6, others=lambda: [EarlyStopping("val_loss", patience=8)]),
     "within, changes outside the checkpoint": within(0.4, 1.6, net=Changing),
+    "within, a tensor that it carries with its graph": within(0.4, 1.0, 1.6, net=Carries),
     "within, a user's callback without a state": within(0.4, 1.6, others=lambda: [Waits()]),
     "within, gradients accumulated by hand": within(0.5, 1.5, net=Accumulating, val_check_interval=5),
     "within, ReduceLROnPlateau by epochs": within(

@@ -474,6 +474,39 @@ class Counts(Net):
         return out | {"loss": out["loss"] / (1 + self.seen)}
 
 
+class Carries(Net):
+    """It carries a tensor from batch to batch, and detaches it where it reads it, as an LSTM's state is carried."""
+
+    carried = None
+
+    def forward(self, x, labels):
+        out, carried = super().forward(x, labels), 0.0 if self.carried is None else self.carried.detach()
+        if self.training:
+            self.carried = 0.5 * carried + out["loss"]
+        return out | {"loss": out["loss"] * (1 + carried)}
+
+
+class Weighted(Trainer):
+    def _get_train_sampler(self, *args):
+        return torch.utils.data.WeightedRandomSampler(torch.ones(16), 16)
+
+
+class Mines(TrainerCallback):
+    """It lets the sampler draw the first rows more often with each epoch."""
+
+    def on_epoch_end(self, args, state, control, train_dataloader, **others):
+        sampler = train_dataloader.batch_sampler.sampler
+        sampler.weights = sampler.weights * torch.linspace(1.0, 0.5, 16)
+
+
+class Counting(torch.optim.SGD):
+    """It has a count among the states of its weights, as MADGRAD."""
+
+    def __init__(self, weights):
+        super().__init__(weights, 0.05, momentum=0.9)
+        self.state["k"] = torch.tensor([0])
+
+
 class Long(torch.utils.data.Dataset):
     """Rows with a length each."""
 
@@ -555,6 +588,9 @@ RESTORED = {
     "what a hook makes in each fit": (*BETWEEN, {"others": [Looks]}),
     "numbers of NumPy in modules": (*BETWEEN, {"others": [Anneals]}),
     "numbers of modules": (*BETWEEN, {"model": Counts}),
+    "a tensor that a module carries with its graph": (*BETWEEN, {"model": Carries}),
+    "weights of a sampler": (*BETWEEN, {"kind": Weighted, "others": [Mines]}),
+    "a count of an optimizer": (*BETWEEN, {"optimizers": lambda model: (Counting(model.parameters()), None)}),
     "a collator with a generator": (*BETWEEN, OWN),
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
     "a collator that draws": (*BETWEEN, GLOBAL),
