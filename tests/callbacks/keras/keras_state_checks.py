@@ -249,14 +249,26 @@ def test_a_compiled_step_that_draws_by_tf_random_declines_the_pause():
         assert trained(lambda trial: fit(trial, trial.load_model(make)), (2,))[1].attempt == 1
 
 
+NOISES = []  # layers in a variable of the program's module
+
+
+def noisy(x):
+    for layer in NOISES:
+        x = layer(x, training=True)
+    return x
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="other backends cannot run the layer there")
-def test_the_layers_of_a_map_of_tensorflow_continue():
+@pytest.mark.parametrize("of_module", [False, True])
+def test_the_layers_of_a_map_of_tensorflow_continue(of_module):
     import tensorflow as tf
 
     def train(trial):
         noise = keras.layers.GaussianNoise(0.3, seed=4)
+        NOISES[:] = [keras.layers.GaussianNoise(0.3, seed=4)]
         data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
-        data = data.map(lambda x, y: (noise(x, training=True), y)).prefetch(1)
+        data = data.map((lambda x, y: (noisy(x), y)) if of_module else lambda x, y: (noise(x, training=True), y))
+        data = data.prefetch(1)
         return fit(trial, trial.load_model() or net(momentum(0.01)), data=data)
 
     assert_equal(train, at=(2,))
@@ -1030,6 +1042,39 @@ def test_a_generator_that_draws_global_random_numbers_continues_unless_it_is_rea
         assert_equal(train)
         with pytest.warns(HaltuneWarning, match="two batches of its generator before the training"):
             assert trained(lambda trial: train(trial, steps=1), (1,))[1].attempt == 1
+
+
+DRAWS = np.random.default_rng(5)  # in a variable of the program's module
+
+
+def scattered(x):
+    return x + DRAWS.normal(size=x.shape)
+
+
+class Scattered(Shuffled):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return scattered(x), y
+
+
+def scattered_batches():
+    while True:
+        rows = DRAWS.integers(0, len(X), 4)
+        yield X[rows], Y[rows]
+
+
+@pytest.mark.parametrize(("make", "options"), [(Scattered, {}), (scattered_batches, {"steps_per_epoch": 2})])
+def test_a_generator_that_the_code_of_the_data_names_in_its_module_continues_unless_it_is_read_ahead(make, options):
+    def train(trial):
+        first = np.random.default_rng(5 if trial.checkpoint is None else 6)  # another trial has drawn since
+        DRAWS.bit_generator.state = first.bit_generator.state
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=make(), **options)
+
+    if options and BACKEND == "tensorflow":
+        with pytest.warns(HaltuneWarning, match=r"reads its data ahead by .* global random numbers"):
+            assert trained(train, (2,))[1].attempt == 1
+    else:
+        assert_equal(train)
 
 
 @once
