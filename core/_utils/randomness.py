@@ -300,6 +300,12 @@ class OwnGenerators:
         return capture() | ({"own": own} if own else {})
 
 
+def in_running() -> list[tuple[Any, Any]]:
+    """Return the generators in variables of the program's functions that are running, and their states."""
+    found = {id(one): one for one in _in_variables(on_stack()).values()}
+    return [(one, of_generator(one)) for one in found.values()]
+
+
 def _in_variables(variables: Variables) -> dict[str, Any]:
     """Return the generators by the functions and variables that hold them."""
     found: dict[str, Any] = {}

@@ -1538,6 +1538,26 @@ def test_a_pause_between_two_fits_is_declined_if_the_program_changes_something_t
 
 
 @once
+def test_a_pause_between_two_fits_is_declined_if_the_program_draws_by_a_generator_of_its_own_there(monkeypatch):
+    monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
+
+    def train(trial):
+        model, draws = trial.load_model() or net(momentum(0.01)), np.random.default_rng(7)
+        for start in range(int(trial.epoch), LENGTH):
+            if trial.ended is None:
+                rows = X + draws.normal(size=X.shape), Y
+                fit(trial, model, data=rows, initial_epoch=start, epochs=start + 1)
+        return model
+
+    straight, _ = trained(train, ())
+    with pytest.warns(HaltuneWarning, match="random numbers before another fit"):
+        paused, found = trained(train, (4,))
+    assert found.attempt == 1
+    for one, other in zip(straight, paused, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@once
 def test_a_generator_that_an_earlier_fit_than_the_last_has_read_is_not_paused(monkeypatch):
     monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
 
