@@ -615,7 +615,7 @@ class _Source:
         self.given: Callable[[], Any] = weak(source)
         roots: list[Any] = []
         owners: dict[str, Any] = {}
-        self.seeds: list[Any] = []  # variables of Keras' generators, in layers of the functions of a tf.data dataset
+        self.seeds: list[Any] = []  # variables of Keras' generators in layers that its functions use
         if source is not None:
             roots = [source]
             if _is_tf(source):
@@ -630,6 +630,10 @@ class _Source:
                 parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
                 owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
                 owners |= _datasets_in(source, "data")
+                own = [base for one in owners.values() for base in type(one).__mro__ if is_own(base.__module__)]
+                self.seeds = _seeds_of(
+                    [f for of in own for f in vars(of).values() if isinstance(f, types.FunctionType)]
+                )
         self.has_code = bool(owners)  # of the program's, or of a loader
         self.generators = randomness.generators_in(*roots)
         self._watch: Watch = Watch(trial, owners, None if earlier is None else earlier._watch, of_data=True)

@@ -768,6 +768,17 @@ class Around(keras.utils.PyDataset):
         self.inner.on_epoch_end()
 
 
+class Augmented(Shuffled):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return keras.ops.convert_to_numpy(noisy(x)), y
+
+
+def augmented():
+    NOISES[:] = [keras.layers.GaussianNoise(0.3, seed=4)]
+    return Augmented()
+
+
 def turned():
     from keras.src.legacy.preprocessing.image import ImageDataGenerator  # which Keras does not export for torch
 
@@ -785,6 +796,7 @@ def arrays():
         (Scaled, {}),
         (Files, {}),
         pytest.param(Around, {}, marks=once),
+        pytest.param(augmented, {}, marks=once),
         pytest.param(loader, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {"steps_per_epoch": 2}, marks=once),
         (batches, {"steps_per_epoch": 2}),
