@@ -647,14 +647,12 @@ class _Source:
         changed, unread = self._watch.changes(apart=apart)
         if unread:
             raise NotSupported(unread[0])
-        seeds = [randomness.of_generator(v) for v in self.seeds]
         held = randomness.states_of(self.generators)
-        return {"generators": held, "changed": changed, "seeds": seeds, "shuffles": shuffled}
+        return {"generators": held, "changed": changed, "seeds": values_of(self.seeds), "shuffles": shuffled}
 
     def put_back(self, state: Mapping[str, Any], apart: Sequence[Any] = ()) -> list[str]:
         """Set what `state` returned; return the names of what cannot be set. apart: the large arrays."""
-        for variable, numbers in zip(self.seeds, state["seeds"], strict=False):
-            randomness.set_generator(variable, numbers)
+        set_values(self.seeds, state["seeds"])
         failed = self._watch.put_back(state["changed"], apart)
         randomness.set_states(self.generators, state["generators"])
         return failed
@@ -941,7 +939,8 @@ def _functions_of(source: Any) -> list[Any]:
 def _seeds_of(functions: list[Any]) -> list[Any]:
     """Return the variables of Keras' seed generators in layers that functions use, such as RandomFlip in a map.
 
-    Also those in variables of the module, and in lists there, that functions or further ones of the program name.
+    Also those in variables of the module, and in lists there, that functions or further ones of the program name, and
+    the variables there, such as those of a tf.random.Generator.
     """
     import keras
 
@@ -962,4 +961,5 @@ def _seeds_of(functions: list[Any]) -> list[Any]:
         for one in [*parts, *held, *(inner for value in held if isinstance(value, dict) for inner in value.values())]:
             if isinstance(one, keras.random.SeedGenerator):
                 found[id(one)] = one.state
+        found |= {id(one): one for of in named for _, one in _parts_in(of) if _is_variable(one)}
     return [*found.values()]

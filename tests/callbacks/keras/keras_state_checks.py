@@ -1111,13 +1111,20 @@ def test_a_generator_that_several_trials_read_prevents_a_pause_and_a_resumed_tri
     assert other.epoch == 2
 
 
+def shifted(x, y):
+    return x + NOISES[0].normal(x.shape), y
+
+
 @pytest.mark.slow  # to import TensorFlow takes longer than all checks here
-def test_a_generator_of_tensorflow_in_a_map_continues():
+@pytest.mark.parametrize("of_module", [False, True])
+def test_a_generator_of_tensorflow_in_a_map_continues(of_module):
     tf = pytest.importorskip("tensorflow")
 
     def train(trial):
         noise = tf.random.Generator.from_seed(3)
-        data = tf.data.Dataset.from_tensor_slices((X, Y)).map(lambda x, y: (x + noise.normal(x.shape), y)).batch(4)
+        NOISES[:] = [tf.random.Generator.from_seed(3)]
+        data = tf.data.Dataset.from_tensor_slices((X, Y))
+        data = data.map(shifted if of_module else lambda x, y: (x + noise.normal(x.shape), y)).batch(4)
         alone = tf.data.Options()
         alone.experimental_optimization.apply_default_optimizations = False  # a thread would read on, behind the batch
         alone.experimental_optimization.inject_prefetch = alone.autotune.enabled = False  # that Keras reads for shapes
