@@ -65,6 +65,7 @@ class _Attempt:
 
     number: int
     optimizer: Callable[[], Any] | None = None  # of the first fit that trained
+    before: int | None = None  # steps of the model before the trial, in a study that counts steps
     layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
     # layer -> its mark when this attempt first trained it
     starts: weakref.WeakKeyDictionary[Any, str] = field(default_factory=weakref.WeakKeyDictionary)
@@ -289,6 +290,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._step.numbers = more["compiled"]
             if more is None or more["within"]:  # here, because the setup of a fit draws numbers
                 self._continue(self._resumed, more)
+        if attempt.before is None and self.trial.unit == "step":
+            begun = int(self.trial.epoch)
+            attempt.before = 0 if begun and self._resumed is None else max(0, optimizers.steps_before(model) - begun)
         self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)
         by_epochs = any(type(c).__name__ == "LearningRateScheduler" for c in listed)
         self._rates = [surroundings.rate_of(model)] if by_epochs else []
@@ -475,7 +479,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self.trial.unit == "epoch":
             return self._reporter.position(epoch=epochs)
         optimizers.sync(self.model)
-        return self._reporter.position(step=optimizers.steps_of(self.model, batches))
+        made = optimizers.steps_of(self.model, batches) - (_attempt(self.trial).before or 0)
+        return self._reporter.position(step=made)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         reporter, model, params = self._reporter, self.model, self.params or {}
@@ -675,7 +680,8 @@ def _attempt(trial: Trial) -> _Attempt:
     """Return the record of a trial's present attempt."""
     found = _ATTEMPTS.get(trial)
     if found is None or found.number != trial.attempt:
-        found = _ATTEMPTS[trial] = _Attempt(trial.attempt)
+        # a fit may go on where its trial has started again
+        found = _ATTEMPTS[trial] = _Attempt(trial.attempt, before=None if found is None else found.before)
     return found
 
 
