@@ -418,7 +418,8 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
     elif not isinstance(value, (type, types.ModuleType)):
         if (kind := type(value)) not in _NAMES:
             own = [base for base in kind.__mro__ if is_own(base.__module__)]
-            codes = [(of.__module__, getattr(one, "__func__", one)) for of in own for one in vars(of).values()]
+            held = [(of.__module__, one) for of in own for one in vars(of).values()]
+            codes = [(of, one.__func__ if isinstance(one, staticmethod | classmethod) else one) for of, one in held]
             _NAMES[kind] = [(of, names_in(f.__code__)) for of, f in codes if isinstance(f, types.FunctionType)]
         uses = [(vars(sys.modules[of]), names) for of, names in _NAMES[kind] if of in sys.modules]
     found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
