@@ -192,6 +192,8 @@ def of_generator(generator: Any) -> Any:
         return _lists(generator.bit_generator.state)
     if isinstance(generator, np.random.RandomState):
         return _lists(generator.get_state(legacy=False))
+    if _is_of_tensorflow(generator):
+        return [int(n) for n in generator.numpy()]
     if _is_of_keras(generator):
         return [int(n) for n in sys.modules["keras"].ops.convert_to_numpy(generator)]
     return of_tensor(generator.get_state())
@@ -206,7 +208,7 @@ def set_generator(generator: Any, state: Any) -> None:
             generator.bit_generator.state = _arrays(state)
         elif isinstance(generator, np.random.RandomState):
             generator.set_state(_arrays(state))
-        elif _is_of_keras(generator):
+        elif _is_of_keras(generator) or _is_of_tensorflow(generator):
             generator.assign(state)
         else:
             generator.set_state(tensor_of(state))
@@ -217,6 +219,13 @@ def set_generator(generator: Any, state: Any) -> None:
 def _is_of_keras(value: Any) -> bool:
     """Return whether it is the variable of a Keras seed generator, which Keras gives this name."""
     return getattr(value, "name", None) == "seed_generator_state"
+
+
+def _is_of_tensorflow(value: Any) -> bool:
+    """Return whether it is the variable of a tf.random.Generator, which TensorFlow gives this name."""
+    return type(value).__module__.startswith("tensorflow.python.ops.") and (
+        str(getattr(value, "name", None)).rpartition("/")[2] == "StateVar:0"
+    )
 
 
 def kind_of(generator: Any) -> str:
@@ -339,7 +348,7 @@ def of_model(model: Any) -> dict[str, Any]:
 
 
 def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, Any]:
-    """Return the generators of Python, NumPy and torch that objects hold: path -> generator, each once.
+    """Return the generators of Python, NumPy, torch and TensorFlow that objects hold: path -> generator, each once.
 
     Attributes and short lists are searched to a depth: a transform of a data set, the sampler of a loader. Wrappers of
     data or of an environment do not count, nor does the place in a list of objects. The nearest come first.
@@ -351,7 +360,7 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
     left = deque((root, str(i), depth) for i, root in enumerate(roots))
     while left and len(seen) < _MOST:
         value, path, depth = left.popleft()
-        if is_generator(value):
+        if is_generator(value) or _is_of_tensorflow(value):
             found.setdefault(id(value), (path, value))
         elif depth and type(value) not in _LEAVES and id(value) not in seen:
             seen.add(id(value))

@@ -1722,6 +1722,22 @@ def test_a_loop_over_the_epochs_of_a_trial_that_saves_a_model_of_keras_continues
     assert_equal(train)
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="its own generators")
+def test_a_generator_of_tensorflow_in_a_plain_loop_continues():
+    import tensorflow as tf
+
+    def train(trial):
+        model = keras.models.load_model(trial.checkpoint) if trial.checkpoint else net(momentum(0.01))
+        draws = tf.random.Generator.from_seed(1)
+        loop = TrainingLoop(trial, save=model.save, suffix=".keras")
+        for _ in loop:
+            model.train_on_batch(X + draws.normal(X.shape).numpy(), Y)
+            loop.report(float(model.evaluate(X, Y, verbose=0)))
+        return model
+
+    assert_equal(train)
+
+
 def test_reports_within_an_epoch_come_at_the_first_step_after_each_multiple():
     trial = FakeTrial("loss", max_epochs=2)
     callback = HaltuneCallback(trial, every=10)
