@@ -222,7 +222,10 @@ def _is_of_keras(value: Any) -> bool:
 
 
 def _is_of_tensorflow(value: Any) -> bool:
-    """Return whether it is the variable of a tf.random.Generator, which TensorFlow gives this name."""
+    """Return whether it is the variable of a tf.random.Generator, which TensorFlow gives this name.
+
+    Without this name, a plain loop would resume with the first draws of the generator.
+    """
     return type(value).__module__.startswith("tensorflow.python.ops.") and (
         str(getattr(value, "name", None)).rpartition("/")[2] == "StateVar:0"
     )
