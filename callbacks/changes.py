@@ -316,7 +316,7 @@ def printed(value: Any, known: set[int], depth: int = 3) -> Any:
         return None
     if hasattr(value, "iloc"):
         return of_table(value)
-    generators = repr(states_of(generators_in(value)))
+    generators = repr(states_of(generators_in(value, code=False)))
     inner = getattr(value, "__dict__", {}).items()
     whole = generators, {k: printed(None if objects.is_opened(value, k, v) else v, known, depth - 1) for k, v in inner}
     if not objects.of_library(type(value).__module__) or objects.has_state(value):

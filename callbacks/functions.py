@@ -14,6 +14,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
+from haltune._utils.around import names_in
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
@@ -162,14 +163,14 @@ def refers(function: Any, to: Any, depth: int = 4) -> bool:
     held: list[Any] = []
     if isinstance(function, types.MethodType):
         of, inner = function.__self__, function.__func__
-        names = _names(inner.__code__) if isinstance(inner, types.FunctionType) else set()
+        names = names_in(inner.__code__) if isinstance(inner, types.FunctionType) else set()
         held = [of] if of is to else [inner, *_named(of, names)]
         above = [vars(base).get(inner.__name__) for base in type(of).__mro__[1:]] if "super" in names else []
         held += [types.MethodType(one, of) for one in above if isinstance(one, types.FunctionType)]
     elif isinstance(function, partial):
         held = [function.func, *function.args, *function.keywords.values()]
     elif isinstance(function, types.FunctionType):
-        names = _names(function.__code__)
+        names = names_in(function.__code__)
         used = [value for value, _ in objects.variables_of(function).values()] + [*(function.__defaults__ or ())]
         for one in (*used, *(function.__globals__.get(name) for name in names)):
             whole = one is to or not objects.of_program(type(one))
@@ -195,10 +196,6 @@ def _named(one: Any, names: set[str]) -> list[Any]:
     found = [held[name] for name in names & held.keys()]
     found += [types.MethodType(of, one) for of in methods if isinstance(of, types.FunctionType)]
     return found or [*held.values()]
-
-
-def _names(code: types.CodeType) -> set[str]:
-    return {*code.co_names}.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
 
 
 def _name(one: Any) -> str:

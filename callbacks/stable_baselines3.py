@@ -34,7 +34,8 @@ from .base import Portable, Reporting, inherited
 from .changes import fingerprint, of_table
 from .objects import is_data, is_shared, is_showing, mark, note, of_library, put_back, state_of
 
-_TRAINED: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()  # algorithm -> the trial and its attempt
+# algorithm -> the trial, its attempt, and the steps that the algorithm had made before the trial
+_TRAINED: WeakKeyDictionary[Any, tuple[int, int, int]] = WeakKeyDictionary()
 _STEPS = ("_n_updates", "_episode_num", "_current_progress_remaining", "ep_info_buffer", "ep_success_buffer")
 # attributes that are the same in each process, of callbacks and of environments
 _OF_CALLBACKS = frozenset({"model", "parent", "locals", "globals"})
@@ -102,6 +103,7 @@ class HaltuneCallback(Reporting):
 
     def _setup(self) -> None:
         super(Portable, self).__init__()  # BaseCallback's
+        self._before = 0  # steps of the model before the trial
         self._steps = self._updates = 0  # of the model at the start of this rollout
         self._calls = 0  # of EvalCallback before this rollout
         self._again = False  # the model has trained in this attempt by another `learn`
@@ -121,12 +123,14 @@ class HaltuneCallback(Reporting):
     def _on_training_start(self) -> None:
         model, trial = self.model, self.trial
         attempt = trial.id, trial.attempt
-        fresh = _TRAINED.get(model) != attempt  # not a second `learn` of this attempt
+        *of, before = _TRAINED.get(model, (0, 0, 0))
+        fresh = tuple(of) != attempt  # not a second `learn` of this attempt
         self._again = not fresh
         self._first = _updates(model) if fresh else 0
+        self._before = int(model.num_timesteps) if fresh and not trial.epoch else before
         if fresh and trial.checkpoint is not None and trial.ended is None:
             self._load(trial.checkpoint)
-        _TRAINED[model] = attempt
+        _TRAINED[model] = (*attempt, self._before)
         if fresh and trial.ended is None:
             self._need_own_state()
         for callback in self._own_callbacks():
@@ -138,8 +142,9 @@ class HaltuneCallback(Reporting):
         self._functions = {name: value for name, value in vars(model).items() if callable(value)}
         self._tables = {}
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
-        position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps)
-        self._reporter.begin(self.locals.get("total_timesteps"), model.policy, position, owner if fresh else None)
+        position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps - self._before)
+        planned = self.locals["total_timesteps"] - self._before if "total_timesteps" in self.locals else None
+        self._reporter.begin(planned, model.policy, position, owner if fresh else None)
         if fresh and self._can_be_saved():
             self._reporter.defer(Interruption.within("learn", "stable_baselines3."))
         elif not self._reporter.ended and _learns():
@@ -242,7 +247,7 @@ class HaltuneCallback(Reporting):
         updates = _updates(self.model)
         if updates == self._first:
             return 0
-        steps = int(self.model.num_timesteps) if updates > self._updates else self._steps
+        steps = (int(self.model.num_timesteps) if updates > self._updates else self._steps) - self._before
         return steps if self.trial.horizon is None else min(steps, self.trial.horizon)
 
     @property
@@ -268,7 +273,8 @@ class HaltuneCallback(Reporting):
             self._sign()
             several, steps = self._reporter.measures.others, self._learnt
             # target_kl ends some updates early; the last rollout can exceed a full training
-            steady = getattr(self.model, "target_kl", None) is None and steps in (self._steps, self.model.num_timesteps)
+            whole = steps + self._before in (self._steps, self.model.num_timesteps)
+            steady = getattr(self.model, "target_kl", None) is None and whole
             updates = _updates(self.model) - self._fitted if steady else None
             self._reporter.report({self.monitor: reward} if several else reward, steps, updates=updates)
             self._reporter.heed(steps)
@@ -366,6 +372,7 @@ class HaltuneCallback(Reporting):
         normalized = self.model.get_vec_normalize_env()
         moments = {} if normalized is None else {n: _moments(m) for n, m in _running(normalized).items()}
         state = {"parameters": self.model.get_parameters(), "steps": self._learnt, "moments": moments}
+        state["before"] = self._before
         ended = _updates(self.model) > self._updates  # the state is of an earlier policy
         torch.save(state | {"state": None if ended else self._state}, path)
 
@@ -377,7 +384,8 @@ class HaltuneCallback(Reporting):
             self.trial.restart(advice="Its checkpoint has the policy alone, from which a training cannot continue.")
             return
         self.model.set_parameters(state["parameters"], device=self.model.device)
-        self.model.num_timesteps = state["steps"]
+        self._before = state["before"]
+        self.model.num_timesteps = self._before + state["steps"]
         self._resumed = state
 
     def _restore(self, state: dict[str, Any]) -> None:

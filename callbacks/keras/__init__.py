@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
+from haltune._utils import randomness
 from haltune._utils.interruption import Interruption
 from haltune._utils.learners import first_numbers
 from haltune.errors import InvalidInput, NotSupported
@@ -64,10 +65,12 @@ class _Attempt:
 
     number: int
     optimizer: Callable[[], Any] | None = None  # of the first fit that trained
+    before: int | None = None  # steps of the model before the trial, in a study that counts steps
     layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
     # layer -> its mark when this attempt first trained it
     starts: weakref.WeakKeyDictionary[Any, str] = field(default_factory=weakref.WeakKeyDictionary)
     end: tuple[Any, Any] | None = None  # of the last fit that another one may follow: see `_end_of_fit`
+    generators: list[tuple[Any, Any]] = field(default_factory=list)  # of the program, and their states at that end
     watch: companions.Watch | None = None  # of the last fit
     data: companions.Data | None = None
 
@@ -202,6 +205,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if end is not None:
             same, now = callbacks.keys() <= self._watch.same, self._end_of_fit()
             repeated = not self._data.read_before and now[0] == end[0] and (not same or now[1] == end[1])
+            repeated &= all(randomness.of_generator(one) == state for one, state in attempt.generators)
             _REPEATED[self._called] = same if repeated and _REPEATED.get(self._called, same) == same else None
         self._more = None
         if self._resumed is not None and attempt.optimizer is None and not self._reporter.ended and not _fresh(model):
@@ -286,6 +290,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._step.numbers = more["compiled"]
             if more is None or more["within"]:  # here, because the setup of a fit draws numbers
                 self._continue(self._resumed, more)
+        if attempt.before is None and self.trial.unit == "step":
+            begun = int(self.trial.epoch)
+            attempt.before = 0 if begun and self._resumed is None else max(0, optimizers.steps_before(model) - begun)
         self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)
         by_epochs = any(type(c).__name__ == "LearningRateScheduler" for c in listed)
         self._rates = [surroundings.rate_of(model)] if by_epochs else []
@@ -472,7 +479,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self.trial.unit == "epoch":
             return self._reporter.position(epoch=epochs)
         optimizers.sync(self.model)
-        return self._reporter.position(step=optimizers.steps_of(self.model, batches))
+        made = optimizers.steps_of(self.model, batches) - (_attempt(self.trial).before or 0)
+        return self._reporter.position(step=made)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         reporter, model, params = self._reporter, self.model, self.params or {}
@@ -522,7 +530,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if reporter.over:
             model.stop_training |= _OURS
         elif follows:
-            attempt.end = self._end_of_fit()
+            attempt.end, attempt.generators = self._end_of_fit(), randomness.in_running()
 
     def _keep_last(self) -> None:
         if self._reporter.keeps:
@@ -672,7 +680,8 @@ def _attempt(trial: Trial) -> _Attempt:
     """Return the record of a trial's present attempt."""
     found = _ATTEMPTS.get(trial)
     if found is None or found.number != trial.attempt:
-        found = _ATTEMPTS[trial] = _Attempt(trial.attempt)
+        # a fit may go on where its trial has started again
+        found = _ATTEMPTS[trial] = _Attempt(trial.attempt, before=None if found is None else found.before)
     return found
 
 

@@ -28,6 +28,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from haltune._utils import randomness
+from haltune._utils.around import is_own, names_in
 from haltune._utils.interruption import caller
 from haltune.errors import NotSupported
 from haltune.study import Study
@@ -43,6 +44,7 @@ _SET_BY_KERAS = {"params", "validation_data"}  # in a callback
 _CONFIGURED = {"min_delta", "monitor_op"}  # Keras changes its sign once the direction is known: not a state
 
 _COPIES = 4  # of the model, as the best weights, a teacher and averages
+_SHORT = 20  # elements of a list of the program, such as layers
 _PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
 OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
@@ -613,20 +615,25 @@ class _Source:
         self.given: Callable[[], Any] = weak(source)
         roots: list[Any] = []
         owners: dict[str, Any] = {}
-        self.seeds: list[Any] = []  # variables of Keras' generators, in layers of the functions of a tf.data dataset
+        self.seeds: list[Any] = []  # variables of Keras' generators in layers that its functions use
         if source is not None:
             roots = [source]
             if _is_tf(source):
                 functions = _functions_of(source)
                 self.seeds = _seeds_of(functions)
                 roots = [
-                    {f"{i}.{name}": value for i, f in enumerate(functions) for name, value, _ in _slots("", f, set())}
+                    {f"{i}.{name}": value for i, f in enumerate(functions) for name, value, _ in _slots("", f, set())},
+                    *functions,
                 ]
                 owners = {f"data {i}": f for i, f in enumerate(functions)}
             else:
                 parts = {n: getattr(source, n, None) for n in ("sampler", "batch_sampler", "dataset")}
                 owners = {"data": source} | {n: part for n, part in parts.items() if hasattr(part, "__dict__")}
                 owners |= _datasets_in(source, "data")
+                own = [base for one in owners.values() for base in type(one).__mro__ if is_own(base.__module__)]
+                self.seeds = _seeds_of(
+                    [f for of in own for f in vars(of).values() if isinstance(f, types.FunctionType)]
+                )
         self.has_code = bool(owners)  # of the program's, or of a loader
         self.generators = randomness.generators_in(*roots)
         self._watch: Watch = Watch(trial, owners, None if earlier is None else earlier._watch, of_data=True)
@@ -640,14 +647,12 @@ class _Source:
         changed, unread = self._watch.changes(apart=apart)
         if unread:
             raise NotSupported(unread[0])
-        seeds = [randomness.of_generator(v) for v in self.seeds]
         held = randomness.states_of(self.generators)
-        return {"generators": held, "changed": changed, "seeds": seeds, "shuffles": shuffled}
+        return {"generators": held, "changed": changed, "seeds": values_of(self.seeds), "shuffles": shuffled}
 
     def put_back(self, state: Mapping[str, Any], apart: Sequence[Any] = ()) -> list[str]:
         """Set what `state` returned; return the names of what cannot be set. apart: the large arrays."""
-        for variable, numbers in zip(self.seeds, state["seeds"], strict=False):
-            randomness.set_generator(variable, numbers)
+        set_values(self.seeds, state["seeds"])
         failed = self._watch.put_back(state["changed"], apart)
         randomness.set_states(self.generators, state["generators"])
         return failed
@@ -746,6 +751,7 @@ class Data:
             _READERS[generator] = reader if _READERS.get(generator, reader) == reader else None
         source = self._source
         self._of_training: _Source = _Source(trial, source, None if earlier is None else earlier._of_training)
+        self._of_training.generators |= randomness.generators_in(generator)
         given = {} if frame is None else frame.f_locals
         evaluated = [(given.get("validation_data"), bool(given.get("validation_steps"))), (within, False)]
         before: list[Any] = [None, None] if earlier is None else earlier._of_validation
@@ -820,7 +826,7 @@ class Data:
                 raise NotSupported(
                     "TensorFlow reads its data ahead by a function with a state or with global random numbers, so its "
                     "place in the data cannot be restored. Leave out steps_per_epoch, or let a Python generator draw "
-                    "from random numbers of its own, np.random.default_rng(seed)"
+                    "from one that it makes itself, np.random.default_rng(seed)"
                 )
             if self._generator() is not None and seen < _PEEKED:
                 raise NotSupported("Keras reads two batches of its generator before the training, and one is left")
@@ -931,17 +937,29 @@ def _functions_of(source: Any) -> list[Any]:
 
 
 def _seeds_of(functions: list[Any]) -> list[Any]:
-    """Return the variables of Keras' seed generators in layers that functions use, such as RandomFlip in a map."""
+    """Return the variables of Keras' seed generators in layers that functions use, such as RandomFlip in a map.
+
+    Also those in variables of the module, and in lists there, that functions or further ones of the program name, and
+    the variables there, such as those of a tf.random.Generator.
+    """
     import keras
 
     found: dict[int, Any] = {}
-    for function in functions:
-        used = [value for _, value, _ in _slots("", function, set())]
-        for name in getattr(getattr(function, "__code__", None), "co_names", ()):
-            used.append(function.__globals__.get(name))
-        layers = [layer for one in used if _is_part(one, "Layer") for layer in one._flatten_layers()]
+    left, seen = [*functions], {id(one) for one in functions}
+    while left:
+        function = left.pop()
+        code = getattr(function, "__code__", None)
+        named = [] if code is None else [function.__globals__.get(name) for name in sorted(names_in(code))]
+        named = [one for one in named if not (isinstance(one, (list, tuple, dict)) and len(one) > _SHORT)]
+        further = [one for one in named if isinstance(one, types.FunctionType) and is_own(one.__module__)]
+        left += [one for one in further if id(one) not in seen]
+        seen |= set(map(id, further))
+        used = [*(value for _, value, _ in _slots("", function, set())), *named]
+        parts = [part for one in used for _, part in _parts_in(one)]
+        layers = [layer for one in parts if _is_part(one, "Layer") for layer in one._flatten_layers()]
         held = [value for layer in layers for value in vars(layer).values()]
-        for one in [*used, *held, *(inner for value in held if isinstance(value, dict) for inner in value.values())]:
+        for one in [*parts, *held, *(inner for value in held if isinstance(value, dict) for inner in value.values())]:
             if isinstance(one, keras.random.SeedGenerator):
                 found[id(one)] = one.state
+        found |= {id(one): one for of in named for _, one in _parts_in(of) if _is_variable(one)}
     return [*found.values()]

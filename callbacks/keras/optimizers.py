@@ -84,6 +84,13 @@ def steps_of(model: Any, within: int = 0) -> int:
     return batches if batches else max(made, default=0)
 
 
+def steps_before(model: Any) -> int:
+    """Return the steps before a trial that `steps_of` will count, such as of a model that the program has loaded."""
+    found = [*optimizers_of(model).values()]
+    by_batches = len(found) != 1 or hasattr(found[0], "inner_optimizer")
+    return 0 if by_batches and not batches_of(model) else steps_of(model)
+
+
 def planned_steps(model: Any, epochs: int | None, batches: int | None) -> int | None:
     """Return the steps of an optimizer in `epochs` of so many batches, if both are known."""
     if not epochs or not batches:

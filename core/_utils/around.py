@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from inspect import CO_OPTIMIZED
-from types import BuiltinFunctionType, FrameType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,16 @@ def of_library(module: str) -> bool:
     return module.partition(".")[0] == "haltune" or "site-packages" in file or "dist-packages" in file
 
 
+def is_own(module: str | None) -> bool:
+    """Return whether a module is of the user's program, and not of an installed package or of Python."""
+    return str(module).partition(".")[0] not in _OF_PYTHON and not of_library(str(module))
+
+
+def names_in(code: CodeType) -> set[str]:
+    """Return the names of variables of its module and of attributes that a code uses, and the codes within it."""
+    return {*code.co_names}.union(*(names_in(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+
+
 def frames(frame: FrameType | None = None) -> Iterator[FrameType]:
     """Yield the program's functions and modules on the stack, from a frame on, without those of packages and Python.
 
@@ -40,8 +50,7 @@ def frames(frame: FrameType | None = None) -> Iterator[FrameType]:
     """
     frame, left = sys._getframe(1) if frame is None else frame, _MOST
     while frame is not None and left:
-        module = str(frame.f_globals.get("__name__"))
-        if module.partition(".")[0] not in _OF_PYTHON and not of_library(module):
+        if is_own(frame.f_globals.get("__name__")):
             left -= 1
             yield frame
         frame = frame.f_back

@@ -18,13 +18,14 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import OPAQUE, attributes, of_library, on_stack
+from .around import OPAQUE, attributes, is_own, names_in, of_library, on_stack
 from .orders import Orders, Variables, seeded
 
 
@@ -191,6 +192,8 @@ def of_generator(generator: Any) -> Any:
         return _lists(generator.bit_generator.state)
     if isinstance(generator, np.random.RandomState):
         return _lists(generator.get_state(legacy=False))
+    if _is_of_tensorflow(generator):
+        return [int(n) for n in generator.numpy()]
     if _is_of_keras(generator):
         return [int(n) for n in sys.modules["keras"].ops.convert_to_numpy(generator)]
     return of_tensor(generator.get_state())
@@ -205,7 +208,7 @@ def set_generator(generator: Any, state: Any) -> None:
             generator.bit_generator.state = _arrays(state)
         elif isinstance(generator, np.random.RandomState):
             generator.set_state(_arrays(state))
-        elif _is_of_keras(generator):
+        elif _is_of_keras(generator) or _is_of_tensorflow(generator):
             generator.assign(state)
         else:
             generator.set_state(tensor_of(state))
@@ -216,6 +219,16 @@ def set_generator(generator: Any, state: Any) -> None:
 def _is_of_keras(value: Any) -> bool:
     """Return whether it is the variable of a Keras seed generator, which Keras gives this name."""
     return getattr(value, "name", None) == "seed_generator_state"
+
+
+def _is_of_tensorflow(value: Any) -> bool:
+    """Return whether it is the variable of a tf.random.Generator, which TensorFlow gives this name.
+
+    Without this name, a plain loop would resume with the first draws of the generator.
+    """
+    return type(value).__module__.startswith("tensorflow.python.ops.") and (
+        str(getattr(value, "name", None)).rpartition("/")[2] == "StateVar:0"
+    )
 
 
 def kind_of(generator: Any) -> str:
@@ -299,6 +312,12 @@ class OwnGenerators:
         return capture() | ({"own": own} if own else {})
 
 
+def in_running() -> list[tuple[Any, Any]]:
+    """Return the generators in variables of the program's functions that are running, and their states."""
+    found = {id(one): one for one in _in_variables(on_stack()).values()}
+    return [(one, of_generator(one)) for one in found.values()]
+
+
 def _in_variables(variables: Variables) -> dict[str, Any]:
     """Return the generators by the functions and variables that hold them."""
     found: dict[str, Any] = {}
@@ -306,7 +325,7 @@ def _in_variables(variables: Variables) -> dict[str, Any]:
         if not issubclass(kind := type(value), OPAQUE) and not kind.__module__.startswith("haltune."):
             held: dict[str, Any] = {}
             with suppress(Exception):  # an object of the program that raises where it is looked at
-                held = generators_in(value, depth=3)
+                held = generators_in(value, depth=3, code=False)  # which are variables themselves
                 for path, model in _models(value):
                     held |= {f"{path}.{inner}": one for inner, one in of_model(model).items()}
             found |= {f"{name}{path[1:]}": one for path, one in held.items()} | found
@@ -331,23 +350,25 @@ def of_model(model: Any) -> dict[str, Any]:
     return {f"{path}.{name}": one for path, module in own for name, one in vars(module).items() if is_generator(one)}
 
 
-def generators_in(*roots: Any, depth: int = 4) -> dict[str, Any]:
-    """Return the generators of Python, NumPy and torch that objects hold: path -> generator, each once.
+def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, Any]:
+    """Return the generators of Python, NumPy, torch and TensorFlow that objects hold: path -> generator, each once.
 
     Attributes and short lists are searched to a depth: a transform of a data set, the sampler of a loader. Wrappers of
     data or of an environment do not count, nor does the place in a list of objects. The nearest come first.
+
+    code: also those in variables of a module that the program's code there names, as rng = np.random.default_rng(0).
     """
     found: dict[int, tuple[str, Any]] = {}
     seen: set[int] = set()
     left = deque((root, str(i), depth) for i, root in enumerate(roots))
     while left and len(seen) < _MOST:
         value, path, depth = left.popleft()
-        if is_generator(value):
+        if is_generator(value) or _is_of_tensorflow(value):
             found.setdefault(id(value), (path, value))
         elif depth and type(value) not in _LEAVES and id(value) not in seen:
             seen.add(id(value))
             of_list, wrapped = isinstance(value, (list, tuple)), []
-            for name, inner in _inside(value):
+            for name, inner in (*_inside(value), *(_named_by(value) if code else ())):
                 if name in _WRAPPED or (of_list and not isinstance(inner, (list, tuple, dict))):
                     wrapped.append((inner, f"{path}.{name}", depth))
                 else:
@@ -390,6 +411,35 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
         return []  # a model is no data
     owner = getattr(value, "__self__", None)  # of a method
     return [*getattr(value, "__dict__", {}).items(), *([] if owner is None else [("__self__", owner)])]
+
+
+# class -> the modules of its code, and what that names
+_NAMES: WeakKeyDictionary[type, list[tuple[str, set[str]]]] = WeakKeyDictionary()
+
+
+def _named_by(value: Any) -> list[tuple[str, Any]]:
+    """Return the generators and functions of the program that its code of an object names in its module.
+
+    value: a function, a generator that reads data, or an object, whose class has code.
+    """
+    uses: list[tuple[dict[str, Any], set[str]]] = []
+    if isinstance(value, types.FunctionType):
+        uses = [(value.__globals__, names_in(value.__code__))] if is_own(value.__module__) else []
+    elif isinstance(value, types.GeneratorType):
+        uses = [] if value.gi_frame is None else [(value.gi_frame.f_globals, names_in(value.gi_code))]
+    elif not isinstance(value, (type, types.ModuleType)):
+        if (kind := type(value)) not in _NAMES:
+            own = [base for base in kind.__mro__ if is_own(base.__module__)]
+            held = [(of.__module__, one) for of in own for one in vars(of).values()]
+            codes = [(of, one.__func__ if isinstance(one, staticmethod | classmethod) else one) for of, one in held]
+            _NAMES[kind] = [(of, names_in(f.__code__)) for of, f in codes if isinstance(f, types.FunctionType)]
+        uses = [(vars(sys.modules[of]), names) for of, names in _NAMES[kind] if of in sys.modules]
+    found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
+    return [
+        (name, one)
+        for name, one in found
+        if is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__))
+    ]
 
 
 # states as text

@@ -430,6 +430,33 @@ def test_a_training_by_several_calls_of_learn_is_not_paused_where_it_would_start
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_steps_that_an_algorithm_has_made_before_its_trial_do_not_count(tmp_path: Path) -> None:
+    import stable_baselines3 as sb3
+
+    file = tmp_path / "base.zip"
+    base = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=64, device="cpu", seed=0).learn(256)
+    base.save(file)
+
+    def train(trial: Trial) -> Any:
+        model = sb3.PPO.load(file, env=gymnasium.make("CartPole-v1"), device="cpu")
+        model.set_random_seed(5)
+        return model.learn(trial.max_steps, HaltuneCallback(trial, every=64), reset_num_timesteps=False)
+
+    found = []
+    reached = []
+    for at in ((), (64.0,)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                reached.append(train(trial).num_timesteps)
+        (record,) = s.trials
+        assert record.attempt == 1 + len(at)
+        found.append((record.epochs.tolist(), record.values.tolist()))
+    assert found[0] == found[1]
+    assert (found[0][0], reached[0], reached[-1]) == ([64, 128], 384, 384)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("trains", [True, False])
 def test_environments_with_running_means_of_another_trial_are_refused_unless_they_do_not_change(trains: bool) -> None:
     import stable_baselines3 as sb3

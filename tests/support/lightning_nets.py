@@ -455,6 +455,19 @@ class Drawing(Sampler):
         return 40
 
 
+DRAWS = random.Random()
+
+
+class Naming(Drawing):
+    """Its order comes from a generator in a variable of its module."""
+
+    def __init__(self):
+        DRAWS.seed(3)
+
+    def __iter__(self):
+        yield from DRAWS.sample(range(40), 40)
+
+
 class Backbone(Net):
     def __init__(self):
         super().__init__()
@@ -517,6 +530,7 @@ CASES = {
         {"net": Found, "train": lambda: None, "others": lambda: [*finders(), Cools()]}, apart=None
     ),
     "gradients accumulated by hand": Case({"net": Accumulating, "train": ten_batches}, (1, 2), 3),
+    "a generator that a sampler names": Case({"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=Naming())}),
     "a sampler's own generators": Case({"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=Drawing())}),
     "a sampler of a library": Case({"net": Slow, "train": lambda: DataLoader(FORTY, 4, sampler=Shuffling(40))}),
     "a sampler that Lightning distributes": Case(

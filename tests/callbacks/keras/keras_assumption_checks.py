@@ -237,6 +237,14 @@ def test_tensorflows_context_has_the_seed_and_the_generator_of_seeds():
     assert first == again, "Without it: the order of arrays in a resumed training."
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
+def test_the_variable_of_a_generator_of_tensorflow_has_its_name():
+    import tensorflow as tf
+
+    held = randomness.generators_in({"draws": tf.random.Generator.from_seed(3)})
+    assert len(held) == 1, "Without it: the draws of a tf.random.Generator in a resumed plain loop."
+
+
 @pytest.mark.slow  # to import TensorFlow takes longer than all checks here
 def test_a_dataset_of_tensorflow_has_its_seeds_and_inputs():
     tf = pytest.importorskip("tensorflow")

@@ -249,14 +249,26 @@ def test_a_compiled_step_that_draws_by_tf_random_declines_the_pause():
         assert trained(lambda trial: fit(trial, trial.load_model(make)), (2,))[1].attempt == 1
 
 
+NOISES = []  # layers in a variable of the program's module
+
+
+def noisy(x):
+    for layer in NOISES:
+        x = layer(x, training=True)
+    return x
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="other backends cannot run the layer there")
-def test_the_layers_of_a_map_of_tensorflow_continue():
+@pytest.mark.parametrize("of_module", [False, True])
+def test_the_layers_of_a_map_of_tensorflow_continue(of_module):
     import tensorflow as tf
 
     def train(trial):
         noise = keras.layers.GaussianNoise(0.3, seed=4)
+        NOISES[:] = [keras.layers.GaussianNoise(0.3, seed=4)]
         data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
-        data = data.map(lambda x, y: (noise(x, training=True), y)).prefetch(1)
+        data = data.map((lambda x, y: (noisy(x), y)) if of_module else lambda x, y: (noise(x, training=True), y))
+        data = data.prefetch(1)
         return fit(trial, trial.load_model() or net(momentum(0.01)), data=data)
 
     assert_equal(train, at=(2,))
@@ -756,6 +768,17 @@ class Around(keras.utils.PyDataset):
         self.inner.on_epoch_end()
 
 
+class Augmented(Shuffled):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return keras.ops.convert_to_numpy(noisy(x)), y
+
+
+def augmented():
+    NOISES[:] = [keras.layers.GaussianNoise(0.3, seed=4)]
+    return Augmented()
+
+
 def turned():
     from keras.src.legacy.preprocessing.image import ImageDataGenerator  # which Keras does not export for torch
 
@@ -773,6 +796,7 @@ def arrays():
         (Scaled, {}),
         (Files, {}),
         pytest.param(Around, {}, marks=once),
+        pytest.param(augmented, {}, marks=once),
         pytest.param(loader, {}, marks=(once, pytest.mark.slow)),
         pytest.param(loader, {"steps_per_epoch": 2}, marks=once),
         (batches, {"steps_per_epoch": 2}),
@@ -1032,6 +1056,39 @@ def test_a_generator_that_draws_global_random_numbers_continues_unless_it_is_rea
             assert trained(lambda trial: train(trial, steps=1), (1,))[1].attempt == 1
 
 
+DRAWS = np.random.default_rng(5)  # in a variable of the program's module
+
+
+def scattered(x):
+    return x + DRAWS.normal(size=x.shape)
+
+
+class Scattered(Shuffled):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return scattered(x), y
+
+
+def scattered_batches():
+    while True:
+        rows = DRAWS.integers(0, len(X), 4)
+        yield X[rows], Y[rows]
+
+
+@pytest.mark.parametrize(("make", "options"), [(Scattered, {}), (scattered_batches, {"steps_per_epoch": 2})])
+def test_a_generator_that_the_code_of_the_data_names_in_its_module_continues_unless_it_is_read_ahead(make, options):
+    def train(trial):
+        first = np.random.default_rng(5 if trial.checkpoint is None else 6)  # another trial has drawn since
+        DRAWS.bit_generator.state = first.bit_generator.state
+        return fit(trial, trial.load_model() or net(momentum(0.01)), data=make(), **options)
+
+    if options and BACKEND == "tensorflow":
+        with pytest.warns(HaltuneWarning, match=r"reads its data ahead by .* global random numbers"):
+            assert trained(train, (2,))[1].attempt == 1
+    else:
+        assert_equal(train)
+
+
 @once
 def test_a_generator_that_several_trials_read_prevents_a_pause_and_a_resumed_trial():
     study, data = pausing_study(at=(2,), epochs=4, trials=2, verbose=0), batches()
@@ -1054,13 +1111,20 @@ def test_a_generator_that_several_trials_read_prevents_a_pause_and_a_resumed_tri
     assert other.epoch == 2
 
 
+def shifted(x, y):
+    return x + NOISES[0].normal(x.shape), y
+
+
 @pytest.mark.slow  # to import TensorFlow takes longer than all checks here
-def test_a_generator_of_tensorflow_in_a_map_continues():
+@pytest.mark.parametrize("of_module", [False, True])
+def test_a_generator_of_tensorflow_in_a_map_continues(of_module):
     tf = pytest.importorskip("tensorflow")
 
     def train(trial):
         noise = tf.random.Generator.from_seed(3)
-        data = tf.data.Dataset.from_tensor_slices((X, Y)).map(lambda x, y: (x + noise.normal(x.shape), y)).batch(4)
+        NOISES[:] = [tf.random.Generator.from_seed(3)]
+        data = tf.data.Dataset.from_tensor_slices((X, Y))
+        data = data.map(shifted if of_module else lambda x, y: (x + noise.normal(x.shape), y)).batch(4)
         alone = tf.data.Options()
         alone.experimental_optimization.apply_default_optimizations = False  # a thread would read on, behind the batch
         alone.experimental_optimization.inject_prefetch = alone.autotune.enabled = False  # that Keras reads for shapes
@@ -1493,6 +1557,26 @@ def test_a_pause_between_two_fits_is_declined_if_the_program_changes_something_t
 
 
 @once
+def test_a_pause_between_two_fits_is_declined_if_the_program_draws_by_a_generator_of_its_own_there(monkeypatch):
+    monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
+
+    def train(trial):
+        model, draws = trial.load_model() or net(momentum(0.01)), np.random.default_rng(7)
+        for start in range(int(trial.epoch), LENGTH):
+            if trial.ended is None:
+                rows = X + draws.normal(size=X.shape), Y
+                fit(trial, model, data=rows, initial_epoch=start, epochs=start + 1)
+        return model
+
+    straight, _ = trained(train, ())
+    with pytest.warns(HaltuneWarning, match="random numbers before another fit"):
+        paused, found = trained(train, (4,))
+    assert found.attempt == 1
+    for one, other in zip(straight, paused, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@once
 def test_a_generator_that_an_earlier_fit_than_the_last_has_read_is_not_paused(monkeypatch):
     monkeypatch.setattr("haltune.callbacks.keras._REPEATED", {})
 
@@ -1633,6 +1717,22 @@ def test_a_loop_over_the_epochs_of_a_trial_that_saves_a_model_of_keras_continues
             model.train_on_batch(X, Y)
             trial.report(float(model.evaluate(X, Y, verbose=0)))
             trial.save(model.save, ".keras")
+        return model
+
+    assert_equal(train)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="its own generators")
+def test_a_generator_of_tensorflow_in_a_plain_loop_continues():
+    import tensorflow as tf
+
+    def train(trial):
+        model = keras.models.load_model(trial.checkpoint) if trial.checkpoint else net(momentum(0.01))
+        draws = tf.random.Generator.from_seed(1)
+        loop = TrainingLoop(trial, save=model.save, suffix=".keras")
+        for _ in loop:
+            model.train_on_batch(X + draws.normal(X.shape).numpy(), Y)
+            loop.report(float(model.evaluate(X, Y, verbose=0)))
         return model
 
     assert_equal(train)

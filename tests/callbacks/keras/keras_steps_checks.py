@@ -39,6 +39,16 @@ def test_steps_of_the_optimizer_are_counted():
     assert (trial.epochs, trial.values) == ([STEPS, 2 * STEPS, 3 * STEPS, 4 * STEPS], history["val_loss"])
 
 
+def test_steps_that_a_model_has_made_before_its_trial_do_not_count():
+    study = pausing_study(at=(STEPS,), epochs=2 * STEPS, unit="step")
+    for trial in study:
+        with trial:
+            model = trial.load_model() or fit(None)[0]
+            fit(HaltuneCallback(trial), model, initial_epoch=int(trial.epoch) // STEPS)
+    (found,) = study.trials
+    assert (found.attempt, found.epochs.tolist()) == (2, [STEPS, 2 * STEPS])
+
+
 @pytest.mark.parametrize("rung", [2 * STEPS, 3 * STEPS])
 def test_the_patience_of_an_early_stopping_is_compared_with_a_rung_in_its_own_epochs(rung):
     trial = counting("step", 4 * STEPS)

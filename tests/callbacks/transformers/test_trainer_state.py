@@ -363,6 +363,20 @@ class Noise:
         return found | {"x": found["x"] + noise}
 
 
+DRAWS = random.Random()
+
+
+class Names:
+    """A collator that draws from a generator in a variable of its module."""
+
+    def __init__(self):
+        DRAWS.seed(4)
+
+    def __call__(self, batch):
+        found = default_data_collator(batch)
+        return found | {"x": found["x"] + DRAWS.random()}
+
+
 class Noisy(torch.utils.data.Dataset):
     """Rows with noise that each reading draws."""
 
@@ -594,6 +608,7 @@ RESTORED = {
     "a collator with a generator": (*BETWEEN, OWN),
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
     "a collator that draws": (*BETWEEN, GLOBAL),
+    "a collator that names a generator": (*BETWEEN, {"collator": Names}),
     "data that draw": (*BETWEEN, {"train": Noisy}),
     "data that draw in workers": (*BETWEEN, {"train": Noisy} | WORKERS),
     "plain data in workers, within": (*WITHIN, WORKERS),
