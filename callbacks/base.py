@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _OfInstance:
-    """Method of a callback that says what to do if a framework calls it of the class.
+    """Method of a callback whose error explains what to do if a framework calls it of the class.
 
     function: None, that of the framework's base class.
     """

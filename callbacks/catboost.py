@@ -229,8 +229,8 @@ class HaltuneCallback(Reporting):
         before = trial.history.furthest_superseded(trial.id)  # a killed attempt, whose snapshot it may be
         if position > (reached := trial.epoch if before is None else max(trial.epoch, before.epoch)):
             raise NotSupported(
-                f"Trial {trial.id} has trained {reached:g} rounds, but CatBoost continues a snapshot of {position}, of "
-                f"another training. {_OWN_FOLDER}."
+                f"Trial {trial.id} has trained {reached:g} rounds, but CatBoost continues a snapshot of {position} "
+                f"rounds, of another training. {_OWN_FOLDER}."
             )
 
     def _miss(self) -> None:

@@ -182,11 +182,11 @@ def _called(name: str) -> str:
 
 
 def warn_of_failed(trial: Trial, *failed: str, advice: str = _MAKE) -> None:
-    """Warn of what a resumed trial has not as it was at the pause. failed: names of attributes, or of others."""
+    """Warn of what a resumed trial does not have as at the pause. failed: names of attributes, or of others."""
     if failed:
         trial.warn(
-            f"Trial {trial.id} has resumed, but {', '.join(failed)} could not be put back as at the pause, so it does "
-            f"not train as it would have without the pause. {advice}",
+            f"Trial {trial.id} has resumed, but {', '.join(failed)} could not be restored as at the pause, so it "
+            f"does not train as it would have without the pause. {advice}",
             advice,
             once=True,
         )

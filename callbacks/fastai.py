@@ -295,7 +295,7 @@ class HaltuneCallback(Reporting):
             raise NotSupported(
                 f"Trial {self.trial.id} paused in a fit of {plural(planned, 'epoch')}, and this fit has {n}, so it "
                 "would not continue its training. Give it all its epochs, such as learn.fit(trial.max_epochs): those "
-                "before the pause are passed over."
+                "before the pause are skipped."
             )
         before = progress["schedules"]
         for name, values in self._schedules().items() if len(course.records) <= course.before + n else ():
@@ -388,7 +388,7 @@ class HaltuneCallback(Reporting):
         if self._evaluated is None and fingerprint(self.learn.model) != self._shown:
             raise NotSupported(
                 "its weights have changed since they were evaluated, so it would not have the value of its trial. "
-                "Change weights in after_train or before_validate, or put them back in after_validate"
+                "Change weights in after_train or before_validate, or restore them in after_validate"
             )
         self._write(folder)
         if self._evaluated is not None:

@@ -968,6 +968,6 @@ def _kind(called: str | None) -> Any:
 
 def _otherwise(name: str) -> NotSupported:
     return NotSupported(
-        f"The trial cannot resume, because {name} was built otherwise when it paused. Build the same environments and "
-        "callbacks in each attempt"
+        f"The trial cannot resume, because {name} was built differently when it paused. Build the same environments "
+        "and callbacks in each attempt"
     )

@@ -380,7 +380,7 @@ class Reporter:
             self.verdict = trial.verdict
 
     def look_ahead(self, first: float) -> None:
-        """Say before the first report, some epochs after the start, that the last epoch will have none.
+        """Warn before the first report, some epochs after the start, that the last epoch will have none.
 
         For loops whose user chooses how often they validate.
         """
@@ -443,7 +443,7 @@ class Reporter:
             self.warn_once(
                 "policy",
                 f"The policy failed to judge {self._at(report.epoch)} of trial {self.trial.id} {kind}. The report is "
-                "stored, and training continues. If the policy is your own, mend its judge(); otherwise report it.",
+                "stored, and training continues. If the policy is your own, fix its judge(); otherwise report the bug.",
             )
         elif isinstance(error, HaltuneError) and not isinstance(error, StoreError):
             raise error

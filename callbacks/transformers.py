@@ -59,8 +59,8 @@ _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its
 _DATA = " and Trainer(eval_dataset=held_out)"
 _EVALUATE = "Write TrainingArguments(eval_strategy='epoch'){}, or judge the training loss, Minimize('train_loss')"
 _RETRY = (
-    "The Trainer trains the same model on, so its value is of both trainings. To avoid this, set "
-    "per_device_train_batch_size= so that it fits, and auto_find_batch_size=False."
+    "The Trainer continues with the same model, so its value is of both trainings. To avoid this, set a "
+    "per_device_train_batch_size= that fits, and auto_find_batch_size=False."
 )
 GO_ON, END, SAVE = "go on", "end", "save"  # decisions of rank 0 for all ranks
 

@@ -398,8 +398,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 whose = "another fold of it" if trial == self.trial.id else f"trial {trial}"
                 raise NotSupported(
                     f"This fit of trial {self.trial.id} starts with the layer {layer.name!r} as {whose} has left it, "
-                    "so it would continue that training. Build all layers for each training, within the loop, or set "
-                    "their first weights again."
+                    "so it would continue that training. Build all layers for each training, within the loop, or reset "
+                    "their weights."
                 )
             attempt.starts.setdefault(layer, mark)
 
@@ -580,7 +580,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._reporter.advise(
                     "The model of an epoch is not the one that was evaluated, so no model is kept: it would not have "
                     "the value of its trial. A callback changes its weights afterwards, or a stateful layer starts the "
-                    "evaluation with what it carries. Do so, or reset the layer, before the evaluation.",
+                    "evaluation with what it carries. Change them, or reset the layer, before the evaluation.",
                     "kept",
                 )
                 return
@@ -762,7 +762,7 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
 
 
 def refuse_shadowed_loss(model: Any, monitor: str) -> None:
-    """Raise InvalidInput if Keras would log an own metric of the model as "val_loss", which no evaluation updates."""
+    """Raise InvalidInput if Keras would log the model's own metric as "val_loss", which no evaluation updates."""
     kind = type(model)
     own = [m for m in model.metrics if m.name == "loss"]
     listed = not kind.metrics.fget.__module__.startswith("keras.")

@@ -128,7 +128,7 @@ class Apart:
 class Watch:
     """The attributes of objects, marked when it is made.
 
-    trial: of the fit. owners: name -> object. earlier: the watch of the fit before, whose marks stay for the same
+    trial: of the fit. owners: name -> object. earlier: the watch of the previous fit, whose marks stay for the same
     objects. of_data: they are data, of which only tables are reported.
     """
 
@@ -606,7 +606,7 @@ def numbered(part: Any) -> tuple[str, int] | None:
 class _Source:
     """What a dataset, a loader or an adapter of the program's changes while it is read.
 
-    source: None if it has no state. earlier: the record of the fit before.
+    source: None if it has no state. earlier: the record of the previous fit.
     """
 
     def __init__(self, trial: int, source: Any, earlier: _Source | None = None) -> None:

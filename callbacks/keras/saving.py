@@ -7,7 +7,7 @@
 - NAME.more: next to both, the state of the fit outside of the model; its large arrays are in NAME.apart. A file that
   is only kept has none.
 
-A model with custom classes or functions may be saved but not loaded, and an own class may have settings that its
+A model with custom classes or functions may be saved but not loaded, and your own class may have settings that its
 get_config lacks. So the first file that a trial writes for a pause is loaded on the CPU, and compared with the model.
 That takes twice as long as to write it, so it is done once for models of Keras' own classes that differ in numbers. For
 a file that is only kept, a model with own classes is made again without its weights, and compared.
@@ -532,10 +532,10 @@ def _difference(model: Any, twin: Any, changed: Collection[str]) -> str | None:
             return f"the layer {mine.name!r} would have another name"
         plain = mine.weights and not hasattr(mine, "layers")  # of other layers Keras saves no flag
         if plain and mine.trainable != theirs.trainable:
-            return f"a layer {type(mine).__name__} would be trainable otherwise"
+            return f"a layer {type(mine).__name__} would have another trainable flag"
     for mine, theirs in zip(model.weights, twin.weights, strict=True):
         if _rules(mine) != _rules(theirs):
-            return f"a weight {mine.name!r} has a trainable flag, a regularizer or a constraint that its layer has not"
+            return f"a weight {mine.name!r} has a trainable flag, a regularizer or a constraint that its layer lacks"
     same = _variables(model) == _variables(twin)
     return None if same else "it would have other weights or another optimizer state"
 

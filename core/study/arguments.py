@@ -319,7 +319,7 @@ Earlier = StudyView | StrPath | tuple[StrPath, str]
 def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | Storage | None, name: str) -> Sequence[Any]:
     """Open the prior studies that are given by their stores. store, name: of the study that learns from them.
 
-    A study that has reports keeps what it took when it was created. Then stores are not read, and may be gone. Raises
+    A study that has reports keeps what it took when it was created: the stores are not read, and may be gone. Raises
     StoreError or InvalidInput for a store that cannot be read.
     """
     named = [e for e in given if _named(e)] if isinstance(given, list | tuple) else []

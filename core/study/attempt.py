@@ -163,12 +163,12 @@ A = TypeVar("A", bound=Attempt)
 
 
 def end_of(lease: Lease, history: History) -> float:
-    """Return the time at which a lease ends: after what five epochs take, also if that was found out since."""
+    """Return the time at which a lease ends; a longer epoch that was reported since extends it."""
     return max(lease.expires, lease.renewed + epochs_term(history))
 
 
 def epochs_term(history: History, epoch_seconds: float = 0.0) -> float:
-    """Return the seconds that five of the longest epochs take, so far as they are known."""
+    """Return the seconds of five of the longest epochs known so far."""
     return min(5.0 * max(history.longest_epoch, epoch_seconds), _LONGEST_LEASE)
 
 

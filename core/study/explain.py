@@ -225,7 +225,7 @@ class Audit:
 
     def __str__(self) -> str:
         if not self.share:
-            return "No audit: this policy lets no share of the trials train to the end, as BOBOS(audit=0.05) does."
+            return "No audit: this policy continues no trial beyond a stop. Measure wrong stops with BOBOS(audit=0.05)."
         lines = [f"audit of {percent(self.share)} of the trials: {self.audited} drawn so far"]
         saved = f"stopping saved {amount(self.saved, several_of(self.unit))} in the other trials"
         if not self.stops:

@@ -24,7 +24,7 @@ class OwnLearners:
         self._refused: WeakSet[Any] = WeakSet()
 
     def looks(self, trial: Port) -> None:
-        """State that the trial, its fold or its loop begins, and refuse to train what another one has trained."""
+        """State that the trial, its fold or its loop starts, and refuse to train what another one has trained."""
         for one in visible():
             now = mark(one)
             self._found[id(one)] = ref(one), now
@@ -79,5 +79,5 @@ def _words(trial: Port, of: int, fold: int, one: Any) -> str:
     what, do = f"the {type(one).__name__} object", f"Make one for each {unit}, within the loop, from trial.config."
     if of_keras(one):
         what = f"the layer {one.name!r}"
-        do = f"Build the model for each {unit}, within the loop, or set its first weights again."
+        do = f"Build the model for each {unit}, within the loop, or reset its weights."
     return f"{own} would continue to train {what} that {who} has trained. {do}"

@@ -290,7 +290,7 @@ class States:
         put_back(path)
 
     def draws_as_before(self) -> None:
-        """State that a trial has ended: a new one is not to draw as the one that began where this one had paused."""
+        """State that a trial has ended. The next must not draw as the one that started where this one had paused."""
         if self._restores and _draws_alone():
             self._generators.ends()
             if self._put_back is not None:
@@ -368,8 +368,8 @@ class States:
                 )
         elif not self._made:
             self._session.hint(
-                f"Trial {attempt.id} saved a state before it reports {at}, so this is the state after {at}. If your "
-                "program saves first and trains then, save after trial.report(value) instead.",
+                f"Trial {attempt.id} saved a state before it reports {at}, so it counts as the state after {at}. If "
+                "your program saves before it trains, save after trial.report(value) instead.",
                 "saves first",
             )
 

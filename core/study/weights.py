@@ -142,7 +142,7 @@ class OwnWeights:
             if others:
                 if retries or trial._unread:
                     raise NotSupported(
-                        f"The loop of trial {trial.id} begins again after {trial._at(trial.epoch)}, but with new "
+                        f"The loop of trial {trial.id} starts again after {trial._at(trial.epoch)}, but with new "
                         f"weights. Load {trial._name}.checkpoint where your program handles the exception, or call "
                         f"{trial._name}.restart() there to train from the start."
                     )
@@ -172,8 +172,8 @@ class OwnWeights:
             if same and updates.has_moments(optimizer):
                 trial.warn(
                     f"Trial {trial.id} has resumed after {trial._at(began.position)}, but its "
-                    f"{type(optimizer).__name__} began without the momentum or averages that it had there, so it does "
-                    "not train as it would have without the pause. Save the state_dict() of each optimizer and "
+                    f"{type(optimizer).__name__} started without the momentum or averages that it had there, so it "
+                    "does not train as it would have without the pause. Save the state_dict() of each optimizer and "
                     "schedule with the weights, and load them all.",
                     "optimizer",
                     once=True,
@@ -343,7 +343,7 @@ class OwnWeights:
         resumed = self._doubted is not None and trial._loads
         if resumed and seen.keeps_weights and this().alone:  # ranks may share weights otherwise
             trial.warn(
-                f"Trial {trial.id} has resumed {self._doubted} began with weights that it did not have there. Save "
+                f"Trial {trial.id} has resumed {self._doubted} started with weights that it did not have there. Save "
                 "all that it trains, without rounding, and load it from trial.checkpoint into the model that the "
                 "optimizer is made for.",
                 "weights",

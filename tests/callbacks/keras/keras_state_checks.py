@@ -122,7 +122,7 @@ def test_what_cannot_be_put_back_is_said_when_the_trial_resumes():
             self.order = self.order or Order()
             self.order.taken += 1
 
-    with pytest.warns(HaltuneWarning, match=r"has resumed, but Counting\.order could not be put back"):
+    with pytest.warns(HaltuneWarning, match=r"has resumed, but Counting\.order could not be restored"):
         trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Counting()), (2,))
 
 
