@@ -44,7 +44,7 @@ class OwnFunctions:
                 carried.warn(trial, _name(one), left[0])
 
     def hooks_were_called(self) -> None:
-        """Take objects that callbacks have set as the training began, such as a progress bar, for what they start with.
+        """Take objects that callbacks set as the training started, such as a progress bar, for what they start with.
 
         A resumed training calls these hooks again.
         """

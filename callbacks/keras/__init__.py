@@ -177,8 +177,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._within_fit = False  # this fit has set the model
         # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
         self._evaluated: tuple[str, bool] | None = None
-        self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation began
-        # when that evaluation began, the metrics that the epoch's training had not updated
+        self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation started
+        # when that evaluation started, the metrics that the epoch's training had not updated
         self._unset: Collection[str] | None = None
         self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
@@ -273,7 +273,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not reporter.ended:
             self._refuse_trained_layers(attempt)
             carried.warn_of_own(self.trial, self._others(listed).values(), self.trial.epoch == 0)
-        self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
+        self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it starts
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed, self._proven = None, False
         if self.trial.epoch == 0:

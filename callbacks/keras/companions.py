@@ -162,7 +162,7 @@ class Watch:
         return {path: mark for path, mark in marks.items() if objects.is_data(mark) or objects.is_large(mark)}
 
     def hooks_were_called(self) -> None:
-        """Take what callbacks have set as the fit began for a change, such as the learning rate that they have read.
+        """Take what callbacks have set as the fit started for a change, such as the learning rate that they have read.
 
         A resumed fit calls these hooks again, when the model has other weights and another learning rate. Not so times,
         which it takes again, and objects that are no data.

@@ -275,7 +275,7 @@ def suffix(trial: Trial) -> str:
 def kept_suffix(trial: Trial, model: Any, changed: Collection[str], before: Collection[str]) -> str:
     """Return the suffix of the best trial's file: weights only, if a file of the whole model would lose a part of it.
 
-    changed: paths of attributes that changed in the training. before: those that had when the evaluation began, which
+    changed: paths of attributes that changed in the training. before: those that had when the evaluation started, which
         would change them again.
 
     Raises NotSupported if a loaded model would lack one of these that its evaluation reads.

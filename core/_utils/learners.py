@@ -1,6 +1,6 @@
 """Estimators, boosters and layers of Keras in the variables of a program: what a plain loop trains without torch.
 
-No hook shows that they train. So they are looked for where a trial begins, where its loop does, and where both end.
+No hook shows that they train. So they are looked for where a trial starts, where its loop does, and where both end.
 
 A learner has `partial_fit` (scikit-learn), `learn_one` (River), `fit` with warm_start=True, or `update` (boosters of
 XGBoost and LightGBM). A layer of Keras is one, too: the methods of the models that have it train it, or an optimizer.

@@ -261,7 +261,7 @@ class OwnGenerators:
         self._orders, self._begun = Orders(), False
 
     def begins(self, path: Path | None) -> list[str]:
-        """State that a loop begins, and restore what `capture` has put into the random state in a file.
+        """State that a loop starts, and restore what `capture` has put into the random state in a file.
 
         Return the names of lists that were shuffled, and of datasets that begin to shuffle from a seed again.
         """

@@ -127,14 +127,14 @@ class Training:
         watch()
 
     def counts(self) -> None:
-        """State that the training of the trial has begun, at the latest with the weights that were updated last."""
+        """State that the training of the trial has started, at the latest with the weights that were updated last."""
         if not self.begun:
             for of in self._all:
                 of.own |= of.last == self.made > 0
         self.begun = True
 
     def starts(self) -> None:
-        """State that a loop of the trial begins, or that its training starts again: no report came before."""
+        """State that a loop of the trial starts, or that its training starts again: no report came before."""
         if not self.begun:  # a test of learning rates is over, and a state is loaded perhaps
             self._of.clear()
             self._all.clear()

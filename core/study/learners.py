@@ -19,7 +19,7 @@ class OwnLearners:
     """Those in variables of the program, in a trial and its folds."""
 
     def __init__(self) -> None:
-        # their marks where the trial or its loop began; by id, with a weak reference: some cannot be hashed
+        # their marks where the trial or its loop started; by id, with a weak reference: some cannot be hashed
         self._found: dict[int, tuple[Any, str]] = {}
         self._refused: WeakSet[Any] = WeakSet()
 
@@ -64,7 +64,7 @@ class OwnLearners:
         return None
 
     def _before(self, learner: Any) -> str | None:
-        """Return the mark of a learner where the trial or its loop began; None if it was not there."""
+        """Return the mark of a learner where the trial or its loop started; None if it was not there."""
         reference, mark = self._found.get(id(learner), (None, None))
         return mark if reference is not None and reference() is learner else None
 

@@ -68,9 +68,9 @@ class Port(Attempt):
     """
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
-        self._asks = False  # the program has read `checkpoint` since an epoch or a report began
+        self._asks = False  # the program has read `checkpoint` since an epoch or a report started
         self._loads = False  # it has read it in this attempt, or found the state elsewhere
-        self._unread = False  # its loop has begun again as if from there, but it has not read it since
+        self._unread = False  # its loop has started again as if from there, but it has not read it since
         super().__init__(**vars(attempt))
         self._begins = self.epoch  # where this attempt starts
         self._session, self._process = session, os.getpid()
@@ -85,9 +85,9 @@ class Port(Attempt):
         self._trained_in_full = False  # by a loop that has asked for the epoch after the last one
         self._same_model = False  # that of the previous fit
         self._own_weights = False  # a fit has started with weights of this trial
-        self._left: float | None = None  # the epoch that a loop has begun and not reported
+        self._left: float | None = None  # the epoch that a loop has started and not reported
         self._within: float | None = None  # the same, also after its report
-        self._counted = False  # a loop has begun epochs
+        self._counted = False  # a loop has started epochs
         self._broken: Failure | None = None  # the exception that ended the last fit, while no other fit has started
         self._fit: Callable[[], bool] | None = None  # whether the last fit is under way; None: it has ended normally
         self._block: int | None = None  # the process whose `with trial:` block trains it
@@ -236,7 +236,7 @@ class Port(Attempt):
             )
 
     def begins_loop(self, model: Any = None) -> bool:
-        """State that a loop over the epochs begins, and return whether it starts with the state of `checkpoint`.
+        """State that a loop over the epochs starts, and return whether it starts with the state of `checkpoint`.
 
         If the previous loop was left within an epoch, or trained another model, the user's code has handled an error
         and trains again, so the curve starts again. It continues from `checkpoint` if this loop loads it, as one that
@@ -419,7 +419,7 @@ class Port(Attempt):
         return epoch < self.epoch and (self._first is None or epoch <= self._first)
 
     def _restart_before(self, epoch: float) -> None:
-        """Start the curve again if a report at `epoch` is of a training that began again, also where it was to resume.
+        """Start the curve again if the report at `epoch` is of a training that restarted, even where it should resume.
 
         Raises NotSupported if a resumed training has weights of this trial, but reports its first position again.
         """
@@ -889,7 +889,7 @@ class Port(Attempt):
         return self.history.problem.at(position)
 
     def _within_epoch(self, epoch: float | None, own: bool) -> None:
-        """Look at what the program has around its loop, which begins an epoch; None: it has ended one."""
+        """Look at what the program has around its loop, which starts an epoch; None: it has ended one."""
 
     def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""

@@ -46,7 +46,7 @@ class State:
     keep: bool | float  # see `Port.save`
     resumes_only: bool
     early: bool
-    left: float | None  # the epoch that the loop had begun
+    left: float | None  # the epoch that the loop had started
     path: str = ""
     seconds: float = 0.0  # that writing took
     weights: str = ""  # mark of its model, see `Port.sign`
@@ -71,7 +71,7 @@ class States:
     _saved_in_epoch = False  # a state that is of its report
     # position of the report whose weights the last state has, if they have not the value of the last report
     unlike: float | None = None
-    # the attempt in which a plain loop has begun, so that its states have the process's random state; 0: none has
+    # the attempt in which a plain loop has started, so that its states have the process's random state; 0: none has
     _looped = 0
     _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
     _place: dict[str, Any] | None = None  # on a rank above 0: the random state at the end of its last epoch
@@ -114,8 +114,8 @@ class States:
     ) -> State:  # fmt: skip
         """Return a state that is to be written.
 
-        left: the epoch that the loop has begun and not reported. own: the loop is the user's. upcoming: the position of
-        the next report. of: that of an earlier report with the present weights.
+        left: the epoch that the loop has started and not reported. own: the loop is the user's. upcoming: the position
+        of the next report. of: that of an earlier report with the present weights.
         """
         self._saves_first |= self._trains_first is None
         over = attempt.epoch == self._session.log.problem.max_epochs or attempt._stops  # no report follows
@@ -299,7 +299,7 @@ class States:
         self._before, self._restores, self._put_back = {}, False, None
 
     def draws_on(self, attempt: int, checkpoint: str | None) -> list[str]:
-        """State that a plain loop begins. The first one of an attempt restores the random state of its checkpoint.
+        """State that a plain loop starts. The first one of an attempt restores the random state of its checkpoint.
 
         Return the names of lists that the program had shuffled.
         """
@@ -350,7 +350,7 @@ class States:
         """Note at a report that the state that waits is of it, unless the program has trained since it was saved.
 
         Then it is of the last report, if the program had not trained before it was saved; otherwise of none.
-        fitted: by a framework, which has begun since.
+        fitted: by a framework, which has started since.
         """
         if (state := self.waiting) is None:
             return
@@ -374,7 +374,7 @@ class States:
             )
 
     def begins_epoch(self) -> None:
-        """State that a loop begins an epoch."""
+        """State that a loop starts an epoch."""
         self._made_at_begin, self._made_at_report, self._saved_in_epoch = self._made, None, False
 
     def trains_rest(self) -> bool:

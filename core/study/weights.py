@@ -64,15 +64,15 @@ class OwnWeights:
         self._trial = self.trains = trial
         self.learners, self.schedules = OwnLearners(), OwnSchedules()
         self._refusal: NotSupported | None = None  # of what an optimizer was about to train
-        # marks of the weights with which they began in this attempt -> the trial's position then
+        # marks of the weights with which they started in this attempt -> the trial's position then
         self._begun_with: dict[int, float] = {}
-        self._begun = False  # one of them has begun since the training started or started again
-        # position and first optimizer of a resumed trial, in words, if none began with weights of it
+        self._begun = False  # one of them has started since the training started or started again
+        # position and first optimizer of a resumed trial, in words, if none started with weights of it
         self._doubted: str | None = None
-        # optimizers that began without momentum or averages in a trial that resumes
+        # optimizers that started without momentum or averages in a trial that resumes
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
         self._began: tuple[int, int] | None = None  # the attempt and the fold of which the loop has begun
-        self._resumed = 0.0  # the position at which it began
+        self._resumed = 0.0  # the position at which it started
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
         self._marks = frozenset[int]()  # of the weights at the last report
@@ -93,7 +93,7 @@ class OwnWeights:
     def begins(self, optimizer: Any, marks: set[int]) -> None:
         """Raise NotSupported before the first step of a torch optimizer that continues what another trial trained.
 
-        A program that handles the exception gets it again at its report, unless another model has begun to train.
+        A program that handles the exception gets it again at its report, unless another model has started to train.
         """
         if marks:
             self._refusal = None
@@ -180,7 +180,7 @@ class OwnWeights:
                 )
 
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
-        """State that a loop begins an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
+        """State that a loop starts an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
         trial, extras = self.trains, self.extras
         if epoch is None:
             self.schedules.notes(trial)
@@ -238,7 +238,7 @@ class OwnWeights:
         return seen[key]
 
     def _begins_with_others(self, optimizer: Any, marks: set[int]) -> bool:
-        """Return whether a trial that resumes begins with other weights than it had, as far as that is known."""
+        """Return whether a trial that resumes starts with other weights than it had, as far as that is known."""
         trial = self.trains
         if not trial._resumes or trial.resumes_from is None or trial._model is not None:
             return False
@@ -273,7 +273,7 @@ class OwnWeights:
         return bool(self._begun_with) or any(self.trains._key in trainings for trainings in signed.values())
 
     def _began_here(self, marks: set[int]) -> bool:
-        """Return whether an optimizer began with some of these weights before, at the same position."""
+        """Return whether an optimizer started with some of these weights before, at the same position."""
         return any(self._begun_with.get(mark) == self.trains.epoch for mark in marks)
 
     # at a report
@@ -334,7 +334,7 @@ class OwnWeights:
             training.looks_again()
 
     def _doubt(self, training: Training) -> None:
-        """Warn once if a resumed trial has begun with weights that it did not have, in a program that keeps its own."""
+        """Warn once if a resumed trial started with weights that it did not have, in a program that keeps its own."""
         trial, seen = self.trains, self._trial._session.seen
         if training.reported:
             seen.keeps_weights = not training.changes and seen.keeps_weights is not False
