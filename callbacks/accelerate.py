@@ -374,7 +374,7 @@ class AcceleratedLoop(TrainingLoop):
 
 
 class _Placed:
-    """Prepared loader that knows its position in the present pass, and can start within a pass.
+    """Prepared loader that counts its position in the present pass, and can start within a pass.
 
     A loader of Accelerate reads one batch ahead: before the loop's body draws the numbers that, without a pause, it
     draws after it. So the batch that was read ahead is read again with the random state that it was read with.

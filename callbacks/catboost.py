@@ -8,7 +8,7 @@ If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including th
 detector. It lacks a part of exact leaves (as of MAE and Quantile) in ordered boosting, which is not paused. CatBoost
 refuses a snapshot for other data or parameters. CatBoost writes the snapshot after fit, calls no callback then, and
 replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the trial ends. What
-callbacks, losses and metrics of the program remember is saved next to the snapshot, and put back when CatBoost asks for
+callbacks, losses and metrics of the program remember is saved next to the snapshot, and restored when CatBoost asks for
 the snapshot's path, before the first round.
 
 The best trial's model is kept with the rounds up to the one with which the trial counts. With an eval_set, fit returns
@@ -120,7 +120,7 @@ class HaltuneCallback(Reporting):
         return {"save_snapshot": True, "snapshot_file": _File(self), "snapshot_interval": _SELDOM}
 
     def _read_functions(self, fit: FrameType, in_time: bool) -> None:
-        """Put back what the program's own functions remembered. in_time: before CatBoost has called one."""
+        """Restore what the program's own functions remembered. in_time: before CatBoost has called one."""
         callbacks, params = fit.f_locals["callbacks"] or [], fit.f_locals["params"]
         own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
         own = [one for value in own for one in (value if isinstance(value, list) else [value])]

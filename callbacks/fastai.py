@@ -112,7 +112,7 @@ class HaltuneCallback(Reporting):
 
     def before_fit(self) -> None:
         learn = self.learn
-        # learn.validate() and learn.lr_find() also start a fit, and a Learner does not say which (fastai/fastai#3607);
+        # learn.validate() and learn.lr_find() also start a fit, and a Learner does not show which (fastai/fastai#3607);
         # without this test, a validation would begin and end the trial's training, also one within a fit
         fits = caller("fit", "fastai.learner") is not None
         validates = caller("__enter__", "fastai.learner") is not None

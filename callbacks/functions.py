@@ -98,7 +98,7 @@ class OwnFunctions:
         return objects.put_back(found["set"], None), found.get("library")
 
     def unsaved(self) -> str | None:
-        """Return the words on what has changed and cannot be saved, or None."""
+        """Return the message about what has changed and cannot be saved, or None."""
         _, unsaved = self._changes()
         return next((objects.unsaved(name.partition("/")[2], value) for name, value in unsaved.items()), None)
 

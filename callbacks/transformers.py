@@ -535,7 +535,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     @property
     def _own(self) -> dict[str, Any]:
-        """What a checkpoint says of its trial."""
+        """What a checkpoint holds about its trial."""
         return {"id": self.trial.id, "config": self.trial.configuration}
 
     def _watch(self, trainer: Any, loaded: Mapping[str, Any] | None) -> None:
@@ -681,7 +681,7 @@ def _diverged() -> bool:
 def _evaluates_more() -> bool:
     """Return whether the evaluation under way is of several sets, and another one follows.
 
-    The Trainer calls on_evaluate after each set and does not say of which, so this is read from its loop over them.
+    The Trainer calls on_evaluate after each set and does not name the set, so this is read from its loop over them.
     Without it, a report would have the metrics that the sets after that of the goal had at the evaluation before.
     """
     frame = inner = caller("evaluate", "transformers.")

@@ -285,7 +285,7 @@ class Carried(Checkpoints):
         return str(self.folder / path) if path.startswith("trial-") else path
 
     def missing(self, path: str | None) -> bool:
-        """Return False, because only the keeper knows."""
+        """Return False, because only the keeper can answer."""
         return False
 
     def room_for(self, trial: int, size: int) -> None:

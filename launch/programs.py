@@ -246,7 +246,7 @@ def folder_of(study: Study, trial: Trial) -> Path:
 
 
 def _as_written(checkpoint: str | None, folder: Path) -> str | None:
-    """Return the path at which the program wrote a checkpoint, which is put back if the program deleted it."""
+    """Return the path at which the program wrote a checkpoint, which is restored if the program deleted it."""
     place = folder.with_name(_LINKS)
     if checkpoint is None or not Path(checkpoint).is_relative_to(place):
         return checkpoint
@@ -308,7 +308,7 @@ class Unedited(Child):
 
     def begin(self, trial: Trial, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        trial.patient = False  # it trains on while the store is away
+        trial.patient = False  # it keeps training while the store is away
         self._trial, self._output = trial, log
         self._start = self._program.start(self._study, trial, self._slot.extra)
         self._folder = self._start.folder

@@ -250,7 +250,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return  # Keras calls it again, after the others
         within, self._within_fit = self._within_fit, False
         if not within and (place := surroundings.place_of_fit()) is not None:
-            # the program has made a CallbackList before the fit, perhaps for several: it knows neither data nor epochs
+            # the program has made a CallbackList before the fit, perhaps for several: it has neither data nor epochs
             self._called, (fitted, self.params) = place, surroundings.plan_of_fit()
             self._model_ref = weakref.ref(fitted)
             self._data = _attempt(self.trial).data = self._data_of_fit(None)
@@ -273,7 +273,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not reporter.ended:
             self._refuse_trained_layers(attempt)
             carried.warn_of_own(self.trial, self._others(listed).values(), self.trial.epoch == 0)
-        self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it starts
+        self._starts = self.trial.unit == "epoch"  # Keras does not show its first epoch before it starts
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed, self._proven = None, False
         if self.trial.epoch == 0:
@@ -514,7 +514,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # afterwards Keras averages weights, and EarlyStopping restores its own
         follows = not reporter.over and self._another_follows()
         if follows and reporter.trained != trial.epoch:
-            trial.before_end(self._keep_last)  # says why not, unless another fit validates later
+            trial.before_end(self._keep_last)  # warns if it cannot, unless another fit validates later
         elif (reporter.over or model.stop_training or epoch + 1 == params.get("epochs")) and not reporter.saves:
             self._keep_last()
         if trackers := [c for c in surroundings.calling_list(self) if surroundings.is_tracker(c)]:
@@ -558,7 +558,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         silent = self._last_logs is not None and reporter.silent
         silent &= not (self._another_follows() and surroundings.validates_rarely())
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
-            self._keep_last()  # a loop that calls the hooks by hand has not said which epoch is its last
+            self._keep_last()  # in a loop that calls the hooks by hand, any epoch may be the last
         self._forget()
         if silent:
             raise self._missing("in this fit")

@@ -1,7 +1,7 @@
 """What a plain loop has next to the weights that its optimizers train: averages, targets and scales of the loss.
 
-The program saves what it knows of, so an average that it leaves out starts again in a resumed trial, and the file lacks
-the weights that were evaluated. What the program's functions hold on the stack shows this:
+If the program does not save an average, it starts again in a resumed trial, and the file lacks the weights that were
+evaluated. What the program's functions hold on the stack shows this:
 
     enters      where the block of a trial is entered
     begins      where its loop starts: what is new

@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGUSR1 that wait until a training can end and is saved; a second one ends it at once.
 
 A callback or a TrainingLoop uses `Interruption`, `with trial:` uses `AroundTrial`, often one within the other.
-SIGUSR1, which SLURM sends before a time limit, waits only where it would end the process: not if somebody handles it.
+SIGUSR1, which SLURM sends before a time limit, waits only where it would end the process, not if it has a handler.
 After the save the program ends with 128 + the signal's number: 143 for SIGTERM, 138 for SIGUSR1.
 HALTUNE_GRACE: seconds from the signal to the kill. Shortly before the kill, a training that is not saved yet is left.
 """

@@ -170,7 +170,7 @@ def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def trains(trainer: Any, *args: Any, **named: Any) -> Any:
         weights = _weights_of(trainer, args, named) if _refused else set()
-        asks = of_keras(trainer) and _has_callback(named.get("callbacks"))  # which knows itself whose the weights are
+        asks = of_keras(trainer) and _has_callback(named.get("callbacks"))  # it checks itself whose weights these are
         for learner, (before, words) in [*_refused.items()]:
             own = learner is trainer and method.__name__ in _trains_by(learner)
             if own or (weights and not weights.isdisjoint(_own_weights(learner))):

@@ -160,7 +160,7 @@ def _goal(given: Any, says: bool) -> Goal:
 
 
 def _doubt_direction(goal: Goal, says: bool) -> None:
-    """Warn if the name of rank_by= says that it is better in the other direction than the goal."""
+    """Warn if rank_by=, by its name, is better in the other direction than the goal."""
     if goal.rank_by is None:
         return
     try:

@@ -68,8 +68,8 @@ def _cut(text: str) -> str:
 class Attempt:
     """One attempt at one configuration, held by a worker under a lease.
 
-    Its events change it, by `_follow`, the same on all ranks. They are collected (`_hear`) as soon as the log is read,
-    but an attempt changes only where all ranks make the same call.
+    Events are collected (`_hear`) as soon as the log is read. They change the attempt (`_follow`) only where all ranks
+    make the same call, so that it is the same on all ranks.
     """
 
     id: int

@@ -191,7 +191,7 @@ class WouldBeStop:
     incumbent: float  # the best value at that time, the goal's metric
     came_to: float  # the trial's final value; NaN if it has none, or is not known
     wrong: bool | None  # None: not known
-    paths: int = 0  # simulated curves behind p_win; 0 if the log does not say
+    paths: int = 0  # simulated curves behind p_win; 0: not in the log
     unit: str = "epoch"  # what the study counts
 
     def __str__(self) -> str:

@@ -2,8 +2,8 @@
 
 Rank 0 of a distributed training, or a single process, reads and writes the store. Every other rank receives the events
 that rank 0 folds (`haltune.ranks`), and writes nothing. Every rank calls `change` or `once`, or `first` where the
-others need not wait. A session that multiprocessing pickles into a process opens the study there at its first use, on
-one rank.
+others need not wait. If multiprocessing pickles a session into a process, the session opens the study there at its
+first use, on one rank.
 """
 
 from __future__ import annotations

@@ -359,7 +359,7 @@ class States:
             self._saves_first = False
             self.ends(attempt)
             dropped, self.waiting = self.waiting, None
-            # say it once if an earlier report has no state either
+            # once, if an earlier report has no state either
             if dropped and self._trains_first is not None and not log.history.trial(attempt.id).checkpoint_epoch:
                 self._session.hint(
                     f"Trial {attempt.id} has trained between saving its state and reporting {at}, so it has no state "

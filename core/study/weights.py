@@ -1,6 +1,6 @@
 """Whether the weights that train are the trial's own, in a loop of the user's own: only torch's optimizers show them.
 
-    begins      before an optimizer's first step: its weights are another trial's, or not those that the trial resumes
+    begins      before an optimizer's first step: its weights are another trial's, or not those of the pause
     new_model   at a report: its loop trains another model than before, so that the curve starts again
     reported    at a report: raises a refusal that the program handled, and warns of a doubt
     sign        where the program may save its weights: they are of this trial
