@@ -92,16 +92,16 @@ class HaltuneCallback(Reporting):
 
     _held = frozenset({"_model", "_prepared", "_own", "_later"})
     _hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
-    _model: Any = None  # from the start of fit until the trial ends
-    _prepared: Any = None  # that of a fit which may train no round, because it has a finished snapshot
+    _model: Any = None  # the estimator, from the start of fit until the trial ends
+    _prepared: Any = None  # the estimator of a fit that may train no round, because its snapshot is finished
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
     _given = 0  # rounds of the model that fit was given to continue
     _cuts = False  # whether CatBoost keeps the best round
     _exact = False  # whether it estimates exact leaves in ordered boosting
     _own: OwnFunctions | None = None  # the program's own callbacks, loss and metrics
-    _in_time = False  # they were read before the first round
-    _later: OwnFunctions | None = None  # of them the callbacks after this one
+    _in_time = False  # `_own` was read before the first round
+    _later: OwnFunctions | None = None  # those of `_own` that are callbacks after this one
 
     def _setup(self) -> None:
         if self.trial.ended is None and self.trial not in _FITS:

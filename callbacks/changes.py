@@ -60,10 +60,10 @@ class Attributes:
         self._copies: set[str] = set()  # names of what the hook has set, with a copy of the weights at the start
         self._seen: set[str] = set()  # names of objects
         self._marks: dict[str, str] = {}
-        self._prints: dict[str, Any] = {}  # of what is not data
-        self._states: dict[str, Any] = {}  # that earlier attempts changed
-        self._put: set[str] = set()  # of them, those that were put back
-        self.failed: list[str] = []  # those that could not be
+        self._prints: dict[str, Any] = {}  # prints of what is not data
+        self._states: dict[str, Any] = {}  # states that earlier attempts changed
+        self._put: set[str] = set()  # names of the states that were restored
+        self.failed: list[str] = []  # names of those that could not be
 
     def see(self, owners: Owners, saved: Iterable[Any]) -> None:
         """Note the present attributes of objects that were not seen before; later ones count as changes."""

@@ -100,7 +100,7 @@ class HaltuneCallback(Reporting):
 
     def _setup(self) -> None:
         self._fits = self._trained = False  # a fit is running; it has trained an epoch
-        self._around = False, False  # the same of the fit in which a callback validates
+        self._around = False, False  # both of the outer fit, while a callback validates in it
         self._course = self._new_course()
         self._weights = ""  # fingerprint of the weights after the last epoch
         self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
@@ -490,19 +490,19 @@ class _Course:
 
     attributes: Attributes  # of callbacks
     data: Attributes  # of the program's own data sets and samplers
-    modules: Attributes  # of those of its modules
+    modules: Attributes  # of the program's own modules
     before: int = 0  # epochs of the fits before the present one
-    lengths: dict[str, int] = field(default_factory=dict)  # planned epochs of each fit, by those before it
+    lengths: dict[str, int] = field(default_factory=dict)  # planned epochs of each fit, by the epochs before it
     records: list[list[float]] = field(default_factory=list)  # the table's columns for each epoch of all fits
     resumes: bool = False  # the checkpoint is to be loaded
-    tensors: dict[str, Any] = field(default_factory=dict)  # shapes of the model's, at the start
-    extras: dict[str, Any] = field(default_factory=dict)  # what its state_dict lacks, at the start
-    found: dict[str, Any] = field(default_factory=dict)  # of it, what earlier attempts changed
+    tensors: dict[str, Any] = field(default_factory=dict)  # shapes of the model's tensors, at the start
+    extras: dict[str, Any] = field(default_factory=dict)  # what the model's state_dict lacks, at the start
+    found: dict[str, Any] = field(default_factory=dict)  # of `extras`, what earlier attempts changed
 
 
 @dataclass
 class _Courses:
-    """The courses of a trial, by model, and the checkpoint with which its attempt began."""
+    """The courses of a trial, by model, and the checkpoint with which its attempt started."""
 
     checkpoint: str | None
     of: WeakKeyDictionary[Any, _Course] = field(default_factory=WeakKeyDictionary)

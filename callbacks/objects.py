@@ -108,12 +108,12 @@ def put_back(state: Any, value: Any, device: Any = None, apart: Sequence[Any] = 
 # attributes of a program's objects
 
 _LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays, tensors and texts, values: of an attribute
-SMALL, _SHORT = 1 << 20, 10**4  # the same in a file that the program itself saves, perhaps often
+SMALL, _SHORT = 1 << 20, 10**4  # likewise, in a file that the program itself saves, perhaps often
 _SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
 _FEW = 1000  # elements of a sample
 _SAMPLED = 64  # elements of a tensor in a fingerprint, in addition to its sum
 _TEXT = 100  # characters of a text that is its own mark
-# what refers to a list, an object or the like of the last fits; their trials, and its marks when they started
+# reference to a list, an object or the like of the last fits, the trial of the fit, the mark at the fit's start
 _HELD: list[tuple[Callable[[], Any], int, str]] = []
 _MOST_HELD = 256
 _LOCK = threading.RLock()  # threads may train trials at a time
@@ -220,7 +220,7 @@ def _is_made_again(value: Any) -> bool:
 
 
 def _reference(value: Any) -> Callable[[], Any]:
-    """Return a reference that does not keep a value alive: a fit may start with much memory, also of a device."""
+    """Return a reference that gives None once nothing else holds the value, whose memory a fit may need."""
     try:
         return weakref.ref(value)
     except TypeError:

@@ -167,8 +167,8 @@ class Reporter:
         self._warned: set[str] = set()  # topics of this training
         self._waiting: list[Report] = []  # not delivered yet
         self._last = float(trial.epoch)  # the last reported epoch
-        self._distance = 0.0  # the largest between two reports
-        self._attempt = trial.attempt  # in which it was reported
+        self._distance = 0.0  # the largest distance between two reports
+        self._attempt = trial.attempt  # the attempt of the last report
         self.ended = trial.ended is not None  # later epochs are not reported
         self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
         self._by_other = False  # another callback ended this fit

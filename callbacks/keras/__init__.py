@@ -63,7 +63,7 @@ class _Attempt:
     """What the fits of an attempt of a trial have left."""
 
     number: int
-    optimizer: Callable[[], Any] | None = None  # of the first fit that trained
+    optimizer: Callable[[], Any] | None = None  # the optimizer of the first fit that trained
     layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
     # layer -> its mark when this attempt first trained it
     starts: weakref.WeakKeyDictionary[Any, str] = field(default_factory=weakref.WeakKeyDictionary)

@@ -48,11 +48,11 @@ OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
 
 Slot = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
-Place = tuple[str, Any, Callable[[Any], object], str]  # the same, and its kind; "": an attribute or a variable
+Place = tuple[str, Any, Callable[[Any], object], str]  # a slot and its kind; "": an attribute or a variable
 _TENSORS = "tensors"  # an attribute that has tensors of TensorFlow or JAX, as arrays
 _PART = "part"  # a variable, or an element next to parts of Keras, that a resumed fit must have made, too
-_OTHER = "other part"  # such a variable that the compiled step may have as a constant, with its first value
-_WEIGHTS = "weights of "  # those of a part of Keras that a callback holds, such as the teacher of the fit's model
+_OTHER = "other part"  # a variable that the compiled step may have as a constant, with its first value
+_WEIGHTS = "weights of "  # the weights of a part of Keras that a callback holds, such as a teacher of the model
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -283,9 +283,9 @@ class Compiled:
 
     def __init__(self, model: Callable[[], Any]) -> None:
         self._model = model
-        self.numbers: dict[str, Any] = {}  # those that the step has
-        self._later: dict[str, Any] = {}  # those that callbacks have set for the first epoch of a resumed fit
-        self._before: dict[str, Any] | None = None  # those at the end of the first epoch
+        self.numbers: dict[str, Any] = {}  # numbers that the step has
+        self._later: dict[str, Any] = {}  # numbers that callbacks set for the first epoch of a resumed fit
+        self._before: dict[str, Any] | None = None  # numbers at the end of the first epoch
 
     def epoch_begins(self) -> str | None:
         """Return the name of a number whose change has no effect, or None."""

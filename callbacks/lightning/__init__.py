@@ -202,7 +202,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._made_by: dict[str, Any] = {}  # numbers before the loaders of this epoch were made, if each makes its own
         self._given: list[Any] = []  # the user's callbacks, in their order
         self._fits = False  # on_fit_start was called, so a later load is a finder's own
-        self._of: int | None = None  # this trial, if a checkpoint was loaded
+        self._of: int | None = None  # the trial of the loaded checkpoint; None: none was loaded
         self._changed: list[Any] = []  # changed attributes of all ranks from a checkpoint, until they are set
         self._found_before: dict[str, Any] = {}  # numbers that a finder of batch sizes or learning rates has set
         # random states at the start of the present epoch's loader and, if later, at its first batch
@@ -223,10 +223,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._snapshot: attributes.Snapshot | None = None  # set when the first epoch starts
         self._within = False  # the fit resumes within an epoch, of which the checkpoint has the start
         self._streams = self._drew = False  # reads an IterableDataset in this process; reading it drew numbers
-        self._read: Any = None  # the random state before the next batch of such a stream is read
+        self._read: Any = None  # the random state before the stream's next batch is read
         self._kept_value: _Found | None = None  # the last value before an epoch that another callback adds
         self._weights: dict[str, Any] = {}  # a sample of the weights in the last validation
-        self._evaluated: dict[str, Any] = {}  # the same, of the last report
+        self._evaluated: dict[str, Any] = {}  # a sample of the weights of the last report
         self._averages: bool | None = None  # whether the module holds an average, as of the fit's first validation
         self._hook: Any = None  # of torch, within the first step of a validation
 

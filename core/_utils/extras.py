@@ -31,7 +31,7 @@ _NEW, _ENOUGH = (True, 0), 3  # epochs
 
 
 class Extras:
-    """What is known of them in a trial.
+    """What is known of such states in a trial.
 
     others: what this process has seen in other trials of the study.
     """
@@ -46,7 +46,7 @@ class Extras:
         self._held: list[tuple[str, Any]] = []  # names and weak references of what is new where the loop started
         self._before: dict[str, _Print] = {}  # names and prints at the pause, until the first step after it
         self._ended: dict[str, _Print] = {}  # name -> print at the last end of an epoch
-        self._unlike: list[str] = []  # names of those that resumed otherwise
+        self._unlike: list[str] = []  # names of states that were other after the resume
 
     def enters(self, frame: FrameType) -> None:
         """State that the block of a trial is entered: what is there is of earlier attempts, or of all trials."""

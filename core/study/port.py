@@ -69,12 +69,12 @@ class Port(Attempt):
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
         self._asks = False  # the program has read `checkpoint` since an epoch or a report started
-        self._loads = False  # it has read it in this attempt, or found the state elsewhere
-        self._unread = False  # its loop has started again as if from there, but it has not read it since
+        self._loads = False  # the program has read `checkpoint` in this attempt, or found the state elsewhere
+        self._unread = False  # its loop has started again as if from `checkpoint`, which was not read since
         super().__init__(**vars(attempt))
         self._begins = self.epoch  # where this attempt starts
         self._session, self._process = session, os.getpid()
-        self._states = States(session)  # that the program saves, and what torch trains in between
+        self._states = States(session)  # which the program saves, and what torch trains in between
         problem = session.log.problem
         self.unit = problem.unit
         self.horizon: int | None = problem.max_epochs
@@ -83,10 +83,10 @@ class Port(Attempt):
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
         self._trained_in_full = False  # by a loop that has asked for the epoch after the last one
-        self._same_model = False  # that of the previous fit
+        self._same_model = False  # this fit trains the model of the previous one
         self._own_weights = False  # a fit has started with weights of this trial
         self._left: float | None = None  # the epoch that a loop has started and not reported
-        self._within: float | None = None  # the same, also after its report
+        self._within: float | None = None  # as `_left`, also after the report
         self._counted = False  # a loop has started epochs
         self._broken: Failure | None = None  # the exception that ended the last fit, while no other fit has started
         self._fit: Callable[[], bool] | None = None  # whether the last fit is under way; None: it has ended normally
@@ -99,10 +99,10 @@ class Port(Attempt):
 
     _first: float | None = None  # position of the first report of this attempt
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
-    _mark = ""  # that it signed last, if that is a text
-    _retries = False  # an exception left the loop before, and this one has made no step yet; see `OwnWeights`
-    _by_framework = False  # that states by `starts` what it trains, also where it starts again
-    _name = "trial"  # in the program
+    _mark = ""  # the last mark that it signed, if that is a text
+    _retries = False  # an exception ended the previous loop, and this one has made no step yet; see `OwnWeights`
+    _by_framework = False  # the loop is a framework's, which states by `starts` what it trains, also again
+    _name = "trial"  # in messages to the program
     _over_folds = False  # True in a loop over trial.folds(k)
     _index = 0  # the index of the fold
     _reads = False  # the program has read `config`
@@ -248,8 +248,8 @@ class Port(Attempt):
         Raises:
             NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
         """
-        self._retries, self._broken = self._broken is not None, None  # an exception ended the loop before
-        self._unread = self._retries and model is None and not self._asks  # this one may not load the state of then
+        self._retries, self._broken = self._broken is not None, None  # an exception ended the previous loop
+        self._unread = self._retries and model is None and not self._asks  # this loop may not load that state
         another = model is not None and self.trained_another(model)
         within = self._left is not None or (self._retries and self.epoch % 1 > 0)
         if within or (another and self.ended is None):
@@ -1026,7 +1026,7 @@ class Port(Attempt):
                     self._states.draws_as_before()
 
     def mark_lost(self, reason: str) -> None:
-        """Append that the process which trained it is gone. It is offered again, up to `max_retries` times."""
+        """Append that the process that trained it is gone. The trial is offered again, up to `max_retries` times."""
         self._session.mark_lost(self, reason)
 
     def tolerates(self, error: BaseException) -> bool:

@@ -38,10 +38,10 @@ _MOST = 10_000  # reports whose weights are known again
 class _Model:
     """What a plain loop trains."""
 
-    weights: Updated  # that its last report followed, or its first one
+    weights: Updated  # before its last report, or its first one
     handles: int  # id of the error that was being handled, or 0
     reports: int
-    former: _Model | None  # trained before
+    former: _Model | None  # the model that was trained before it
 
 
 @dataclass
@@ -64,20 +64,20 @@ class OwnWeights:
         self._trial = self.trains = trial
         self.learners, self.schedules = OwnLearners(), OwnSchedules()
         self._refusal: NotSupported | None = None  # of what an optimizer was about to train
-        # marks of the weights with which they started in this attempt -> the trial's position then
+        # marks of the weights with which optimizers started in this attempt -> the trial's position then
         self._begun_with: dict[int, float] = {}
-        self._begun = False  # one of them has started since the training started or started again
-        # position and first optimizer of a resumed trial, in words, if none started with weights of it
+        self._begun = False  # an optimizer has started since the training started, or started again
+        # position and first optimizer of a resumed trial, in words, if no optimizer started with its weights
         self._doubted: str | None = None
         # optimizers that started without momentum or averages in a trial that resumes
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
-        self._began: tuple[int, int] | None = None  # the attempt and the fold of which the loop has begun
-        self._resumed = 0.0  # the position at which it started
+        self._began: tuple[int, int] | None = None  # the attempt and the fold whose loop has started
+        self._resumed = 0.0  # the position at which that loop started
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
         self._marks = frozenset[int]()  # of the weights at the last report
-        self._at: float | None = None  # position of the first report with these, from the next report on
-        self._earlier: dict[frozenset[int], float] = {}  # of those at earlier reports, and their positions
+        self._at: float | None = None  # position of the first report with `_marks`, from the next report on
+        self._earlier: dict[frozenset[int], float] = {}  # marks at earlier reports -> their positions
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A process that is started to train knows none of them."""
