@@ -113,7 +113,7 @@ class HaltuneCallback(Reporting):
     def before_fit(self) -> None:
         learn = self.learn
         # learn.validate() and learn.lr_find() also start a fit, and a Learner does not show which (fastai/fastai#3607);
-        # without this test, a validation would begin and end the trial's training, also one within a fit
+        # without this test, a validation would start and end the trial's training, also one within a fit
         fits = caller("fit", "fastai.learner") is not None
         validates = caller("__enter__", "fastai.learner") is not None
         self._around = (self._fits, self._trained) if fits and validates else (False, False)

@@ -830,7 +830,7 @@ class _Checkpoints:
     def _is_open(self, path: Path, quiet: float) -> bool:
         """Return whether the program writes a path that had no change for `quiet` seconds, by its open files.
 
-        A log in a checkpoint's folder may stay open. To read which files are open takes long, so rarely.
+        A log in a checkpoint's folder may stay open. Reading which files are open takes long, so it happens rarely.
         """
         now, seen = time.monotonic(), self._seen[path]
         if quiet < _OPEN and now >= seen.next_ask:

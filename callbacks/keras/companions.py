@@ -694,17 +694,17 @@ class _Validation(_Source):
             )
         if self._by_tf and self._changes_when_read(source, state, [] if apart is None else apart.arrays):
             raise NotSupported(
-                "to read its validation data changes them or draws random numbers, and TensorFlow reads batches for "
+                "reading its validation data changes them or draws random numbers, and TensorFlow reads batches for "
                 "their shapes before the first validation of each fit. Validate on arrays, or on a tf.data dataset"
             )
         return state
 
     def _changes_when_read(self, source: Any, state: dict[str, Any], apart: Sequence[Any]) -> bool:
-        """Return whether to read a batch changes something, as TensorFlow reads it for its shapes."""
+        """Return whether reading a batch, as TensorFlow does for its shapes, changes something."""
         from keras.utils import PyDataset
 
         if not isinstance(source, PyDataset):
-            return type(source).__module__.startswith("torch.")  # to iterate a loader draws its seed
+            return type(source).__module__.startswith("torch.")  # iterating a loader draws its seed
         if self._reads is None:
             before = randomness.capture()
             try:
@@ -845,7 +845,7 @@ class Data:
             self._drawn = state["drawn"]
             drawn, held, made = self._drawn or (None, {}, False)
             iterator = self._iterator
-            if made:  # to make it draws numbers, too
+            if made:  # making it draws numbers, too
                 iterator._current_iterator = iter(iterator._get_iterator())
             if drawn is not None:
                 restore(drawn)

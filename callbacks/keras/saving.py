@@ -75,10 +75,10 @@ _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
 # attempt of a trial -> why a file of its model cannot be loaded again; None: it can
 _ANSWERS: WeakKeyDictionary[Trial, str | None] = WeakKeyDictionary()
 _RIGHT: set[str] = set()  # structures of models whose files can be loaded again
-# graph of a compiled step -> whether it draws by tf.random; to ask serializes the graph
+# graph of a compiled step -> whether it draws by tf.random; asking serializes the graph
 _DRAWS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-# attribute of a model of trial.load_model(make_model): makes another one. In the model, because what the function holds
-# may refer to the model, which a table here would hold then
+# attribute of a model of trial.load_model(make_model): makes another one. It is in the model, because the function may
+# refer to the model, which a table here would then keep alive
 _MAKE = "_haltune_makes_another"
 
 

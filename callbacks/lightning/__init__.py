@@ -501,7 +501,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._of == self.trial.id:
             self._fresh.source = state_dict.get("source")
             self._tokens = state_dict.get("tokens", 0)
-            if self._snapshot is None:  # else a finder loads what it has saved in this fit
+            if self._snapshot is None:  # otherwise a finder loads what it has saved in this fit
                 self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
 
     def _finders(self, trainer: Any) -> list[Any]:
@@ -560,7 +560,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 warn_of_failed(self.trial, *failed)
 
     def _prepare(self, trainer: Any, whole: bool) -> None:
-        """Set what a program makes new loaders by, if it makes them at each epoch, before it does."""
+        """Before a program makes new loaders at an epoch, set the attributes from which it makes them."""
         if trainer.reload_dataloaders_every_n_epochs and trainer.global_rank < len(self._changed):
             self._early |= attributes.prepare(trainer, self._changed[trainer.global_rank], whole)
 
@@ -759,7 +759,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return planned is not None and planned <= self.trial.epoch < (math.inf if horizon is None else horizon)
 
     def _sign(self, trainer: Any) -> None:
-        """State whose the weights are, which the program may keep: as an object, or in a file."""
+        """State that the weights are this trial's: the program may keep them in an object or a file."""
         if trainer.is_global_zero and not shards.sharded(trainer):
             self.trial.sign(resuming.mark(trainer.lightning_module))
 

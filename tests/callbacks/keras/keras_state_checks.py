@@ -1140,7 +1140,7 @@ def test_validations_that_read_on_in_a_generator_or_ahead_decline_the_pause():
         assert trained(lambda trial: train(trial, batches()), (1,), epochs=3)[1].attempt == 1
     if BACKEND == "tensorflow":
         noise = {"noise": np.random.default_rng(1)}
-        with pytest.warns(HaltuneWarning, match="to read its validation data changes them"):
+        with pytest.warns(HaltuneWarning, match="reading its validation data changes them"):
             assert trained(lambda trial: train(trial, Validated(**noise), None), (1,), epochs=3)[1].attempt == 1
         with pytest.warns(HaltuneWarning, match="TensorFlow reads its validation data ahead"):
             assert trained(lambda trial: train(trial, Validated(**noise), 2), (1,), epochs=3)[1].attempt == 1
