@@ -112,12 +112,12 @@ class AcceleratedLoop(TrainingLoop):
         self._accelerator = accelerator
         self._reporter.resume_hint = "The loop loads trial.checkpoint itself, so leave out accelerator.load_state"
         self._extras: list[Any] = []  # of each model, what its state lacks, at the start
-        self._restored: list[Any] = []  # the same, what earlier attempts changed
+        self._restored: list[Any] = []  # of each model, what earlier attempts changed of it
         self._data = Attributes(trial.id)  # of the program's own data sets and samplers
         self._of_modules = of_modules(trial.id)
         self._around: dict[str, tuple[Any, Any]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
-        # rank 0 alone reports; None: not known yet. In a study of steps the others do not follow it
+        # rank 0 alone reports; None: not known yet. In a study of steps the other ranks do not follow it
         self._lone: bool | None = None if trial.unit == "epoch" and not torch_ranks().alone else False
         self._waits: set[int] = set()  # numbers of the optimizers whose weights got gradients since their last step
         if accelerator.project_configuration.automatic_checkpoint_naming:
@@ -388,7 +388,7 @@ class AcceleratedLoop(TrainingLoop):
 
 
 class _Placed:
-    """Prepared loader that knows its position in the present pass, and can start within a pass.
+    """Prepared loader that counts its position in the present pass, and can start within a pass.
 
     A loader of Accelerate reads one batch ahead: before the loop's body draws the numbers that, without a pause, it
     draws after it. So the batch that was read ahead is read again with the random state that it was read with.

@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _OfInstance:
-    """Method of a callback that says what to do if a framework calls it of the class.
+    """Method of a callback whose error explains what to do if a framework calls it of the class.
 
     function: None, that of the framework's base class.
     """
@@ -144,7 +144,7 @@ class Reporting(Portable, KnowsAttributes):
 def framework_bases(homes: tuple[str, ...], name: str, install: str) -> tuple[type, ...]:
     """Return the class `name` of each module of `homes` that is imported; if none is, of each installed one.
 
-    Raises ImportError if none is installed; the message says what to install.
+    Raises ImportError if none is installed; the message has the command to run.
     """
     installed = (m for m in homes if importlib.util.find_spec(m.partition(".")[0]) is not None)
     found = [m for m in homes if m in sys.modules] or list(installed)

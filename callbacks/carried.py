@@ -69,8 +69,8 @@ def warn_of_own(trial: Port, callbacks: Iterable[Any], starts: bool) -> None:
 def warn(trial: Port, name: str, changed: str) -> None:
     """Warn once a study of a callback or function that starts a training with what another one has changed."""
     trial.warn(
-        f"{name} has been in another training, which changed its {changed}, and this one continues with that. If it "
-        "changes a training or a value, make one for each trial, within the loop.",
+        f"{name} has been in another training, which changed its {changed}, and this one continues with the change. "
+        "If it affects a training or a value, make one for each trial, within the loop.",
         "carried",
         once=True,
     )

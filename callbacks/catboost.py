@@ -8,7 +8,7 @@ If fit gets **callback.snapshot, a pause saves CatBoost's snapshot, including th
 detector. It lacks a part of exact leaves (as of MAE and Quantile) in ordered boosting, which is not paused. CatBoost
 refuses a snapshot for other data or parameters. CatBoost writes the snapshot after fit, calls no callback then, and
 replaces every error from within fit. So states are saved, and errors and Ctrl-C are raised, when the trial ends. What
-callbacks, losses and metrics of the program remember is saved next to the snapshot, and put back when CatBoost asks for
+callbacks, losses and metrics of the program remember is saved next to the snapshot, and restored when CatBoost asks for
 the snapshot's path, before the first round.
 
 The best trial's model is kept with the rounds up to the one with which the trial counts. With an eval_set, fit returns
@@ -92,16 +92,16 @@ class HaltuneCallback(Reporting):
 
     _held = frozenset({"_model", "_prepared", "_own", "_later"})
     _hint = "Call fit(..., callbacks=[callback], **callback.snapshot)"
-    _model: Any = None  # from the start of fit until the trial ends
-    _prepared: Any = None  # that of a fit which may train no round, because it has a finished snapshot
+    _model: Any = None  # the estimator, from the start of fit until the trial ends
+    _prepared: Any = None  # the estimator of a fit that may train no round, because its snapshot is finished
     _file: Path | None = None  # where CatBoost writes its snapshot
     _round = _evaluations = 0
     _given = 0  # rounds of the model that fit was given to continue
     _cuts = False  # whether CatBoost keeps the best round
     _exact = False  # whether it estimates exact leaves in ordered boosting
     _own: OwnFunctions | None = None  # the program's own callbacks, loss and metrics
-    _in_time = False  # they were read before the first round
-    _later: OwnFunctions | None = None  # of them the callbacks after this one
+    _in_time = False  # `_own` was read before the first round
+    _later: OwnFunctions | None = None  # those of `_own` that are callbacks after this one
 
     def _setup(self) -> None:
         if self.trial.ended is None and self.trial not in _FITS:
@@ -120,7 +120,7 @@ class HaltuneCallback(Reporting):
         return {"save_snapshot": True, "snapshot_file": _File(self), "snapshot_interval": _SELDOM}
 
     def _read_functions(self, fit: FrameType, in_time: bool) -> None:
-        """Put back what the program's own functions remembered. in_time: before CatBoost has called one."""
+        """Restore what the program's own functions remembered. in_time: before CatBoost has called one."""
         callbacks, params = fit.f_locals["callbacks"] or [], fit.f_locals["params"]
         own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
         own = [one for value in own for one in (value if isinstance(value, list) else [value])]
@@ -229,8 +229,8 @@ class HaltuneCallback(Reporting):
         before = trial.history.furthest_superseded(trial.id)  # a killed attempt, whose snapshot it may be
         if position > (reached := trial.epoch if before is None else max(trial.epoch, before.epoch)):
             raise NotSupported(
-                f"Trial {trial.id} has trained {reached:g} rounds, but CatBoost continues a snapshot of {position}, of "
-                f"another training. {_OWN_FOLDER}."
+                f"Trial {trial.id} has trained {reached:g} rounds, but CatBoost continues a snapshot of {position} "
+                f"rounds, of another training. {_OWN_FOLDER}."
             )
 
     def _miss(self) -> None:

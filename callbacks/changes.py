@@ -60,10 +60,10 @@ class Attributes:
         self._copies: set[str] = set()  # names of what the hook has set, with a copy of the weights at the start
         self._seen: set[str] = set()  # names of objects
         self._marks: dict[str, str] = {}
-        self._prints: dict[str, Any] = {}  # of what is not data
-        self._states: dict[str, Any] = {}  # that earlier attempts changed
-        self._put: set[str] = set()  # of them, those that were put back
-        self.failed: list[str] = []  # those that could not be
+        self._prints: dict[str, Any] = {}  # prints of what is not data
+        self._states: dict[str, Any] = {}  # states that earlier attempts changed
+        self._put: set[str] = set()  # names of the states that were restored
+        self.failed: list[str] = []  # names of those that could not be
 
     def see(self, owners: Owners, saved: Iterable[Any]) -> None:
         """Note the present attributes of objects that were not seen before; later ones count as changes."""
@@ -106,7 +106,7 @@ class Attributes:
         return None
 
     def lost(self, owners: Owners, saved: Iterable[Any]) -> str | None:
-        """Return the words on an attribute that changed and cannot be saved, without the first part of its place.
+        """Return the message about an attribute that changed and cannot be saved; its place without the first part.
 
         Of a library's sampler, data and iterators count alone: it may hold a data set, which fills a cache.
         """
@@ -153,7 +153,7 @@ class Attributes:
                     self.failed.append(_called(name))
 
     def _set_by_hook(self, owners: Owners) -> set[str]:
-        """Return the names of the attributes that the start of a fit sets, as the code of its hook says.
+        """Return the names of the attributes that the start of a fit sets, by the code of its hook.
 
         The attributes before the start are not known, because callbacks may come before haltune's. Left out are times,
         which a resumed fit takes again.
@@ -182,11 +182,11 @@ def _called(name: str) -> str:
 
 
 def warn_of_failed(trial: Trial, *failed: str, advice: str = _MAKE) -> None:
-    """Warn of what a resumed trial has not as it was at the pause. failed: names of attributes, or of others."""
+    """Warn of what a resumed trial does not have as at the pause. failed: names of attributes, or of others."""
     if failed:
         trial.warn(
-            f"Trial {trial.id} has resumed, but {', '.join(failed)} could not be put back as at the pause, so it does "
-            f"not train as it would have without the pause. {advice}",
+            f"Trial {trial.id} has resumed, but {', '.join(failed)} could not be restored as at the pause, so it "
+            f"does not train as it would have without the pause. {advice}",
             advice,
             once=True,
         )
@@ -325,10 +325,9 @@ def printed(value: Any, known: set[int], depth: int = 3) -> Any:
 
 
 class _OfLibrary:
-    """Print of an object of a library, of which only what it holds of a training counts while it is the same object.
+    """Print of a library's object. While it is the same object, only what it holds of a training counts.
 
-    Such an object counts what it shows, and keeps what it has read or computed. So its numbers may change, and there
-    may be arrays that were not there.
+    Such an object counts what it shows, and keeps what it has read or computed: numbers change and arrays appear.
 
     whole: its print as that of another object. held: the prints of what counts; arrays have names that end with "[]".
     """
@@ -431,7 +430,7 @@ def differences(model: Any, before: Found, earlier: Found) -> dict[str, dict[str
 
 
 def left_out(models: Sequence[tuple[Any, Found]], modules: Attributes, saved: Iterable[Any]) -> str | None:
-    """Return the words on a part of a model that changed, and that neither its state nor `differences` has.
+    """Return the message about a part of a model that changed, and that neither its state nor `differences` has.
 
     models: all of the fit, each with its extras then. modules: the record of their modules.
     """

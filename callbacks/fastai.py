@@ -100,7 +100,7 @@ class HaltuneCallback(Reporting):
 
     def _setup(self) -> None:
         self._fits = self._trained = False  # a fit is running; it has trained an epoch
-        self._around = False, False  # the same of the fit in which a callback validates
+        self._around = False, False  # both of the outer fit, while a callback validates in it
         self._course = self._new_course()
         self._weights = ""  # fingerprint of the weights after the last epoch
         self._evaluated: dict[str, Any] | None = None  # the weights of its validation, if they are others
@@ -112,8 +112,8 @@ class HaltuneCallback(Reporting):
 
     def before_fit(self) -> None:
         learn = self.learn
-        # learn.validate() and learn.lr_find() also start a fit, and a Learner does not say which (fastai/fastai#3607);
-        # without this test, a validation would begin and end the trial's training, also one within a fit
+        # learn.validate() and learn.lr_find() also start a fit, and a Learner does not show which (fastai/fastai#3607);
+        # without this test, a validation would start and end the trial's training, also one within a fit
         fits = caller("fit", "fastai.learner") is not None
         validates = caller("__enter__", "fastai.learner") is not None
         self._around = (self._fits, self._trained) if fits and validates else (False, False)
@@ -295,7 +295,7 @@ class HaltuneCallback(Reporting):
             raise NotSupported(
                 f"Trial {self.trial.id} paused in a fit of {plural(planned, 'epoch')}, and this fit has {n}, so it "
                 "would not continue its training. Give it all its epochs, such as learn.fit(trial.max_epochs): those "
-                "before the pause are passed over."
+                "before the pause are skipped."
             )
         before = progress["schedules"]
         for name, values in self._schedules().items() if len(course.records) <= course.before + n else ():
@@ -394,7 +394,7 @@ class HaltuneCallback(Reporting):
         if self._evaluated is None and fingerprint(self.learn.model) != self._shown:
             raise NotSupported(
                 "its weights have changed since they were evaluated, so it would not have the value of its trial. "
-                "Change weights in after_train or before_validate, or put them back in after_validate"
+                "Change weights in after_train or before_validate, or restore them in after_validate"
             )
         self._write(folder)
         if self._evaluated is not None:
@@ -496,19 +496,19 @@ class _Course:
 
     attributes: Attributes  # of callbacks
     data: Attributes  # of the program's own data sets and samplers
-    modules: Attributes  # of those of its modules
+    modules: Attributes  # of the program's own modules
     before: int = 0  # epochs of the fits before the present one
-    lengths: dict[str, int] = field(default_factory=dict)  # planned epochs of each fit, by those before it
+    lengths: dict[str, int] = field(default_factory=dict)  # planned epochs of each fit, by the epochs before it
     records: list[list[float]] = field(default_factory=list)  # the table's columns for each epoch of all fits
     resumes: bool = False  # the checkpoint is to be loaded
-    tensors: dict[str, Any] = field(default_factory=dict)  # shapes of the model's, at the start
-    extras: dict[str, Any] = field(default_factory=dict)  # what its state_dict lacks, at the start
-    found: dict[str, Any] = field(default_factory=dict)  # of it, what earlier attempts changed
+    tensors: dict[str, Any] = field(default_factory=dict)  # shapes of the model's tensors, at the start
+    extras: dict[str, Any] = field(default_factory=dict)  # what the model's state_dict lacks, at the start
+    found: dict[str, Any] = field(default_factory=dict)  # of `extras`, what earlier attempts changed
 
 
 @dataclass
 class _Courses:
-    """The courses of a trial, by model, and the checkpoint with which its attempt began."""
+    """The courses of a trial, by model, and the checkpoint with which its attempt started."""
 
     checkpoint: str | None
     of: WeakKeyDictionary[Any, _Course] = field(default_factory=WeakKeyDictionary)

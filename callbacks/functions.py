@@ -45,7 +45,7 @@ class OwnFunctions:
                 carried.warn(trial, _name(one), left[0])
 
     def hooks_were_called(self) -> None:
-        """Take objects that callbacks have set as the training began, such as a progress bar, for what they start with.
+        """Take objects that callbacks set as the training started, such as a progress bar, for what they start with.
 
         A resumed training calls these hooks again.
         """
@@ -99,7 +99,7 @@ class OwnFunctions:
         return objects.put_back(found["set"], None), found.get("library")
 
     def unsaved(self) -> str | None:
-        """Return the words on what has changed and cannot be saved, or None."""
+        """Return the message about what has changed and cannot be saved, or None."""
         _, unsaved = self._changes()
         return next((objects.unsaved(name.partition("/")[2], value) for name, value in unsaved.items()), None)
 

@@ -7,7 +7,7 @@ at once.
 
 A pause saves the booster as text. LightGBM does not save its random generators. So a training that draws from them
 (bagging_fraction, feature_fraction, extra_trees, use_quantized_grad, data_sample_strategy="goss", boosting="dart") is
-not paused, and a warning says so; neither is a random forest (boosting="rf") or linear_tree. LightGBM's early stopping
+not paused, with a warning; neither is a random forest (boosting="rf") or linear_tree. LightGBM's early stopping
 and reset_parameter continue in a resumed training. Give reset_parameter functions, or lists for all rounds of a trial.
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
@@ -176,7 +176,7 @@ class HaltuneCallback(Reporting):
 
     @property
     def ahead(self) -> int:
-        """The rounds before a training that continues the trial's state, with which callbacks number theirs on."""
+        """The rounds before a training that continues the trial's state: callbacks add them to their own numbers."""
         return self._before if self._resumes else 0
 
     def _place(self, env: Any) -> tuple[int | None, int]:
@@ -290,7 +290,7 @@ class HaltuneCallback(Reporting):
 class _Other:
     """A callback of the program, or one of LightGBM that numbers its rounds, in a training with a HaltuneCallback.
 
-    It numbers the rounds of a resumed training on, and the round in which it ends the training is reported.
+    It continues the numbers of a resumed training, and the round in which it ends the training is reported.
     """
 
     def __init__(self, inner: Any, callback: HaltuneCallback) -> None:

@@ -95,7 +95,7 @@ class TrainingLoop:
         self._reporter = Reporter(trial, verbose=verbose, now=now)
         self._suffix, self._together = suffix, together
         self._save = save if save is None or not background else partial(_save_at_once, save)
-        self._copies = save if background and (this().alone or together) else None  # returns what writes its copy
+        self._copies = save if background and (this().alone or together) else None  # returns what writes the copy
         self._behind = Behind(self._reporter)
         self._generators = OwnGenerators()
         self._epoch: int | None = None

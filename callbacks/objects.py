@@ -6,7 +6,7 @@ Functions, classes, files and loggers are the same in each process. Everything e
 written in C, has a state that cannot be read, so it raises NotSupported.
 
 `data_of` reads an attribute of a program's object, and so only plain data: no object of a library, no weights, nothing
-large. Every loop saves what changes in such attributes, and says in the words of `unsaved` what it cannot save: large
+large. Every loop saves what changes in such attributes, and names by `unsaved` what it cannot save: large
 data, of which a sample changes, and an iterator that is under way.
 
 None, a number and a text stand for themselves. Another value is {"is": its kind, ...}; if it occurs again, {"is":
@@ -108,12 +108,12 @@ def put_back(state: Any, value: Any, device: Any = None, apart: Sequence[Any] = 
 # attributes of a program's objects
 
 _LARGEST, _LONGEST = 1 << 24, 10**6  # bytes of arrays, tensors and texts, values: of an attribute
-SMALL, _SHORT = 1 << 20, 10**4  # the same in a file that the program itself saves, perhaps often
+SMALL, _SHORT = 1 << 20, 10**4  # likewise, in a file that the program itself saves, perhaps often
 _SUMMED = 1 << 30  # bytes of an array whose sum is a part of its mark
 _FEW = 1000  # elements of a sample
 _SAMPLED = 64  # elements of a tensor in a fingerprint, in addition to its sum
 _TEXT = 100  # characters of a text that is its own mark
-# what refers to a list, an object or the like of the last fits; their trials, and its marks when they started
+# reference to a list, an object or the like of the last fits, the trial of the fit, the mark at the fit's start
 _HELD: list[tuple[Callable[[], Any], int, str]] = []
 _MOST_HELD = 256
 _LOCK = threading.RLock()  # threads may train trials at a time
@@ -220,7 +220,7 @@ def _is_made_again(value: Any) -> bool:
 
 
 def _reference(value: Any) -> Callable[[], Any]:
-    """Return what refers to a value while anything else does: a fit may start with much memory, also of a device."""
+    """Return a reference that gives None once nothing else holds the value, whose memory a fit may need."""
     try:
         return weakref.ref(value)
     except TypeError:
@@ -243,10 +243,10 @@ _OWN_REFERENCES = 2  # that of the object, and that of the argument
 def is_shared(value: Any, state: Any, trial: int) -> bool:
     """Return whether a value holds what a program collects from all trials, rather than a state of this trial.
 
-    A fit of another trial has started with it, too, and with other contents: no program has reset it. Or it has all
-    that it had in the state, and more, such as records that the program has read from its file. Put back, a copy from
-    before the pause would take its place, and lose the rest. Not so what is as when the trial first started, such as a
-    list from which the trial has taken some.
+    It does if a fit of another trial has started with it and with other contents, so that no program has reset it; or
+    if it has all that is in the state, and more, such as records that the program has read from a file. A copy from
+    before the pause would lose the rest. A value that is as when the trial first started is not shared, such as a list
+    from which the trial has taken some.
     """
     if value is None:  # as those are that no longer exist
         return False
@@ -358,7 +358,7 @@ def loaded(code: types.CodeType) -> set[str]:
 
 
 def set_first(code: types.CodeType) -> set[str]:
-    """Return the own attributes that a method sets at each call, before it reads them: they do not last."""
+    """Return the attributes that a method sets at each call before it reads them: they do not last."""
     found, read, before = set[str](), set[str](), None
     for step in dis.get_instructions(code):
         if "JUMP" in step.opname:
@@ -588,7 +588,7 @@ READ_AGAIN = "its data or samplers change while they are read, and an epoch is r
 
 
 def unsaved(name: str, value: Any) -> str:
-    """Return the words on an attribute that changes and cannot be saved."""
+    """Return the message about an attribute that changes and cannot be saved."""
     if under_way(value):
         return (
             f"{name} is an iterator, whose place cannot be saved (delete it at the end of each epoch, and make a new "
@@ -608,7 +608,7 @@ def unsaved(name: str, value: Any) -> str:
 
 
 def copied(name: str) -> str:
-    """Return the words on an attribute with weights that a hook of the start of a fit copies."""
+    """Return the message about an attribute with weights that a hook of the start of a fit copies."""
     return f"{name} is a copy of the weights, and a resumed fit copies later ones (copy them before the fit)"
 
 
@@ -673,7 +673,7 @@ class _Reader:
         shape = list(value.shape) if isinstance(value, np.ndarray) else None
         kind: Any = value.dtype.str
         if value.dtype.str[1] == "V" and not value.dtype.name.startswith("void"):
-            kind = value.dtype.name  # bfloat16, of which `str` says raw bytes
+            kind = value.dtype.name  # bfloat16, whose `str` is that of raw bytes
         elif value.dtype.names is not None:
             try:
                 kind = np.lib.format.dtype_to_descr(value.dtype)  # of its fields
@@ -970,6 +970,6 @@ def _kind(called: str | None) -> Any:
 
 def _otherwise(name: str) -> NotSupported:
     return NotSupported(
-        f"The trial cannot resume, because {name} was built otherwise when it paused. Build the same environments and "
-        "callbacks in each attempt"
+        f"The trial cannot resume, because {name} was built differently when it paused. Build the same environments "
+        "and callbacks in each attempt"
     )

@@ -167,8 +167,8 @@ class Reporter:
         self._warned: set[str] = set()  # topics of this training
         self._waiting: list[Report] = []  # not delivered yet
         self._last = float(trial.epoch)  # the last reported epoch
-        self._distance = 0.0  # the largest between two reports
-        self._attempt = trial.attempt  # in which it was reported
+        self._distance = 0.0  # the largest distance between two reports
+        self._attempt = trial.attempt  # the attempt of the last report
         self.ended = trial.ended is not None  # later epochs are not reported
         self._by_itself = False  # the training ended by itself in an epoch with a PAUSE or Ctrl-C
         self._by_other = False  # another callback ended this fit
@@ -380,7 +380,7 @@ class Reporter:
             self.verdict = trial.verdict
 
     def look_ahead(self, first: float) -> None:
-        """Say before the first report, some epochs after the start, that the last epoch will have none.
+        """Warn before the first report, some epochs after the start, that the last epoch will have none.
 
         For loops whose user chooses how often they validate.
         """
@@ -443,7 +443,7 @@ class Reporter:
             self.warn_once(
                 "policy",
                 f"The policy failed to judge {self._at(report.epoch)} of trial {self.trial.id} {kind}. The report is "
-                "stored, and training continues. If the policy is your own, mend its judge(); otherwise report it.",
+                "stored, and training continues. If the policy is your own, fix its judge(); otherwise report the bug.",
             )
         elif isinstance(error, HaltuneError) and not isinstance(error, StoreError):
             raise error

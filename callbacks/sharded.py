@@ -337,7 +337,7 @@ def consolidate(checkpoint: StrPath, path: StrPath) -> Path:
 
 
 def read_mark(folder: Path) -> dict[str, Any]:
-    """Return what a folder says of its trial. Raises InvalidInput if it cannot be read."""
+    """Return what a folder holds about its trial. Raises InvalidInput if it cannot be read."""
     try:
         mark: dict[str, Any] = json.loads((folder / _MARK).read_text(encoding="utf-8"))
         return mark | {name: mark[name] for name in ("trial", "ranks", "parts", "flags")}

@@ -109,8 +109,8 @@ class HaltuneCallback(Reporting):
         self._again = False  # the model has trained in this attempt by another `learn`
         self._others_end = False  # another callback ends this fit
         self._fitted = 0  # updates of the model at the start of this fit
-        self._first = 0  # the same, if they were made before the trial
-        self._state: str | None = None  # of all but the policy, after the last update
+        self._first = 0  # `_fitted`, if these updates were made before the trial
+        self._state: str | None = None  # state of all but the policy, after the last update
         self._unsaved = ""  # why that state is not known
         self._functions: dict[str, Any] = {}  # of the model at the start of this fit, such as its schedules
         self._tables: dict[int, tuple[Any, str]] = {}  # id -> table, and its digest when this fit first read it

@@ -69,7 +69,7 @@ _MOVING = {  # callbacks of TRL that change weights, which the Trainer does not 
 class Unsaved(Portable):
     """Callback behind all others that keeps and restores what the Trainer's checkpoint lacks.
 
-    trainer: the Trainer. trial: of the fit. of: what its checkpoints say of it. loaded: the file of the checkpoint that
+    trainer: the Trainer. trial: of the fit. of: what checkpoints hold about it. loaded: the file of the checkpoint that
     the training loaded, or None. after: called when all callbacks have seen a log or an evaluation.
     """
 

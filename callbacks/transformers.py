@@ -59,8 +59,8 @@ _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its
 _DATA = " and Trainer(eval_dataset=held_out)"
 _EVALUATE = "Write TrainingArguments(eval_strategy='epoch'){}, or judge the training loss, Minimize('train_loss')"
 _RETRY = (
-    "The Trainer trains the same model on, so its value is of both trainings. To avoid this, set "
-    "per_device_train_batch_size= so that it fits, and auto_find_batch_size=False."
+    "The Trainer continues with the same model, so its value is of both trainings. To avoid this, set a "
+    "per_device_train_batch_size= that fits, and auto_find_batch_size=False."
 )
 GO_ON, END, SAVE = "go on", "end", "save"  # decisions of rank 0 for all ranks
 
@@ -145,7 +145,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._by_log = False  # the goal's metric is a training metric, reported at logs
         self._unreported: tuple[float, float] | None = None  # (value, position) to report with an evaluation
         self._logs = 0  # training logs of the Trainer
-        self._names: set[str] = set()  # names in them
+        self._names: set[str] = set()  # names in the training logs
         self._later = False  # the step is logged at the end of its epoch, with the evaluation there
         self._evaluated = 0  # the last evaluated step
         self._of_sets: dict[str, Any] = {}  # metrics of this evaluation, of the sets so far
@@ -154,11 +154,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._seen: set[str] = set()  # names of all evaluations
         self._keeps_epoch = False  # the last value is the trial's best, so the state is to be kept
         self._unsaved: Unsaved | None = None
-        self._cannot_save: str | None = None  # why not, if a pause is to be declined after the other callbacks
-        self._weights_at, self._weights = -1, ""  # fingerprint of the weights that were evaluated last, and its step
-        self._swaps = self._averages = False  # they are not those of the model, now or at an earlier evaluation
+        self._cannot_save: str | None = None  # the reason, if a pause is to be declined after the other callbacks
+        self._weights_at, self._weights = -1, ""  # step and fingerprint of the weights that were evaluated last
+        self._swaps = self._averages = False  # evaluated weights are not the model's: now, or at some evaluation
         self._takes = self._asked = False  # the next checkpoint is for the trial; haltune requested it
-        self._saves = self._final = False  # it is to resume from; it is the last one and kept
+        self._saves = self._final = False  # that checkpoint is to resume from; it is the last one and kept
         self._waits = False  # the state to resume from is to be saved after all callbacks have seen the epoch's end
 
     # the hooks, in the Trainer's order
@@ -535,7 +535,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     @property
     def _own(self) -> dict[str, Any]:
-        """What a checkpoint says of its trial."""
+        """What a checkpoint holds about its trial."""
         return {"id": self.trial.id, "config": self.trial.configuration}
 
     def _watch(self, trainer: Any, loaded: Mapping[str, Any] | None) -> None:
@@ -681,7 +681,7 @@ def _diverged() -> bool:
 def _evaluates_more() -> bool:
     """Return whether the evaluation under way is of several sets, and another one follows.
 
-    The Trainer calls on_evaluate after each set and does not say of which, so this is read from its loop over them.
+    The Trainer calls on_evaluate after each set and does not name the set, so this is read from its loop over them.
     Without it, a report would have the metrics that the sets after that of the goal had at the evaluation before.
     """
     frame = inner = caller("evaluate", "transformers.")

@@ -6,9 +6,9 @@ the training inside `with trial:`. `xgb.cv` cannot continue boosters, so its tri
 at once.
 
 A pause saves the booster (.ubj). XGBoost does not save its random generators. So a training that draws from them
-(subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, and a warning says so; nor is one
+(subsample, colsample_by*, dart's rate_drop, a random feature_selector) is not paused, with a warning; nor is one
 that updates the trees of a whole booster (process_type), which a booster at a pause has only in part.
-In a resumed training, rounds are numbered on, and all callbacks get the values of the rounds before (evals_log), so
+In a resumed training, round numbers continue, and all callbacks get the values of the rounds before (evals_log), so
 that EarlyStopping, LearningRateScheduler, TrainingCheckPoint and those of the program continue.
 
 The best trial's booster is kept with the rounds up to the one with which the trial counts: all of them, or with
@@ -166,7 +166,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._own.hooks_were_called()
             if self._ahead and (path := self.trial.checkpoint) is not None:
                 self._put_back(model, path, evals_log)
-        if self._ahead:  # rounds are numbered on, so these callbacks only add those from before the trial
+        if self._ahead:  # round numbers continue, so these callbacks only add those from before the trial
             for one, start, _ in self._numbering:
                 setattr(one, start, self._given)
         return self._reporter.verdict is not None  # the verdict came in an earlier training
@@ -256,7 +256,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._own.write(path, _parameters(model), library)
 
     def _put_back(self, model: Any, path: str, evals_log: Any) -> None:
-        """Show the rounds before this training to the callbacks, and put back what these remembered and had set."""
+        """Show the rounds before this training to the callbacks, and restore what these remembered and had set."""
         parameters, library = self._own.put_back(path)
         library = library or {}
         if parameters:
@@ -270,7 +270,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
 
 def _number_on(rounds: int) -> None:
-    """Number the rounds of the training on from those before it: XGBoost numbers them from 0 in each training."""
+    """Continue the numbers of the rounds before this training: XGBoost numbers rounds from 0 in each training."""
     frame = caller("before_training", "xgboost.callback")
     container = None if frame is None else frame.f_locals["self"]
 

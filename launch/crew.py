@@ -188,7 +188,7 @@ class Crew:
                     heard, who = True, named(interrupts.number)
                     self._leave(f"stopped by {who}; to continue, start the same program again")
                     _log.warning(
-                        "%s received. The current epochs are finished and saved. A second one ends at once.", who
+                        "%s received. The current epochs are finished and saved. A second one ends them at once.", who
                     )
                 self._fill()
                 self._watch()

@@ -274,7 +274,7 @@ class Carried(Checkpoints):
     def files_of(self, trial: int) -> NoReturn:
         raise NotSupported(
             f"trial.folder is not kept for trial {trial}: its worker cannot reach the study's folder, "
-            "and its own folder is deleted at its end. Write to storage that all nodes reach, "
+            "and deletes its own folder when it ends. Write to storage that all nodes reach, "
             "or give the study a folder there: Study(..., checkpoints=folder)."
         )
 
@@ -285,7 +285,7 @@ class Carried(Checkpoints):
         return str(self.folder / path) if path.startswith("trial-") else path
 
     def missing(self, path: str | None) -> bool:
-        """Return False, because only the keeper knows."""
+        """Return False, because only the keeper can answer."""
         return False
 
     def room_for(self, trial: int, size: int) -> None:

@@ -121,7 +121,7 @@ def kill_rest(child: int, seconds: float = 0.0) -> None:
 def ended(child: int) -> bool | None:
     """Return whether a child has ended, without reaping it; None if it was reaped or is not a child.
 
-    False if the system cannot say.
+    False if the system cannot show it.
     """
     if not hasattr(os, "waitid"):
         return False

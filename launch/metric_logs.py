@@ -704,7 +704,7 @@ class Curve:
         measures: The metrics that reports need.
         after: The position that the training continues from, in the study's unit; rows up to it do not count again.
         earlier: Each position that the trial has reported, its value, and the seconds since the one before. A program
-            that starts at the first of them, although it was to continue, trains again from its start; or it only
+            that starts at the first of them, although it should continue, trains again from its start; or it only
             repeats its log, if the rows come much faster.
         known: Constraint metrics that the trial has reported.
         began: The first number in the position's column that an earlier attempt logged. A program whose rows start
@@ -737,7 +737,7 @@ class Curve:
         self._reached = after  # the last position that was returned
         self._step = 0.0  # the longest distance between two of them
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
-        self.again = False  # the training started from its start, although it was to continue
+        self.again = False  # the training started from its start, although it should continue
         self.repeated: float | None = None  # a position with several values of the goal
         self.differs: float | None = None  # the first value, if it is at `after` again and another one than before
 
@@ -760,7 +760,7 @@ class Curve:
     def add(self, row: Row) -> list[tuple[float, Row]]:
         """Return the position and the metrics of each report that a row completes.
 
-        Raises InvalidInput for a position 0; NotSupported if a training that was to continue starts again, as another.
+        Raises InvalidInput for a position 0; NotSupported if a training that should continue starts another one.
         """
         if (report := self._complete(row)) is None:
             return []
@@ -808,10 +808,10 @@ class Curve:
                 if not _equal(goal, known):
                     was = "had none" if known is None else f"was {known:.6g}"
                     raise NotSupported(
-                        f"A trial was to continue after {self._by} {self._after:g}, but its log starts at {self._by} "
+                        f"A trial should continue after {self._by} {self._after:g}, but its log starts at {self._by} "
                         f"{self._start:g} again: at {position:g} {self._goal} is {goal:.6g}, and {was}. If the "
-                        "program loads {checkpoint}, let it count on from there in its log. If not, see how the "
-                        "command gives it {checkpoint}, or leave checkpoint out under [program]."
+                        "program loads {checkpoint}, let its log continue the count from there. If not, check how "
+                        "the command gives it {checkpoint}, or leave checkpoint out under [program]."
                     )
                 if position == self._origin:
                     self._held, self._reached, self._pending = [], 0.0, {}

@@ -182,9 +182,12 @@ class ConfigFile:
         try:
             data = {} if self.base is None else _parsed(self.base.read_text(encoding="utf-8-sig"), self.kind)
         except (OSError, ValueError) as error:
-            raise InvalidInput(f"Cannot read {self.base}: {getattr(error, 'strerror', None) or error}") from error
+            why = getattr(error, "strerror", None) or error
+            raise InvalidInput(f"Cannot read {self.base}: {why}. Check base under [program.config].") from error
         if not isinstance(data, dict):
-            raise InvalidInput(f"{self.base} holds {data!r}, not a table of names and values.")
+            raise InvalidInput(
+                f"{self.base} holds {data!r}, not a table of names and values. Use a file with a table as base."
+            )
         # parameters go into the tables of `values`, and not the other way round
         for name, value in {**values, **config, **values}.items():
             _set(data, name, value, str(self.base))
@@ -212,7 +215,8 @@ def _set(data: Any, name: str, value: Any, where: str) -> None:
                 data[key] = {}
         else:
             raise InvalidInput(
-                f"Cannot set {name} in {where}: {'.'.join(parts[:n])} is {data!r}, which has no {part!r}."
+                f"Cannot set {name} in {where}: {'.'.join(parts[:n])} is {data!r}, which has no {part!r}. "
+                "Correct the name, or this entry of the file."
             )
         if last:
             data[key] = value

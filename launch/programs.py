@@ -160,14 +160,14 @@ class Program:
         given = self.metrics.environment(Path()) or self.cwd is not None or FOLDER in used
         if self.metrics.path is not None and not given:
             raise InvalidInput(
-                f"The trial's folder, where {self.metrics.path} is read, is nowhere in the command. Add {{folder}} to "
+                f"The command does not use the trial's folder, where {self.metrics.path} is read. Add {{folder}} to "
                 'it, as the program\'s folder for output, or write cwd = "{folder}" under [program].'
             )
         for word in self.command if self.cwd is not None and "{folder}" in self.cwd else ():
             if word.endswith((".py", ".sh")) and not Path(word).is_absolute() and Path(word).is_file():
                 raise InvalidInput(
-                    f"cwd = {self.cwd!r} is a new folder for each trial, which does not hold {word}. Write its whole "
-                    f"path: {Path(word).absolute()}"
+                    f"cwd = {self.cwd!r} is a new folder for each trial, without {word}. Write the full path of "
+                    f"the file: {Path(word).absolute()}"
                 )
         if not used.intersection(ALL):
             _refuse_shared_words([group for part in texts for group in part.groups], parameters)
@@ -252,7 +252,7 @@ def folder_of(study: Study, trial: Trial) -> Path:
 
 
 def _as_written(checkpoint: str | None, folder: Path) -> str | None:
-    """Return the path at which the program wrote a checkpoint, which is put back if the program deleted it."""
+    """Return the path at which the program wrote a checkpoint, which is restored if the program deleted it."""
     place = folder.with_name(_LINKS)
     if checkpoint is None or not Path(checkpoint).is_relative_to(place):
         return checkpoint
@@ -317,7 +317,7 @@ class Unedited(Child):
 
     def begin(self, trial: Trial, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        trial.patient = False  # it trains on while the store is away
+        trial.patient = False  # it keeps training while the store is away
         if trial.checkpoint is not None and self._program.checkpoint is None:
             trial.restart(advice="[program] names no checkpoint any more.")
         self._trial, self._output = trial, log
@@ -396,12 +396,12 @@ class Unedited(Child):
         return None
 
     def _read(self, whole: bool, cut: bool) -> None:
-        """Read the new rows, and say what is wrong with them."""
+        """Read the new rows, and warn of what is wrong with them."""
         self._rows += [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
         curve, trial = self._curve, self._trial
         if curve.again:
             trial.restart(
-                advice="The program was to continue, and starts at its first row again: see how the command gives it "
+                advice="The program should continue, but starts at its first row again. Check how the command gives it "
                 "{checkpoint}."
             )
             curve.again = False  # after a StoreError it starts again later
@@ -409,7 +409,7 @@ class Unedited(Child):
             trial.hint(
                 f"Trial {trial.id} continues after {trial.unit} {numeral(trial.epoch)}, but its log has "
                 f"{trial.goal.metric} for it again, with another value ({curve.differs:.6g}), which does not count. If "
-                "the program counts from 1 after a restart, let it count on from {checkpoint} in its log. If it "
+                "the program counts from 1 after a restart, let its log continue the count from {checkpoint}. If it "
                 "evaluates before it trains, check that it loads everything in {checkpoint}.",
                 "differs",
             )
@@ -461,8 +461,8 @@ class Unedited(Child):
             raise InvalidInput(
                 f"The first row with {trial.goal.metric} has {self._metrics.by or trial.unit} {position:g}, which is "
                 f"beyond {length_argument(trial.unit)}={trial.horizon}. If it does not count {several_of(trial.unit)}, "
-                f"name the column that does as position under [metrics]: {', '.join(self._log.names)}. Or let the "
-                "study count what it counts, such as max_steps. Otherwise let the program evaluate earlier."
+                f"name the column that does as position under [metrics]: {', '.join(self._log.names)}. Or make the "
+                "study with the unit of that column, such as max_steps. Otherwise let the program evaluate earlier."
             )
         share = (now - self._last_row) / max(1, len(self._rows))  # seconds
         watched, self._looked = now - self._looked < _PATIENCE, now  # a proposal may take long
@@ -881,7 +881,7 @@ class _Checkpoints:
     def _is_open(self, path: Path, quiet: float) -> bool:
         """Return whether the program writes a path that had no change for `quiet` seconds, by its open files.
 
-        A log in a checkpoint's folder may stay open. To read which files are open takes long, so rarely.
+        A log in a checkpoint's folder may stay open. Reading which files are open takes long, so it happens rarely.
         """
         now, seen = time.monotonic(), self._seen[path]
         if quiet < _OPEN and now >= seen.next_ask:

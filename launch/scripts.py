@@ -125,7 +125,7 @@ class Script(Child):
             trial.recall()
             whole = trial.horizon is not None and trial.epoch >= trial.horizon
             decided = trial.verdict is not None and trial.verdict.stops
-            if whole or decided or not self._marker.exists():  # else the signal of the launcher has ended it, too
+            if whole or decided or not self._marker.exists():  # otherwise the launcher's signal has ended it, too
                 trial.finish()
             return Ending()
         if code < 0:

@@ -194,7 +194,7 @@ class HaltuneSearch(Conducting, tune.search.Searcher):  # type: ignore[misc, unu
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         whole = {self.time_attr: self._max_epochs}  # Repeater reports only the mean
         self.record(trial_id, {**whole, **(result or {})}, judge=False)
-        cut = not self.judged  # Tune does not say whether another scheduler has stopped it
+        cut = not self.judged  # Tune does not report whether another scheduler has stopped it
         self.conductor.end(trial_id, "the trial failed in Ray Tune" if error else None, cut)
 
     def record(self, trial_id: str, result: Mapping[str, Any] | None, judge: bool) -> Verdict | None:

@@ -240,7 +240,7 @@ class Mirror:
         if self._turn is None or self._turn.mine():
             return True
         if not self._waits:
-            _log.info("Another program sends %r to %s. This one will continue when it ends.", self._name, kind)
+            _log.info("Another program sends %r to %s. This one continues when the other ends.", self._name, kind)
         self._waits = True
         return False
 

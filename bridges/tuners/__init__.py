@@ -280,7 +280,9 @@ def conductor_of(
     policy, constraints: see load_study. Raises InvalidInput for an invalid state, and load_study's errors.
     """
     if not isinstance(state, Mapping) or state.get("haltune") != _VERSION:
-        raise InvalidInput("This is not a state of haltune, or a later version wrote it.")
+        raise InvalidInput(
+            "This is not a state of haltune, or a later version wrote it. Update haltune, or use another file."
+        )
     if "name" not in state:
         return None
     name, holder = str(state["name"]), str(state["holder"])

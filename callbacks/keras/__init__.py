@@ -64,7 +64,7 @@ class _Attempt:
     """What the fits of an attempt of a trial have left."""
 
     number: int
-    optimizer: Callable[[], Any] | None = None  # of the first fit that trained
+    optimizer: Callable[[], Any] | None = None  # the optimizer of the first fit that trained
     before: int | None = None  # steps of the model before the trial, in a study that counts steps
     layers: weakref.WeakSet[Any] | None = None  # with trained weights, of the last fit
     # layer -> its mark when this attempt first trained it
@@ -180,8 +180,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._within_fit = False  # this fit has set the model
         # a mark of all weights in the last evaluation of the epoch, and whether recurrent layers carried something
         self._evaluated: tuple[str, bool] | None = None
-        self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation began
-        # when that evaluation began, the metrics that the epoch's training had not updated
+        self._changed: Collection[str] | None = None  # attributes that had changed when that evaluation started
+        # when that evaluation started, the metrics that the epoch's training had not updated
         self._unset: Collection[str] | None = None
         self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
@@ -254,7 +254,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             return  # Keras calls it again, after the others
         within, self._within_fit = self._within_fit, False
         if not within and (place := surroundings.place_of_fit()) is not None:
-            # the program has made a CallbackList before the fit, perhaps for several: it knows neither data nor epochs
+            # the program has made a CallbackList before the fit, perhaps for several: it has neither data nor epochs
             self._called, (fitted, self.params) = place, surroundings.plan_of_fit()
             self._model_ref = weakref.ref(fitted)
             self._data = _attempt(self.trial).data = self._data_of_fit(None)
@@ -277,7 +277,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not reporter.ended:
             self._refuse_trained_layers(attempt)
             carried.warn_of_own(self.trial, self._others(listed).values(), self.trial.epoch == 0)
-        self._starts = self.trial.unit == "epoch"  # Keras does not say its first epoch before it begins
+        self._starts = self.trial.unit == "epoch"  # Keras does not show its first epoch before it starts
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed, self._proven = None, False
         if self.trial.epoch == 0:
@@ -405,8 +405,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 whose = "another fold of it" if trial == self.trial.id else f"trial {trial}"
                 raise NotSupported(
                     f"This fit of trial {self.trial.id} starts with the layer {layer.name!r} as {whose} has left it, "
-                    "so it would continue that training. Build all layers for each training, within the loop, or set "
-                    "their first weights again."
+                    "so it would continue that training. Build all layers for each training, within the loop, or reset "
+                    "their weights."
                 )
             attempt.starts.setdefault(layer, mark)
 
@@ -522,7 +522,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         # afterwards Keras averages weights, and EarlyStopping restores its own
         follows = not reporter.over and self._another_follows()
         if follows and reporter.trained != trial.epoch:
-            trial.before_end(self._keep_last)  # says why not, unless another fit validates later
+            trial.before_end(self._keep_last)  # warns if it cannot, unless another fit validates later
         elif (reporter.over or model.stop_training or epoch + 1 == params.get("epochs")) and not reporter.saves:
             self._keep_last()
         if trackers := [c for c in surroundings.calling_list(self) if surroundings.is_tracker(c)]:
@@ -566,7 +566,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         silent = self._last_logs is not None and reporter.silent
         silent &= not (self._another_follows() and surroundings.validates_rarely())
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
-            self._keep_last()  # a loop that calls the hooks by hand has not said which epoch is its last
+            self._keep_last()  # in a loop that calls the hooks by hand, any epoch may be the last
         self._forget()
         if silent:
             raise self._missing("in this fit")
@@ -588,7 +588,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._reporter.advise(
                     "The model of an epoch is not the one that was evaluated, so no model is kept: it would not have "
                     "the value of its trial. A callback changes its weights afterwards, or a stateful layer starts the "
-                    "evaluation with what it carries. Do so, or reset the layer, before the evaluation.",
+                    "evaluation with what it carries. Change them, or reset the layer, before the evaluation.",
                     "kept",
                 )
                 return
@@ -771,7 +771,7 @@ def plain_names(model: Any, logs: Mapping[str, Any], wanted: Collection[str]) ->
 
 
 def refuse_shadowed_loss(model: Any, monitor: str) -> None:
-    """Raise InvalidInput if Keras would log an own metric of the model as "val_loss", which no evaluation updates."""
+    """Raise InvalidInput if Keras would log the model's own metric as "val_loss", which no evaluation updates."""
     kind = type(model)
     own = [m for m in model.metrics if m.name == "loss"]
     listed = not kind.metrics.fget.__module__.startswith("keras.")

@@ -50,11 +50,11 @@ OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
 
 Slot = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
-Place = tuple[str, Any, Callable[[Any], object], str]  # the same, and its kind; "": an attribute or a variable
+Place = tuple[str, Any, Callable[[Any], object], str]  # a slot and its kind; "": an attribute or a variable
 _TENSORS = "tensors"  # an attribute that has tensors of TensorFlow or JAX, as arrays
 _PART = "part"  # a variable, or an element next to parts of Keras, that a resumed fit must have made, too
-_OTHER = "other part"  # such a variable that the compiled step may have as a constant, with its first value
-_WEIGHTS = "weights of "  # those of a part of Keras that a callback holds, such as the teacher of the fit's model
+_OTHER = "other part"  # a variable that the compiled step may have as a constant, with its first value
+_WEIGHTS = "weights of "  # the weights of a part of Keras that a callback holds, such as a teacher of the model
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -130,7 +130,7 @@ class Apart:
 class Watch:
     """The attributes of objects, marked when it is made.
 
-    trial: of the fit. owners: name -> object. earlier: the watch of the fit before, whose marks stay for the same
+    trial: of the fit. owners: name -> object. earlier: the watch of the previous fit, whose marks stay for the same
     objects. of_data: they are data, of which only tables are reported.
     """
 
@@ -164,7 +164,7 @@ class Watch:
         return {path: mark for path, mark in marks.items() if objects.is_data(mark) or objects.is_large(mark)}
 
     def hooks_were_called(self) -> None:
-        """Take what callbacks have set as the fit began for a change, such as the learning rate that they have read.
+        """Take what callbacks have set as the fit started for a change, such as the learning rate that they have read.
 
         A resumed fit calls these hooks again, when the model has other weights and another learning rate. Not so times,
         which it takes again, and objects that are no data.
@@ -285,9 +285,9 @@ class Compiled:
 
     def __init__(self, model: Callable[[], Any]) -> None:
         self._model = model
-        self.numbers: dict[str, Any] = {}  # those that the step has
-        self._later: dict[str, Any] = {}  # those that callbacks have set for the first epoch of a resumed fit
-        self._before: dict[str, Any] | None = None  # those at the end of the first epoch
+        self.numbers: dict[str, Any] = {}  # numbers that the step has
+        self._later: dict[str, Any] = {}  # numbers that callbacks set for the first epoch of a resumed fit
+        self._before: dict[str, Any] | None = None  # numbers at the end of the first epoch
 
     def epoch_begins(self) -> str | None:
         """Return the name of a number whose change has no effect, or None."""
@@ -608,7 +608,7 @@ def numbered(part: Any) -> tuple[str, int] | None:
 class _Source:
     """What a dataset, a loader or an adapter of the program's changes while it is read.
 
-    source: None if it has no state. earlier: the record of the fit before.
+    source: None if it has no state. earlier: the record of the previous fit.
     """
 
     def __init__(self, trial: int, source: Any, earlier: _Source | None = None) -> None:
@@ -699,17 +699,17 @@ class _Validation(_Source):
             )
         if self._by_tf and self._changes_when_read(source, state, [] if apart is None else apart.arrays):
             raise NotSupported(
-                "to read its validation data changes them or draws random numbers, and TensorFlow reads batches for "
+                "reading its validation data changes them or draws random numbers, and TensorFlow reads batches for "
                 "their shapes before the first validation of each fit. Validate on arrays, or on a tf.data dataset"
             )
         return state
 
     def _changes_when_read(self, source: Any, state: dict[str, Any], apart: Sequence[Any]) -> bool:
-        """Return whether to read a batch changes something, as TensorFlow reads it for its shapes."""
+        """Return whether reading a batch, as TensorFlow does for its shapes, changes something."""
         from keras.utils import PyDataset
 
         if not isinstance(source, PyDataset):
-            return type(source).__module__.startswith("torch.")  # to iterate a loader draws its seed
+            return type(source).__module__.startswith("torch.")  # iterating a loader draws its seed
         if self._reads is None:
             before = randomness.capture()
             try:
@@ -851,7 +851,7 @@ class Data:
             self._drawn = state["drawn"]
             drawn, held, made = self._drawn or (None, {}, False)
             iterator = self._iterator
-            if made:  # to make it draws numbers, too
+            if made:  # making it draws numbers, too
                 iterator._current_iterator = iter(iterator._get_iterator())
             if drawn is not None:
                 restore(drawn)

@@ -1,6 +1,6 @@
 """All optimizers of a model, and the steps it has made.
 
-A GAN has two optimizers as attributes, and an own train_step. Its steps are the batches it has trained.
+A GAN has two optimizers as attributes, and its own train_step. Its steps are the batches that it has trained.
 """
 
 from __future__ import annotations

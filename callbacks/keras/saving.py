@@ -7,7 +7,7 @@
 - NAME.more: next to both, the state of the fit outside of the model; its large arrays are in NAME.apart. A file that
   is only kept has none.
 
-A model with custom classes or functions may be saved but not loaded, and an own class may have settings that its
+A model with custom classes or functions may be saved but not loaded, and your own class may have settings that its
 get_config lacks. So the first file that a trial writes for a pause is loaded on the CPU, and compared with the model.
 That takes twice as long as to write it, so it is done once for models of Keras' own classes that differ in numbers. For
 a file that is only kept, a model with own classes is made again without its weights, and compared.
@@ -75,10 +75,10 @@ _CHOSEN: WeakKeyDictionary[Trial, Loading] = WeakKeyDictionary()
 # attempt of a trial -> why a file of its model cannot be loaded again; None: it can
 _ANSWERS: WeakKeyDictionary[Trial, str | None] = WeakKeyDictionary()
 _RIGHT: set[str] = set()  # structures of models whose files can be loaded again
-# graph of a compiled step -> whether it draws by tf.random; to ask serializes the graph
+# graph of a compiled step -> whether it draws by tf.random; asking serializes the graph
 _DRAWS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-# attribute of a model of trial.load_model(make_model): makes another one. In the model, because what the function holds
-# may refer to the model, which a table here would hold then
+# attribute of a model of trial.load_model(make_model): makes another one. It is in the model, because the function may
+# refer to the model, which a table here would then keep alive
 _MAKE = "_haltune_makes_another"
 
 
@@ -275,7 +275,7 @@ def suffix(trial: Trial) -> str:
 def kept_suffix(trial: Trial, model: Any, changed: Collection[str], before: Collection[str]) -> str:
     """Return the suffix of the best trial's file: weights only, if a file of the whole model would lose a part of it.
 
-    changed: paths of attributes that changed in the training. before: those that had when the evaluation began, which
+    changed: paths of attributes that changed in the training. before: those that had when the evaluation started, which
         would change them again.
 
     Raises NotSupported if a loaded model would lack one of these that its evaluation reads.
@@ -532,10 +532,10 @@ def _difference(model: Any, twin: Any, changed: Collection[str]) -> str | None:
             return f"the layer {mine.name!r} would have another name"
         plain = mine.weights and not hasattr(mine, "layers")  # of other layers Keras saves no flag
         if plain and mine.trainable != theirs.trainable:
-            return f"a layer {type(mine).__name__} would be trainable otherwise"
+            return f"a layer {type(mine).__name__} would have another trainable flag"
     for mine, theirs in zip(model.weights, twin.weights, strict=True):
         if _rules(mine) != _rules(theirs):
-            return f"a weight {mine.name!r} has a trainable flag, a regularizer or a constraint that its layer has not"
+            return f"a weight {mine.name!r} has a trainable flag, a regularizer or a constraint that its layer lacks"
     same = _variables(model) == _variables(twin)
     return None if same else "it would have other weights or another optimizer state"
 

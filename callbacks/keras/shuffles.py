@@ -26,7 +26,7 @@ _WHY = (
     "it: with steps_per_epoch, a repeat() or two caches behind the shuffle, a shuffle that two datasets read, of which "
     "one has a cache, rerandomize_each_iteration, more than 100,000 elements in its buffer, on several devices, or "
     "between two fits. Leave these out. Or set shuffle=False in the *_from_directory functions, "
-    "and use an own .shuffle(n, reshuffle_each_iteration=False)"
+    "and use your own .shuffle(n, reshuffle_each_iteration=False)"
 )
 
 

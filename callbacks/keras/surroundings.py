@@ -222,7 +222,7 @@ def refuse_many_processes() -> None:
         cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
         tasks = sum(len(cluster.get(job, ())) for job in ("chief", "worker", "master"))
     jax, keras = sys.modules.get("jax"), sys.modules.get("keras")
-    ask_jax = jax is not None and keras is not None and keras.backend.backend() == "jax"  # the question claims devices
+    ask_jax = jax is not None and keras is not None and keras.backend.backend() == "jax"  # asking claims devices
     found = {
         "TF_CONFIG with {} workers": tasks,
         "torch.distributed with {} processes": torch_ranks().size,

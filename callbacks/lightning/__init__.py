@@ -202,7 +202,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._made_by: dict[str, Any] = {}  # numbers before the loaders of this epoch were made, if each makes its own
         self._given: list[Any] = []  # the user's callbacks, in their order
         self._fits = False  # on_fit_start was called, so a later load is a finder's own
-        self._of: int | None = None  # this trial, if a checkpoint was loaded
+        self._of: int | None = None  # the trial of the loaded checkpoint; None: none was loaded
         self._changed: list[Any] = []  # changed attributes of all ranks from a checkpoint, until they are set
         self._found_before: dict[str, Any] = {}  # numbers that a finder of batch sizes or learning rates has set
         # random states at the start of the present epoch's loader and, if later, at its first batch
@@ -223,10 +223,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._snapshot: attributes.Snapshot | None = None  # set when the first epoch starts
         self._within = False  # the fit resumes within an epoch, of which the checkpoint has the start
         self._streams = self._drew = False  # reads an IterableDataset in this process; reading it drew numbers
-        self._read: Any = None  # the random state before the next batch of such a stream is read
+        self._read: Any = None  # the random state before the stream's next batch is read
         self._kept_value: _Found | None = None  # the last value before an epoch that another callback adds
         self._weights: dict[str, Any] = {}  # a sample of the weights in the last validation
-        self._evaluated: dict[str, Any] = {}  # the same, of the last report
+        self._evaluated: dict[str, Any] = {}  # a sample of the weights of the last report
         self._averages: bool | None = None  # whether the module holds an average, as of the fit's first validation
         self._hook: Any = None  # of torch, within the first step of a validation
 
@@ -501,7 +501,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._of == self.trial.id:
             self._fresh.source = state_dict.get("source")
             self._tokens = state_dict.get("tokens", 0)
-            if self._snapshot is None:  # else a finder loads what it has saved in this fit
+            if self._snapshot is None:  # otherwise a finder loads what it has saved in this fit
                 self._loaded = state_dict.get("random", self._loaded)  # a Tuner saves and loads before the fit
 
     def _finders(self, trainer: Any) -> list[Any]:
@@ -560,7 +560,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 warn_of_failed(self.trial, *failed)
 
     def _prepare(self, trainer: Any, whole: bool) -> None:
-        """Set what a program makes new loaders by, if it makes them at each epoch, before it does."""
+        """Before a program makes new loaders at an epoch, set the attributes from which it makes them."""
         if trainer.reload_dataloaders_every_n_epochs and trainer.global_rank < len(self._changed):
             self._early |= attributes.prepare(trainer, self._changed[trainer.global_rank], whole)
 
@@ -759,7 +759,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return planned is not None and planned <= self.trial.epoch < (math.inf if horizon is None else horizon)
 
     def _sign(self, trainer: Any) -> None:
-        """State whose the weights are, which the program may keep: as an object, or in a file."""
+        """State that the weights are this trial's: the program may keep them in an object or a file."""
         if trainer.is_global_zero and not shards.sharded(trainer):
             self.trial.sign(resuming.mark(trainer.lightning_module))
 

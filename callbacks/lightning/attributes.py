@@ -148,9 +148,9 @@ def marked(trainer: Any, of: Container[str] | None = None, data: bool = True) ->
 
 
 def prepare(trainer: Any, found: Mapping[str, Any], whole: bool) -> dict[str, set[str]]:
-    """Set that of `put_back` by which a program makes loaders: the data module's, and numbers of the module.
+    """Set the part of `put_back` from which a program makes loaders: the data module's, and numbers of the module.
 
-    Return the names by owner. whole: the epoch is; within one, a data module may load what it has made its loader by.
+    Return the names by owner. whole: at the start of an epoch; within one, a data module may load that part itself.
     """
     names: dict[str, set[str]] = {}
     data = trainer.datamodule is not None and (whole or of_lightning(trainer.datamodule.load_state_dict))

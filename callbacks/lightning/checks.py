@@ -287,7 +287,7 @@ def how_to_resume(trainer: Any, trial: Trial, usual: str) -> str:
     """Return how this fit resumes, for messages: not what it does already."""
     path = trainer.ckpt_path
     if path is None and trial.has_reported:
-        return "After the fit before, call its trainer.save_checkpoint(path), and then trainer.fit(..., ckpt_path=path)"
+        return "After the previous fit, call its trainer.save_checkpoint(path), then trainer.fit(..., ckpt_path=path)"
     return usual if path is None else f"Pass ckpt_path=trial.checkpoint in place of {os.path.basename(str(path))}"
 
 
@@ -296,7 +296,7 @@ def check_trainer(trainer: Any, trial: Trial) -> None:
     if trainer.ckpt_path is None and trainer.global_step > 0 and trial.epoch == 0:
         raise NotSupported(
             f"The Trainer of trial {trial.id} has trained {plural(trainer.current_epoch, 'epoch')} before, and "
-            "Lightning counts on from there. Make a Trainer for each trial."
+            "Lightning continues its count. Make a Trainer for each trial."
         )
 
 

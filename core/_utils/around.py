@@ -61,7 +61,7 @@ def variables(frame: FrameType) -> list[tuple[str, Any]]:
 
     Before Python 3.13, a function keeps the values that are read here until they are read again. A model that the
     program deletes, or a batch, is not to stay in memory so long. So a program that keeps its own locals() there loses
-    these entries of it.
+    these entries.
     """
     held = frame.f_locals
     found = [*held.items()]
@@ -105,7 +105,7 @@ def state_of(value: Any) -> Any:
 
 
 def _averages(value: Any) -> dict[str, dict[str, Any]]:
-    """Return the tensors by names of weights that an object of the program has, as many an average is written."""
+    """Return the tensors that an object of the program holds by names of weights, as hand-written averages do."""
     return {
         name: held
         for name, held in attributes(value).items()

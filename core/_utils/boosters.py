@@ -83,8 +83,8 @@ def unsaved(drawn: str, library: str) -> str:
 def forgets(booster: Any, by_hand: bool) -> str | None:
     """Return why a booster that a loop of the user's own trains cannot resume exactly, or None.
 
-    by_hand: by `update` of this object. `lgb.train` draws afresh in each call, so not within one that is running, which
-    a callback of the program reports. `xgb.train` continues to draw.
+    by_hand: the loop calls `update` of this object. `lgb.train` draws afresh in each call, so the booster can resume
+    unless such a call is running, from which a callback of the program reports. `xgb.train` continues to draw.
     """
     library = library_of(booster)
     if library == "xgboost" and (drawn := drawn_by_xgboost(values_in(json.loads(booster.save_config())))):

@@ -1,4 +1,4 @@
-"""Checks of numbers and functions given by users; errors say what is allowed."""
+"""Checks of numbers and functions given by users; errors state what is allowed."""
 
 from __future__ import annotations
 

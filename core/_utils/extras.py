@@ -1,10 +1,10 @@
 """What a plain loop has next to the weights that its optimizers train: averages, targets and scales of the loss.
 
-The program saves what it knows of, so an average that it leaves out starts again in a resumed trial, and the file lacks
-the weights that were evaluated. What the program's functions hold on the stack shows this:
+If the program does not save an average, it starts again in a resumed trial, and the file lacks the weights that were
+evaluated. What the program's functions hold on the stack shows this:
 
     enters      where the block of a trial is entered
-    begins      where its loop begins: what is new
+    begins      where its loop starts: what is new
     ends_epoch  where the loop asks for the next epoch, or pauses
     steps       before a step. The first one after a pause shows each state that differs from the pause. The first one
                 of an epoch: a state that has changed since `ends_epoch` is made in each epoch; one of weights that
@@ -31,7 +31,7 @@ _NEW, _ENOUGH = (True, 0), 3  # epochs
 
 
 class Extras:
-    """What is known of them in a trial.
+    """What is known of such states in a trial.
 
     others: what this process has seen in other trials of the study.
     """
@@ -43,17 +43,17 @@ class Extras:
         self._carries: dict[str, tuple[bool, int]] = {} if others is None else others._carries
         # place of a pause -> names and prints
         self._paused: dict[Hashable, dict[str, _Print]] = {} if others is None else others._paused
-        self._held: list[tuple[str, Any]] = []  # names and weak references of what is new where the loop began
+        self._held: list[tuple[str, Any]] = []  # names and weak references of what is new where the loop started
         self._before: dict[str, _Print] = {}  # names and prints at the pause, until the first step after it
         self._ended: dict[str, _Print] = {}  # name -> print at the last end of an epoch
-        self._unlike: list[str] = []  # names of those that resumed otherwise
+        self._unlike: list[str] = []  # names of states that were other after the resume
 
     def enters(self, frame: FrameType) -> None:
         """State that the block of a trial is entered: what is there is of earlier attempts, or of all trials."""
         self._known.update(one for _, one in _states(frame))
 
     def begins(self, place: Hashable, frame: FrameType) -> None:
-        """State that a loop begins. place: where it resumes, as of `ends_epoch`."""
+        """State that a loop starts. place: where it resumes, as of `ends_epoch`."""
         self._before, self._ended, self._unlike = self._paused.get(place, {}), {}, []
         self._held = [(name, ref(one)) for name, one in _states(frame) if one not in self._known]
 

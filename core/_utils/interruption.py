@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGUSR1 that wait until a training can end and is saved; a second one ends it at once.
 
 A callback or a TrainingLoop uses `Interruption`, `with trial:` uses `AroundTrial`, often one within the other.
-SIGUSR1, which SLURM sends before a time limit, waits only where it would end the process: not if somebody handles it.
+SIGUSR1, which SLURM sends before a time limit, waits only where it would end the process, not if it has a handler.
 After the save the program ends with 128 + the signal's number: 143 for SIGTERM, 138 for SIGUSR1.
 HALTUNE_GRACE: seconds from the signal to the kill. Shortly before the kill, a training that is not saved yet is left.
 """
@@ -82,7 +82,7 @@ class Interruption:
 
     @classmethod
     def within(cls, function: str, package: str, bears: bool = True) -> Interruption:
-        """Defer signals during the framework's function that calls; outside of one a failure could not be detected."""
+        """Defer signals while the framework's calling function runs; outside of one, failures cannot be detected."""
         frame = caller(function, package) if bears else None
         return cls(frame is not None, None if frame is None else frame.f_code)
 
@@ -105,7 +105,7 @@ class Interruption:
         return self
 
     def _listen(self, numbers: Sequence[int]) -> None:
-        """Take the signals that are to be heard."""
+        """Install handlers for these signals."""
         if self._bears and threading.current_thread() is threading.main_thread():
             self._grace = grace()
             for number in numbers:
@@ -156,7 +156,7 @@ class Interruption:
                     _log.warning("%s: training ends at once, without a save", why)
             self._number = 0  # it waits no longer
             self._restore()
-            if not self._left:  # else nothing takes the hook back
+            if not self._left:  # otherwise nothing removes the hook
                 self._waits_if_ignored(number)
             self._leave(number, frame)
         else:
@@ -189,7 +189,7 @@ class Interruption:
         return self._loop is None or frame is not None
 
     def _give_up(self) -> None:
-        if any(signal.getsignal(number) == self._hear for number in self._before):  # else the loop has ended
+        if any(signal.getsignal(number) == self._hear for number in self._before):  # otherwise the loop has ended
             self._late = True
             self._send_again()
 
@@ -213,7 +213,7 @@ class Interruption:
             sys.unraisablehook = self._hooks[1]
         if threading.current_thread() is threading.main_thread():
             for number, handler in self._before.items():
-                if signal.getsignal(number) == self._hear:  # else another handler was set since
+                if signal.getsignal(number) == self._hear:  # otherwise another handler was set since
                     signal.signal(number, handler)
 
 

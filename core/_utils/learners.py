@@ -1,6 +1,6 @@
 """Estimators, boosters and layers of Keras in the variables of a program: what a plain loop trains without torch.
 
-No hook shows that they train. So they are looked for where a trial begins, where its loop does, and where both end.
+No hook shows that they train. So they are looked for where a trial starts, where its loop does, and where both end.
 
 A learner has `partial_fit` (scikit-learn), `learn_one` (River), `fit` with warm_start=True, or `update` (boosters of
 XGBoost and LightGBM). A layer of Keras is one, too: the methods of the models that have it train it, or an optimizer.
@@ -170,7 +170,7 @@ def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def trains(trainer: Any, *args: Any, **named: Any) -> Any:
         weights = _weights_of(trainer, args, named) if _refused else set()
-        asks = of_keras(trainer) and _has_callback(named.get("callbacks"))  # which knows itself whose the weights are
+        asks = of_keras(trainer) and _has_callback(named.get("callbacks"))  # it checks itself whose weights these are
         for learner, (before, words) in [*_refused.items()]:
             own = learner is trainer and method.__name__ in _trains_by(learner)
             if own or (weights and not weights.isdisjoint(_own_weights(learner))):

@@ -98,9 +98,9 @@ def _carried(frame: FrameType) -> dict[str, Number]:
 
 @lru_cache(100)
 def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
-    """Return the variables that a function uses after an instruction of it: whether it reads them before it sets them.
+    """Return the variables that a function uses after an instruction, and whether it reads each before it sets it.
 
-    And the attributes that it sets, with a dot before their names.
+    Likewise the attributes that it sets, with a dot before their names.
     """
     first: dict[str, str] = {}  # "LOAD" or "STORE"
     stored = set()

@@ -2,7 +2,7 @@
 
 A training that resumes makes them again, in their first order. So it reads its data in another order than without the
 pause, unless the program restores it. haltune leaves the program's data alone, and names them. A dataset of tf.data
-that shuffles from a seed begins with its first order, too.
+that shuffles from a seed starts with its first order, too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Orders:
     """Those of a trial."""
 
     def __init__(self) -> None:
-        self._starts: dict[str, tuple[Any, Any]] = {}  # name -> list or array where the loop began, and its marks
+        self._starts: dict[str, tuple[Any, Any]] = {}  # name -> list or array where the loop started, and its marks
         self._shuffled: set[str] = set()  # names of what has been shuffled since the trial first started
 
     def begins(self, variables: Variables, shuffled: Iterable[str]) -> list[str]:
-        """State that a loop begins. shuffled: names at the pause; return those that are there again."""
+        """State that a loop starts. shuffled: names at the pause; return those that are there again."""
         self._shuffled |= {*shuffled}
         held = _held(variables)
         known = {name: start for name, start in self._starts.items() if start[0] is held.get(name)}

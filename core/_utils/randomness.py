@@ -267,14 +267,14 @@ class OwnGenerators:
     """
 
     def __init__(self) -> None:
-        self._there: dict[int, tuple[Any, Any]] = {}  # by id: those at the begin of a loop, and their first states
-        self._named: dict[str, Any] = {}  # the same by their names: a function that has ended shows no variables
+        self._there: dict[int, tuple[Any, Any]] = {}  # by id: generators at the start of a loop, and their first states
+        self._named: dict[str, Any] = {}  # generators by name: a function that has ended shows no variables
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
-        self._before: list[tuple[Any, Any]] = []  # those that were restored, and their states before
+        self._before: list[tuple[Any, Any]] = []  # generators that were restored, and their states before
         self._orders, self._begun = Orders(), False
 
     def begins(self, path: Path | None) -> list[str]:
-        """State that a loop begins, and restore what `capture` has put into the random state in a file.
+        """State that a loop starts, and restore what `capture` has put into the random state in a file.
 
         Return the names of lists that were shuffled, and of datasets that begin to shuffle from a seed again.
         """

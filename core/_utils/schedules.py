@@ -1,4 +1,4 @@
-"""Learning-rate schedules of torch: where they are, and whether they continue from there."""
+"""Places of torch's learning-rate schedules, and whether a schedule continues from its place."""
 
 from __future__ import annotations
 

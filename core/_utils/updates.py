@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-_stepped: dict[int, WeakSet[Any]] = {}  # thread -> optimizers that made a step since it asked last
-# that of the trial whose block this thread, or this task of asyncio, has entered last
+_stepped: dict[int, WeakSet[Any]] = {}  # thread -> optimizers that made a step since its last call of `take`
+# of the trial whose block this thread, or this task of asyncio, has entered last
 _training: ContextVar[Training | None] = ContextVar("_training", default=None)
 _watches = False
 _LARGEST = 64  # weights that have marks
 _SAMPLED = 8  # elements of each of them in a mark
-_DISTINCT = 4  # different numbers that the mark of one needs: a bounded one can be equal in several trials
+_DISTINCT = 4  # different numbers that a weight's own mark needs: a clipped weight can be equal in several trials
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Marks(NamedTuple):
     """Digests of a sample of the largest of some weights."""
 
     together: int  # 0: they cannot be read, or are all equal
-    each: frozenset[int]  # of those that have enough different numbers
+    each: frozenset[int]  # of each weight that has enough different numbers
 
     @classmethod
     def of(cls, weights: Iterable[Any]) -> Marks:
-        """Return those of weights as they are now."""
+        """Return the marks of weights as they are now."""
         samples: list[tuple[tuple[int, ...], list[float]]] = []
         with suppress(Exception):  # weights without data, or of a kind that has no list
             for weight in sorted(weights, key=lambda w: -w.numel())[:_LARGEST]:
@@ -75,17 +75,17 @@ class _Weights:
     """Weights that the same optimizers update."""
 
     references: list[Any]  # weak ones
-    start: Marks  # before the first step; before the first since `Training.counts`, if there was one
-    own: bool  # they were updated since then
+    start: Marks  # before the first step, or before the first since `Training.counts`
+    own: bool  # they were updated since `Training.counts`
     shapes: list[Any]
     first: int  # the number of the first step that updated them, of `Training.made`
-    after: bool  # it came after a report
-    former: _Weights | None  # those of the same shapes before them, which a retry gives up
+    after: bool  # that step came after a report
+    former: _Weights | None  # earlier weights of the same shapes, which a retry gives up
     last: int = 0  # the number of the last step that updated them
 
     @property
     def late(self) -> bool:
-        """True if they were first updated after a report, unless the former ones have not been updated since."""
+        """True if they were first updated after a report, and the former ones, if any, have been updated since."""
         return self.after and (self.former is None or self.former.last > self.first)
 
     @property
@@ -110,7 +110,7 @@ class Training:
 
     A trial may have prepared a common base before its own training, so only what is updated after `counts` is its own.
 
-    begins: is called with an optimizer before its first step, and the marks of those of its weights that are new.
+    begins: called before an optimizer's first step, with the optimizer and the marks of its new weights.
     """
 
     def __init__(self, begins: Callable[[Any, set[int]], None]) -> None:
@@ -127,14 +127,14 @@ class Training:
         watch()
 
     def counts(self) -> None:
-        """State that the training of the trial has begun, at the latest with the weights that were updated last."""
+        """State that the training of the trial has started, at the latest with the weights that were updated last."""
         if not self.begun:
             for of in self._all:
                 of.own |= of.last == self.made > 0
         self.begun = True
 
     def starts(self) -> None:
-        """State that a loop of the trial begins, or that its training starts again: no report came before."""
+        """State that a loop of the trial starts, or that its training starts again: no report came before."""
         if not self.begun:  # a test of learning rates is over, and a state is loaded perhaps
             self._of.clear()
             self._all.clear()

@@ -5,11 +5,11 @@ fold i, after the folds j < i, a report carries as its value
 
     ( sum_j f_j + f ) / (i + 1),        f = mean_j f_j + e/E ( v_i(e) - mean_j v_j(e) )
 
-f predicts the end of fold i: as the earlier folds ended, plus its lead over them at the same epoch. Folds share most of
-a curve's shape, which the difference cancels, so the trial's curve has no saw teeth and no bias. A lead counts by the
-share of training that is over, because an early one seldom lasts: on recorded curves this ranks trials better than the
-whole lead, no lead, or the mean of the last values. At e = E, f is the fold's last value, and after the last fold the
-value is the mean of all. The first fold reports its own curve.
+f predicts the end of fold i: the mean end of the earlier folds, plus its lead over them at the same epoch. Folds share
+most of a curve's shape, which the difference cancels, so the trial's curve has no saw teeth and no bias. A lead counts
+in proportion to the trained share, because an early one seldom lasts: on recorded curves this ranks trials better than
+the whole lead, no lead, or the mean of the last values. At e = E, f is the fold's last value, and after the last fold
+the value is the mean of all. The first fold reports its own curve.
 
 A report's position counts the epochs of all folds, divided by k, so that a full trial ends at max_epochs. Its metrics
 FOLD, EPOCH and one per measure, `of_fold`, hold the fold's own curve: the log alone restores the folds. A program may

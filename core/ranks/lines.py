@@ -177,7 +177,7 @@ class Writer:
             self._beats.set()
 
     def meets(self, where: str, others: int, seconds: float) -> bool:
-        """Return whether so many other ranks have arrived somewhere, within these seconds or HALTUNE_RANK_TIMEOUT."""
+        """Return whether so many other ranks have reached a place, within these seconds or HALTUNE_RANK_TIMEOUT."""
         until = time.monotonic() + min(seconds, _timeout())
         while self._file is not None and not self._me.forked and arrived(self._folder, where) < others:
             if time.monotonic() > until:
@@ -245,7 +245,7 @@ class Reader:
         return line
 
     def arrives(self, where: str) -> None:
-        """State that this rank is somewhere in its program; see `Writer.meets`."""
+        """State that this rank has reached a place in its program; see `Writer.meets`."""
         if self._folder is not None:
             arrive(self._folder, self._me, where)
 

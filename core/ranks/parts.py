@@ -87,10 +87,10 @@ class Part(SentLog):
         """Skip the next decisions about a topic made before this process was started, while the answer is unneeded."""
 
     def arrives(self, where: str) -> None:
-        """State, on another rank, that it is somewhere in its program; see `meets`."""
+        """State, on another rank, that it has reached a place in its program; see `meets`."""
 
     def meets(self, where: str, others: int, seconds: float) -> bool:
-        """Return on rank 0 whether so many others arrive somewhere within a time; True on the others."""
+        """Return on rank 0 whether so many others reach a place within a time; True on the others."""
         return self._writer is None or self._writer.meets(f"{self.name}: {where}", others, seconds)
 
     def was_before(self, topic: str) -> bool:

@@ -6,8 +6,8 @@
 - torchrun starts all ranks at once, perhaps each through a wrapper. They share the id of their job, or a port and
   their parent process.
 - A process that a rank starts for another purpose inherits all of these variables, and is not a rank.
-- SLURM_PROCID numbers tasks, which may be separate workers. It is a rank only if HALTUNE_RUN_FOLDER is set, which says
-  that the tasks train one model.
+- SLURM_PROCID numbers tasks, which may be separate workers. It is a rank only if HALTUNE_RUN_FOLDER is set,
+  because then the tasks train one model.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def fits(environment: Mapping[str, str]) -> bool:
 
 
 def _began() -> float:
-    """Return when this process was started, seconds since 1970; now, if the system does not say."""
+    """Return when this process was started, seconds since 1970; now, if the system does not show it."""
     ticks, now = started(os.getpid()), time.time()
     if not ticks or not hasattr(time, "CLOCK_BOOTTIME"):
         return now

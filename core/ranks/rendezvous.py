@@ -1,6 +1,6 @@
 """The folder in which the ranks of one training meet.
 
-    BASE/run-JOB.TIME/lines       written by rank 0; the first line names its process, the last says that it has left
+    BASE/run-JOB.TIME/lines       written by rank 0; the first line names its process, the last means that it has left
     BASE/run-JOB.TIME/here-1-...  rank 1 reads; it becomes left-1-... when rank 1 leaves; the last removes the folder
 
 A job may be started again, or run several programs, and the ranks of each start share the same name. So rank 0 always
@@ -135,7 +135,7 @@ def leave(folder: Path, me: ThisProcess) -> None:
 
 
 def arrive(folder: Path, me: ThisProcess, where: str) -> None:
-    """State, as a follower, that this rank is somewhere in its program."""
+    """State, as a follower, that this rank has reached a place in its program."""
     with suppress(OSError):
         (folder / mark(me, "here")).write_text(where, encoding="utf-8")
 
@@ -157,7 +157,7 @@ def nobody_reads(folder: Path, me: ThisProcess) -> bool:
 
 
 def mark(me: ThisProcess, state: str) -> str:
-    """Return the name of the file that says whether a rank reads, "here", or has left, "left"."""
+    """Return the name of the file of a rank that reads, "here", or has left, "left"."""
     return f"{state}-{me.place.rank}-{me.holder.rpartition('/')[2]}"
 
 

@@ -160,7 +160,7 @@ def _goal(given: Any, says: bool) -> Goal:
 
 
 def _doubt_direction(goal: Goal, says: bool) -> None:
-    """Warn if the name of rank_by= says that it is better in the other direction than the goal."""
+    """Warn if rank_by=, by its name, is better in the other direction than the goal."""
     if goal.rank_by is None:
         return
     try:
@@ -319,7 +319,7 @@ Earlier = StudyView | StrPath | tuple[StrPath, str]
 def earlier_studies(given: Sequence[Earlier], store: StrPath | Store | Storage | None, name: str) -> Sequence[Any]:
     """Open the prior studies that are given by their stores. store, name: of the study that learns from them.
 
-    A study that has reports keeps what it took when it was created. Then stores are not read, and may be gone. Raises
+    A study that has reports keeps what it took when it was created: the stores are not read, and may be gone. Raises
     StoreError or InvalidInput for a store that cannot be read.
     """
     named = [e for e in given if _named(e)] if isinstance(given, list | tuple) else []

@@ -68,8 +68,8 @@ def _cut(text: str) -> str:
 class Attempt:
     """One attempt at one configuration, held by a worker under a lease.
 
-    Its events change it, by `_follow`, the same on all ranks. They are collected (`_hear`) as soon as the log is read,
-    but an attempt changes only where all ranks make the same call.
+    Events are collected (`_hear`) as soon as the log is read. They change the attempt (`_follow`) only where all ranks
+    make the same call, so that it is the same on all ranks.
     """
 
     id: int
@@ -163,12 +163,12 @@ A = TypeVar("A", bound=Attempt)
 
 
 def end_of(lease: Lease, history: History) -> float:
-    """Return the time at which a lease ends: after what five epochs take, also if that was found out since."""
+    """Return the time at which a lease ends; a longer epoch that was reported since extends it."""
     return max(lease.expires, lease.renewed + epochs_term(history))
 
 
 def epochs_term(history: History, epoch_seconds: float = 0.0) -> float:
-    """Return the seconds that five of the longest epochs take, so far as they are known."""
+    """Return the seconds of five of the longest epochs known so far."""
     return min(5.0 * max(history.longest_epoch, epoch_seconds), _LONGEST_LEASE)
 
 

@@ -191,7 +191,7 @@ class WouldBeStop:
     incumbent: float  # the best value at that time, the goal's metric
     came_to: float  # the trial's final value; NaN if it has none, or is not known
     wrong: bool | None  # None: not known
-    paths: int = 0  # simulated curves behind p_win; 0 if the log does not say
+    paths: int = 0  # simulated curves behind p_win; 0: not in the log
     unit: str = "epoch"  # what the study counts
 
     def __str__(self) -> str:
@@ -225,7 +225,7 @@ class Audit:
 
     def __str__(self) -> str:
         if not self.share:
-            return "No audit: this policy lets no share of the trials train to the end, as BOBOS(audit=0.05) does."
+            return "No audit: this policy continues no trial beyond a stop. Measure wrong stops with BOBOS(audit=0.05)."
         lines = [f"audit of {percent(self.share)} of the trials: {self.audited} drawn so far"]
         saved = f"stopping saved {amount(self.saved, several_of(self.unit))} in the other trials"
         if not self.stops:

@@ -115,7 +115,7 @@ def judge(log: Decides, id: int, report: Report | ev.Reported) -> Verdict:
 
     Between two judged points the policy is not asked. Before the problem's min_epochs every trial continues; after it
     one that diverged ends without the policy. A trial that paused without a state does not pause again in the epochs
-    that it trains again: it would never come further if its program saves only as an epoch begins.
+    that it trains again: it would never come further if its program saves only as an epoch starts.
     """
     history, problem, trial = log.judged, log.judged.problem, as_judged(log, id, report)
     if (epoch := trial.epoch) != math.floor(epoch):

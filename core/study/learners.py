@@ -19,12 +19,12 @@ class OwnLearners:
     """Those in variables of the program, in a trial and its folds."""
 
     def __init__(self) -> None:
-        # their marks where the trial or its loop began; by id, with a weak reference: some cannot be hashed
+        # their marks where the trial or its loop started; by id, with a weak reference: some cannot be hashed
         self._found: dict[int, tuple[Any, str]] = {}
         self._refused: WeakSet[Any] = WeakSet()
 
     def looks(self, trial: Port) -> None:
-        """State that the trial, its fold or its loop begins, and refuse to train what another one has trained."""
+        """State that the trial, its fold or its loop starts, and refuse to train what another one has trained."""
         for one in visible():
             now = mark(one)
             self._found[id(one)] = ref(one), now
@@ -64,7 +64,7 @@ class OwnLearners:
         return None
 
     def _before(self, learner: Any) -> str | None:
-        """Return the mark of a learner where the trial or its loop began; None if it was not there."""
+        """Return the mark of a learner where the trial or its loop started; None if it was not there."""
         reference, mark = self._found.get(id(learner), (None, None))
         return mark if reference is not None and reference() is learner else None
 
@@ -79,5 +79,5 @@ def _words(trial: Port, of: int, fold: int, one: Any) -> str:
     what, do = f"the {type(one).__name__} object", f"Make one for each {unit}, within the loop, from trial.config."
     if of_keras(one):
         what = f"the layer {one.name!r}"
-        do = f"Build the model for each {unit}, within the loop, or set its first weights again."
+        do = f"Build the model for each {unit}, within the loop, or reset its weights."
     return f"{own} would continue to train {what} that {who} has trained. {do}"

@@ -159,7 +159,7 @@ class _Shown(Study):
         raise NotSupported(self._why)
 
     def _without_best(self) -> None:
-        """Say nothing: its program has said it."""
+        """Do nothing: the program of the study gives this hint."""
 
 
 VARIABLE = "HALTUNE_TRIAL"
@@ -294,10 +294,10 @@ def _handed_over(data: dict[str, Any], policy: Policy[Any] | None) -> Trial:
 
 
 def _follows_a_killed_process(place: Path) -> bool:
-    """Return whether a process that was killed has trained this attempt; note this one, if none that lives is noted.
+    """Return whether a killed process has trained this attempt. Note this process, unless a living one is noted.
 
-    A process that lives may have started this one, such as to load data. One that has ended normally may have trained
-    the first part of a training.
+    A living process may have started this one, such as to load data. One that ended normally may have trained the first
+    part of a training.
     """
     with suppress(OSError):  # the launcher is gone
         before = place.read_text(encoding="utf-8") if place.exists() else ""

@@ -68,13 +68,13 @@ class Port(Attempt):
     """
 
     def __init__(self, session: Session, attempt: Attempt) -> None:
-        self._asks = False  # the program has read `checkpoint` since an epoch or a report began
-        self._loads = False  # it has read it in this attempt, or found the state elsewhere
-        self._unread = False  # its loop has begun again as if from there, but it has not read it since
+        self._asks = False  # the program has read `checkpoint` since an epoch or a report started
+        self._loads = False  # the program has read `checkpoint` in this attempt, or found the state elsewhere
+        self._unread = False  # its loop has started again as if from `checkpoint`, which was not read since
         super().__init__(**vars(attempt))
         self._begins = self.epoch  # where this attempt starts
         self._session, self._process = session, os.getpid()
-        self._states = States(session)  # that the program saves, and what torch trains in between
+        self._states = States(session)  # which the program saves, and what torch trains in between
         problem = session.log.problem
         self.unit = problem.unit
         self.horizon: int | None = problem.max_epochs
@@ -83,11 +83,11 @@ class Port(Attempt):
         self._validation = 0.0  # seconds of the last evaluation, if known
         self._model: Callable[[], Any] | None = None  # weak: what the last fit of this attempt trains, if known
         self._trained_in_full = False  # by a loop that has asked for the epoch after the last one
-        self._same_model = False  # that of the fit before
+        self._same_model = False  # this fit trains the model of the previous one
         self._own_weights = False  # a fit has started with weights of this trial
-        self._left: float | None = None  # the epoch that a loop has begun and not reported
-        self._within: float | None = None  # the same, also after its report
-        self._counted = False  # a loop has begun epochs
+        self._left: float | None = None  # the epoch that a loop has started and not reported
+        self._within: float | None = None  # as `_left`, also after the report
+        self._counted = False  # a loop has started epochs
         self._broken: Failure | None = None  # the exception that ended the last fit, while no other fit has started
         self._fit: Callable[[], bool] | None = None  # whether the last fit is under way; None: it has ended normally
         self._block: int | None = None  # the process whose `with trial:` block trains it
@@ -99,10 +99,10 @@ class Port(Attempt):
 
     _first: float | None = None  # position of the first report of this attempt
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
-    _mark = ""  # that it signed last, if that is a text
-    _retries = False  # an exception left the loop before, and this one has made no step yet; see `OwnWeights`
-    _by_framework = False  # that states by `starts` what it trains, also where it starts again
-    _name = "trial"  # in the program
+    _mark = ""  # the last mark that it signed, if that is a text
+    _retries = False  # an exception ended the previous loop, and this one has made no step yet; see `OwnWeights`
+    _by_framework = False  # the loop is a framework's, which states by `starts` what it trains, also again
+    _name = "trial"  # in messages to the program
     _over_folds = False  # True in a loop over trial.folds(k)
     _index = 0  # the index of the fold
     _reads = False  # the program has read `config`
@@ -165,18 +165,18 @@ class Port(Attempt):
     ) -> None:
         """State what a fit trains, and from where.
 
-        If another model starts before what was reported, the curve starts again; see `restart`. A loop that knows the
-        position later than the model states it in a second call.
+        If another model starts before the last reported position, the curve starts again; see `restart`. A loop that
+        knows the position later than the model states it in a second call.
 
         Args:
             model: The object that it trains. Default: None, not known.
             position: Where it starts, in the study's unit. Default: None, not known.
             of: The trial whose state it loaded, or what `signer` returned. Default: None, no state, or not known.
-            resume: How this loop resumes, a sentence of the warning. Default: "Resume it there".
+            resume: How this loop resumes, a sentence for messages. Default: "Resume it there".
 
         Raises:
-            NotSupported: If the state is another trial's, or if what this trial has trained counts from its start
-                again: the model of the fit before, or another with such weights.
+            NotSupported: If the state is another trial's, or if weights that this trial has trained count from the
+                start again: those of the previous fit's model, or of another one.
         """
         self._need_own(model, of, resume)
         self.stated, self._loads = True, self._loads or of == self.id
@@ -191,16 +191,16 @@ class Port(Attempt):
             if failed:
                 why = f"with {self._broken.error.rstrip('.')}" if self._broken else "within an epoch"
                 trained = " This one continues with the weights of its model: build a new one." * self._same_model
-                self.restart(position, f"The fit before ended {why}.{trained}")
+                self.restart(position, f"The previous fit ended {why}.{trained}")
             elif (self._same_model or (self._own_weights and not position)) and self.ended is None and not self._stops:
-                what = "trains the model of the fit before" if self._same_model else "starts with weights of this trial"
+                what = "trains the previous fit's model" if self._same_model else "starts with weights of this trial"
                 raise NotSupported(
                     f"This fit of trial {self.id} {what}, which has trained to {self._at(self.epoch)}, but counts from "
                     f"{self._at(position)}, so it would count as less than it trains. {resume}. If this fit is not to "
                     "count, leave haltune's callback out of it."
                 )
-            elif model is not None and self._fit is not None:  # the fit before has not ended normally
-                self.restart(position, "The fit before ended with an exception.")
+            elif model is not None and self._fit is not None:  # the previous fit has not ended normally
+                self.restart(position, "The previous fit ended with an exception.")
             else:
                 self.restart(position, f"To continue it instead: {resume}. {self._folds_hint}")
         if position is not None:
@@ -236,11 +236,11 @@ class Port(Attempt):
             )
 
     def begins_loop(self, model: Any = None) -> bool:
-        """State that a loop over the epochs begins, and return whether it starts with the state of `checkpoint`.
+        """State that a loop over the epochs starts, and return whether it starts with the state of `checkpoint`.
 
-        If the loop before was left within an epoch, or trained another model, the curve starts again: an error left
-        it, the user's code handled the error, and trains again. It continues from `checkpoint` if this loop loads it,
-        as one does that states its model, or if the program has read it since; otherwise from its start.
+        If the previous loop was left within an epoch, or trained another model, the user's code has handled an error
+        and trains again, so the curve starts again. It continues from `checkpoint` if this loop loads it, as one that
+        states its model does, or if the program has read it since; otherwise from its start.
 
         Args:
             model: The object that it trains, if the loop itself loads its state. Default: None, not known.
@@ -248,8 +248,8 @@ class Port(Attempt):
         Raises:
             NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
         """
-        self._retries, self._broken = self._broken is not None, None  # an exception ended the loop before
-        self._unread = self._retries and model is None and not self._asks  # this one may not load the state of then
+        self._retries, self._broken = self._broken is not None, None  # an exception ended the previous loop
+        self._unread = self._retries and model is None and not self._asks  # this loop may not load that state
         another = model is not None and self.trained_another(model)
         within = self._left is not None or (self._retries and self.epoch % 1 > 0)
         if within or (another and self.ended is None):
@@ -276,8 +276,8 @@ class Port(Attempt):
     def restores_randomness(self, put_back: Callable[[], object] | None = None) -> None:
         """State that this loop is about to restore the random state of the process that `checkpoint` has.
 
-        The end of the trial, or of its `with trial:` block, restores that of before. Otherwise the next trial would
-        draw as the one that began where this one had paused.
+        The end of the trial, or of its `with trial:` block, restores the present one. Otherwise the next trial would
+        draw the numbers of the trial that started where this one had paused.
 
         Args:
             put_back: Puts the present states of the framework's own generators back, too. Default: None.
@@ -285,7 +285,7 @@ class Port(Attempt):
         self._states.restores(put_back)
 
     def doubts_orders(self, lists: list[str]) -> None:
-        """Hint at lists and arrays of the program that it had shuffled in place before the pause, and seeded datasets.
+        """Hint at seeded datasets, and at lists and arrays that the program had shuffled in place before the pause.
 
         Args:
             lists: Their names.
@@ -419,7 +419,7 @@ class Port(Attempt):
         return epoch < self.epoch and (self._first is None or epoch <= self._first)
 
     def _restart_before(self, epoch: float) -> None:
-        """Start the curve again if a report at `epoch` is of a training that began again, also where it was to resume.
+        """Start the curve again if the report at `epoch` is of a training that restarted, even where it should resume.
 
         Raises NotSupported if a resumed training has weights of this trial, but reports its first position again.
         """
@@ -487,11 +487,11 @@ class Port(Attempt):
             self._mark = mark if trained else ""
 
     def signer(self, mark: Hashable) -> int | str | None:
-        """Return the trial that signed the mark of the model with which a fit starts, or None: none did.
+        """Return the trial that signed the mark of the model with which a fit starts; None: no trial did.
 
-        It signed it in this process, among the last 100,000 marks, or its checkpoint has it. This trial if it signed it
-        too: two equal configurations can train equal models. None if it resumes with weights that no checkpoint has. In
-        a fold, the name of another fold of the trial, "fold 0".
+        The mark is among the last 100,000 of this process, or in a checkpoint. If this trial has signed it, return
+        this trial: two equal configurations can train equal models. None also if it resumes with weights that no
+        checkpoint has. In a fold, the name of another fold of the trial, "fold 0".
         """
         signed = self._session.seen.signed.get(mark, {})
         saved = {(t.id, self._index) for t in self.history.trials if t.weights == mark}
@@ -721,10 +721,9 @@ class Port(Attempt):
     ) -> str:
         """Save the state after the last reported epoch. A later attempt finds its path in `checkpoint`.
 
-        If your program saves an epoch before it reports it, the state becomes that of the epoch with its report, and
-        no attempt continues from it before. One from between two reports is not kept: save where you report. haltune
-        knows whether torch has trained in between. Other programs must not save at the start of an epoch, before they
-        train: save after the report.
+        Save after the report. A state that is saved before it counts from the report on, as that of the reported epoch,
+        unless the program trains in between: then it is not kept. haltune sees this only with torch. Other programs
+        must not save at the start of an epoch, before they train.
         In a loop over `epochs` the random state of Python, NumPy, torch, TensorFlow and Keras is saved too, and
         restored; so are random generators in variables of the program.
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
@@ -839,9 +838,9 @@ class Port(Attempt):
         over = self._counted and self._within is None  # otherwise the training may continue from there, too
         if pauses and over and state.of is not None:
             self.warn(
-                f"Trial {self.id} pauses after {self._at(self.epoch)}, but its program has put the weights of "
-                f"{self._at(state.of)} back before it saved them, so a trial that resumes continues from those. Save "
-                "before you put the best weights back.",
+                f"Trial {self.id} pauses after {self._at(self.epoch)}, but its program has restored the weights "
+                f"of {self._at(state.of)} before it saved, so a trial that resumes continues from those. Save before "
+                "you restore the best weights.",
                 "weights put back",
                 once=True,
             )
@@ -864,7 +863,7 @@ class Port(Attempt):
 
     @property
     def trained_on(self) -> bool:
-        """True if torch has trained since the last report, so that a model saved now has another value. All ranks ask.
+        """True if torch has trained since the last report, so that a model saved now has another value; all ranks ask.
 
         Not if it has only trained a critic or a probe.
         """
@@ -890,7 +889,7 @@ class Port(Attempt):
         return self.history.problem.at(position)
 
     def _within_epoch(self, epoch: float | None, own: bool) -> None:
-        """Look at what the program has around its loop, which begins an epoch; None: it has ended one."""
+        """Look at what the program has around its loop, which starts an epoch; None: it has ended one."""
 
     def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""
@@ -1027,7 +1026,7 @@ class Port(Attempt):
                     self._states.draws_as_before()
 
     def mark_lost(self, reason: str) -> None:
-        """Append that the process which trained it is gone. It is offered again, up to `max_retries` times."""
+        """Append that the process that trained it is gone. The trial is offered again, up to `max_retries` times."""
         self._session.mark_lost(self, reason)
 
     def tolerates(self, error: BaseException) -> bool:

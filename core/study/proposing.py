@@ -276,7 +276,7 @@ def _resume(
 ) -> Taken:
     """Append a new attempt.
 
-    after: the end of the present one, which its program gave up, in the same append. anew: it starts from scratch.
+    after: the end of the present one, which its program gave up, in the same append. anew: start from scratch.
     """
     r = replica.history.trial(move.trial)
     if by_policy and r.status is not Status.PAUSED:

@@ -228,7 +228,7 @@ class Copy:
         return self._holder[1]
 
     def after_fork(self) -> None:
-        """See forks.ForkHandler: a fold that another thread had not finished is made again when needed."""
+        """See forks.ForkHandler: a fold that another thread had not finished is repeated when needed."""
         if not self.lock.is_free():
             self.lock, self._torn = Steps(self._whose), True
 

@@ -2,8 +2,8 @@
 
 Rank 0 of a distributed training, or a single process, reads and writes the store. Every other rank receives the events
 that rank 0 folds (`haltune.ranks`), and writes nothing. Every rank calls `change` or `once`, or `first` where the
-others need not wait. A session that multiprocessing pickles into a process opens the study there at its first use, on
-one rank.
+others need not wait. If multiprocessing pickles a session into a process, the session opens the study there at its
+first use, on one rank.
 """
 
 from __future__ import annotations
@@ -103,19 +103,19 @@ class Seen:
     warned: set[str] = field(default_factory=set)  # matters of which a warning is given once
     # model or optimizer -> the trial, and its fold, that trained it first
     models: WeakKeyDictionary[Any, tuple[int, int]] = field(default_factory=WeakKeyDictionary)
-    # mark of a model -> trials and their folds, which have trained it, and the last attempt that did; none: of the
-    # weights with which trials start
+    # mark of a model -> trials and folds that have trained it -> the last attempt that did; empty for the weights
+    # with which trials start
     signed: dict[Hashable, dict[tuple[int, int], int]] = field(default_factory=dict)
-    # trial and its fold -> kinds of optimizers that have trained it, or of which the file that it resumed has a state
+    # trial and its fold -> kinds of optimizers that have trained it, or whose state is in the file that it resumed
     optimizers: dict[tuple[int, int], frozenset[Kind]] = field(default_factory=dict)
     # estimator or booster that a plain loop has trained -> the trial, its fold and attempt, and the mark at their end
     learners: WeakKeyDictionary[Any, tuple[int, int, int, str]] = field(default_factory=WeakKeyDictionary)
-    untrained: WeakKeyDictionary[Any, str] = field(default_factory=WeakKeyDictionary)  # their marks before any trial
+    untrained: WeakKeyDictionary[Any, str] = field(default_factory=WeakKeyDictionary)  # -> marks before any trial
     # trial and its fold -> position at the end of its last attempt, and of each optimizer that has learning-rate
     # schedules of torch: the shapes of its weights, and their places
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
-    numbers: Numbers = field(default_factory=Numbers)  # that plain loops keep in variables
+    numbers: Numbers = field(default_factory=Numbers)  # numbers that plain loops keep in variables
     keeps_first: bool | None = None  # the program saves the best state before it reports its value; None: not known
     keeps_weights: bool | None = None  # no trial trains new weights after a report; None: not known
     all_report = False  # all ranks have reported, in a study that does not count epochs
@@ -136,7 +136,7 @@ class Session:
         self.monotonic, sleep = _clocks.get()
         self._sleep = partial(_wait, sleep)
         self.launched = False  # it trains for a launcher, which handles signals
-        self.waits = True  # for a server that does not answer; a launcher does not wait, because it has other workers
+        self.waits = True  # for a server that does not answer; a launcher does not, because it has other workers
         self._rank = joined(settings.name, settings.where) if holds is None else Part()
         self.first = self._rank.first  # does work on rank 0 only
         self.logger = Logger(self._rank.first(lambda: settings.verbose) or 0)

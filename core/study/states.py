@@ -36,7 +36,7 @@ from .attempt import Attempt
 from .session import Session, saved_epoch
 
 RANDOM = ".random"  # suffix of the random state, next to a checkpoint
-_START, _START_OF_FOLD = ".start", ".start-of-fold"  # the same, of that with which the trial, or its fold, started
+_START, _START_OF_FOLD = ".start", ".start-of-fold"  # of the one with which the trial, or its fold, started
 
 
 @dataclass
@@ -46,34 +46,34 @@ class State:
     keep: bool | float  # see `Port.save`
     resumes_only: bool
     early: bool
-    left: float | None  # the epoch that the loop had begun
+    left: float | None  # the epoch that the loop had started and not reported
     path: str = ""
     seconds: float = 0.0  # that writing took
     weights: str = ""  # mark of its model, see `Port.sign`
-    of: float | None = None  # an earlier report, whose weights it has
-    unlike: float | None = None  # the same, or the last report, since which it was trained on; None: it has its value
+    of: float | None = None  # position of an earlier report, if the state has its weights
+    unlike: float | None = None  # `of`, or the last report if it was trained after that; None: it has the last value
 
 
 class States:
-    """Those of a trial.
+    """The states of a trial.
 
     Args:
         session: The session of the process that holds the trial.
     """
 
     training: Training | None = None  # what torch's optimizers train in the block of the trial
-    waiting: State | None = None  # an early one, saved since the last report
+    waiting: State | None = None  # an early state, saved since the last report
     _saves_first = False  # the program had saved before the first report of this attempt
-    _trains_first: bool | None = None  # torch had made steps before it; None: there is no report yet
+    _trains_first: bool | None = None  # torch had made steps before that report; None: there is none yet
     _made_before = 0  # steps of torch's optimizers until the last report
-    _made_at_begin = 0  # the same until the begin of the present epoch
-    _made_at_report: int | None = None  # until its first report, if there was one
-    _saved_in_epoch = False  # a state that is of its report
-    # position of the report whose weights the last state has, if they have not the value of the last report
+    _made_at_begin = 0  # its steps until the present epoch started
+    _made_at_report: int | None = None  # its steps until the first report of this epoch, if there was one
+    _saved_in_epoch = False  # a state that is of a report was saved in this epoch
+    # see State.unlike, of the last state
     unlike: float | None = None
-    # the attempt in which a plain loop has begun, so that its states have the process's random state; 0: none has
+    # the attempt in which a plain loop has started, so that its states have the process's random state; 0: none has
     _looped = 0
-    _drawn: tuple[Path, dict[str, Any]] | None = None  # file and content of that of a state of this epoch
+    _drawn: tuple[Path, dict[str, Any]] | None = None  # of a state of this epoch: file and random state
     _place: dict[str, Any] | None = None  # on a rank above 0: the random state at the end of its last epoch
     _had: str | None = None  # the last checkpoint next to which such a rank has its random state
     _started_in: int | None = None  # the process in which the trial has started
@@ -84,7 +84,7 @@ class States:
         self._session = session
         self._generators = OwnGenerators()  # of a plain loop
         self._starts: dict[str, Any] = {}  # suffix -> random state with which the trial, or its present fold, started
-        self._before: dict[str, Any] = {}  # that of the process, before another one is restored
+        self._before: dict[str, Any] = {}  # random state of the process, before another one is restored
 
     @property
     def trained(self) -> bool:
@@ -114,8 +114,8 @@ class States:
     ) -> State:  # fmt: skip
         """Return a state that is to be written.
 
-        left: the epoch that the loop has begun and not reported. own: the loop is the user's. upcoming: the position of
-        the next report. of: that of an earlier report with the present weights.
+        left: the epoch that the loop has started and not reported. own: the loop is the user's. upcoming: the position
+        of the next report. of: that of an earlier report with the present weights.
         """
         self._saves_first |= self._trains_first is None
         over = attempt.epoch == self._session.log.problem.max_epochs or attempt._stops  # no report follows
@@ -135,11 +135,11 @@ class States:
         if unlike is not None and self._counts_as(attempt, unlike):
             unlike = None
         keep = of if keep is True and of is not None and unlike is not None else keep
-        # others than those to resume from do not wait
+        # only a state to resume from waits
         return State(keep, resumes_only or unlike is not None, early and keep is False, left, of=of, unlike=unlike)
 
     def _counts_as(self, attempt: Attempt, earlier: float) -> bool:
-        """Return whether a trial counts with a value that it also had earlier: it reports its best one so far."""
+        """Return whether the last value was also that of an earlier report: the trial reports its best so far."""
         log = self._session.log
         curve = log.history.trial(attempt.id)
         before = [v for e, v in zip(curve.epochs, curve.values, strict=True) if e == earlier < curve.epochs[-1]]
@@ -290,7 +290,7 @@ class States:
         put_back(path)
 
     def draws_as_before(self) -> None:
-        """State that a trial has ended: a new one is not to draw as the one that began where this one had paused."""
+        """State that a trial has ended. The next must not draw as the one that started where this one had paused."""
         if self._restores and _draws_alone():
             self._generators.ends()
             if self._put_back is not None:
@@ -299,19 +299,19 @@ class States:
         self._before, self._restores, self._put_back = {}, False, None
 
     def draws_on(self, attempt: int, checkpoint: str | None) -> list[str]:
-        """State that a plain loop begins. The first one of an attempt restores the random state of its checkpoint.
+        """State that a plain loop starts. The first one of an attempt restores the random state of its checkpoint.
 
         Return the names of lists that the program had shuffled.
         """
         path = random_of(checkpoint) if checkpoint is not None and self._looped != attempt else None
         self._looped, self._had = attempt, checkpoint
-        self._drawn = None  # a state from before the loop has its place
+        self._drawn = None  # a state from before the loop has its own random state
         if path is not None:
             self._draws_from(path)
         return self._generators.begins(path)
 
     def ends_epoch(self) -> None:
-        """State that a plain loop is at the end of an epoch: a state that it has saved continues with this place."""
+        """State that a plain loop is at the end of an epoch: the state that it saved resumes with this random state."""
         self._renew_drawn()
         self._drawn = None
 
@@ -350,7 +350,7 @@ class States:
         """Note at a report that the state that waits is of it, unless the program has trained since it was saved.
 
         Then it is of the last report, if the program had not trained before it was saved; otherwise of none.
-        fitted: by a framework, which has begun since.
+        fitted: by a framework, which has started since.
         """
         if (state := self.waiting) is None:
             return
@@ -359,7 +359,7 @@ class States:
             self._saves_first = False
             self.ends(attempt)
             dropped, self.waiting = self.waiting, None
-            # say it once if an earlier report has no state either
+            # once, if an earlier report has no state either
             if dropped and self._trains_first is not None and not log.history.trial(attempt.id).checkpoint_epoch:
                 self._session.hint(
                     f"Trial {attempt.id} has trained between saving its state and reporting {at}, so it has no state "
@@ -368,13 +368,13 @@ class States:
                 )
         elif not self._made:
             self._session.hint(
-                f"Trial {attempt.id} saved a state before it reports {at}, so this is the state after {at}. If your "
-                "program saves first and trains then, save after trial.report(value) instead.",
+                f"Trial {attempt.id} saved a state before it reports {at}, so it counts as the state after {at}. If "
+                "your program saves before it trains, save after trial.report(value) instead.",
                 "saves first",
             )
 
     def begins_epoch(self) -> None:
-        """State that a loop begins an epoch."""
+        """State that a loop starts an epoch."""
         self._made_at_begin, self._made_at_report, self._saved_in_epoch = self._made, None, False
 
     def trains_rest(self) -> bool:

@@ -56,8 +56,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
     Args:
         problem: A Space or a dict of its parameters; or a Problem, which holds space, goal and epochs. No default.
-        goal: After a space: the metric, as Maximize("val_acc"), Minimize("val_loss") or its name alone. Of a well-known
-            name haltune knows the direction (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...). For several goals: a
+        goal: After a space: the metric, as Maximize("val_acc"), Minimize("val_loss") or its name alone. haltune knows
+            the direction of common names (acc, auc, f1, r2, ...; loss, rmse, perplexity, ...). For several goals: a
             list, [Maximize("val_acc"), Minimize("latency_ms")]; see `study.pareto_front()`. After a Problem: the
             policy. Default: None, for a Problem.
         store: Where the log is kept: a path ending in .db, or a URL ("sqlite:///search.db", "postgresql://..."). If the
@@ -365,8 +365,8 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
 
         When the policy would start a configuration of its own, the first of the queue takes its place. The policy
         decides when and how far it trains, on which resource, and when it stops, as for any other trial. Trials that
-        continue come first, and so does the end of the search. It counts for the budget. TruVaR over a grid learns
-        from a configuration off the grid, but never chooses it.
+        continue come first, and so does the end of the search. The configuration counts for the budget. TruVaR over a
+        grid learns from a configuration off the grid, but never chooses it.
 
         Args:
             config: The whole configuration: a value for every active parameter.

@@ -490,7 +490,7 @@ class Trial(Port, KnowsAttributes):
             self._fold._need_loaded()
 
     def _restart_before(self, epoch: float) -> None:
-        if not self._over_folds:  # a fold sees to it itself
+        if not self._over_folds:  # a fold does it itself
             super()._restart_before(epoch)
 
     def restart(self, position: float = 0.0, advice: str = "") -> None:
@@ -510,12 +510,12 @@ class Trial(Port, KnowsAttributes):
         return self._weights.of_earlier
 
     def _doubt_kept(self) -> None:
-        """Say once that the best trial has no state with its value, in a loop that saves other states by itself."""
+        """Hint once that the best trial has no state with its value, in a loop that saves other states by itself."""
         if self.resumes_from is None or not self.keeps():
             return
         best, saved = self.history.present_best(self.id), self.history.trial(self.id).checkpoint_epoch
         if (of := self._states.unlike) is not None and saved in (best.epoch, self.epoch):
-            how = "trained on" if of == saved else f"put the weights of {self._at(of)} back"
+            how = "trained on" if of == saved else f"restored the weights of {self._at(of)}"
             by_best = self._session.log.problem.by_best_epoch
             other = "" if of == saved or by_best is None else f" If the best epoch counts, use {by_best!r}."
             self.hint(
@@ -735,7 +735,7 @@ class Fold(Trial):
         self._lap, self._validation = trial._lap, trial._validation
 
     def _whole(self, position: float) -> float:
-        """Return a position of this fold in the trial: the epochs of all folds, divided by their number."""
+        """Return a position of this fold in the trial: the epochs of all folds, divided by the number of folds."""
         return (self._done + position) / self.count
 
     def _own(self, position: float) -> float:

@@ -128,8 +128,8 @@ class StudyView(ABC):
     def best(self) -> Best | None:
         """The best complete trial; before there is one, the best of those that trained furthest.
 
-        The goal says whether a trial counts with its last epoch or with its best. With constraints it is the best of
-        the trials that satisfy them, or the one with the smallest violation. None before a trial has a value.
+        The goal determines whether a trial counts with its last epoch or with its best. With constraints it is the best
+        of the trials that satisfy them, or the one with the smallest violation. None before a trial has a value.
 
         A trial that trains again after an interruption counts with its earlier attempt until the new one has come as
         far. A value that was recorded does not get worse meanwhile.

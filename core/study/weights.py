@@ -1,6 +1,6 @@
 """Whether the weights that train are the trial's own, in a loop of the user's own: only torch's optimizers show them.
 
-    begins      before an optimizer's first step: its weights are another trial's, or not those that the trial resumes
+    begins      before an optimizer's first step: its weights are another trial's, or not those of the pause
     new_model   at a report: its loop trains another model than before, so that the curve starts again
     reported    at a report: raises a refusal that the program handled, and warns of a doubt
     sign        where the program may save its weights: they are of this trial
@@ -38,10 +38,10 @@ _MOST = 10_000  # reports whose weights are known again
 class _Model:
     """What a plain loop trains."""
 
-    weights: Updated  # that its last report followed, or its first one
+    weights: Updated  # before its last report, or its first one
     handles: int  # id of the error that was being handled, or 0
     reports: int
-    former: _Model | None  # trained before
+    former: _Model | None  # the model that was trained before it
 
 
 @dataclass
@@ -64,20 +64,20 @@ class OwnWeights:
         self._trial = self.trains = trial
         self.learners, self.schedules = OwnLearners(), OwnSchedules()
         self._refusal: NotSupported | None = None  # of what an optimizer was about to train
-        # marks of the weights with which they began in this attempt -> the trial's position then
+        # marks of the weights with which optimizers started in this attempt -> the trial's position then
         self._begun_with: dict[int, float] = {}
-        self._begun = False  # one of them has begun since the training started or started again
-        # position and first optimizer of a resumed trial, in words, if none began with weights of it
+        self._begun = False  # an optimizer has started since the training started, or started again
+        # position and first optimizer of a resumed trial, in words, if no optimizer started with its weights
         self._doubted: str | None = None
-        # optimizers that began without momentum or averages in a trial that resumes
+        # optimizers that started without momentum or averages in a trial that resumes
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
-        self._began: tuple[int, int] | None = None  # the attempt and the fold of which the loop has begun
-        self._resumed = 0.0  # the position at which it began
+        self._began: tuple[int, int] | None = None  # the attempt and the fold whose loop has started
+        self._resumed = 0.0  # the position at which that loop started
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
         self._marks = frozenset[int]()  # of the weights at the last report
-        self._at: float | None = None  # position of the first report with these, from the next report on
-        self._earlier: dict[frozenset[int], float] = {}  # of those at earlier reports, and their positions
+        self._at: float | None = None  # position of the first report with `_marks`, from the next report on
+        self._earlier: dict[frozenset[int], float] = {}  # marks at earlier reports -> their positions
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A process that is started to train knows none of them."""
@@ -93,7 +93,7 @@ class OwnWeights:
     def begins(self, optimizer: Any, marks: set[int]) -> None:
         """Raise NotSupported before the first step of a torch optimizer that continues what another trial trained.
 
-        A program that handles the exception gets it again at its report, unless another model has begun to train.
+        A program that handles the exception gets it again at its report, unless another model has started to train.
         """
         if marks:
             self._refusal = None
@@ -142,7 +142,7 @@ class OwnWeights:
             if others:
                 if retries or trial._unread:
                     raise NotSupported(
-                        f"The loop of trial {trial.id} begins again after {trial._at(trial.epoch)}, but with new "
+                        f"The loop of trial {trial.id} starts again after {trial._at(trial.epoch)}, but with new "
                         f"weights. Load {trial._name}.checkpoint where your program handles the exception, or call "
                         f"{trial._name}.restart() there to train from the start."
                     )
@@ -172,15 +172,15 @@ class OwnWeights:
             if same and updates.has_moments(optimizer):
                 trial.warn(
                     f"Trial {trial.id} has resumed after {trial._at(began.position)}, but its "
-                    f"{type(optimizer).__name__} began without the momentum or averages that it had there, so it does "
-                    "not train as it would have without the pause. Save the state_dict() of each optimizer and "
+                    f"{type(optimizer).__name__} started without the momentum or averages that it had there, so it "
+                    "does not train as it would have without the pause. Save the state_dict() of each optimizer and "
                     "schedule with the weights, and load them all.",
                     "optimizer",
                     once=True,
                 )
 
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
-        """State that a loop begins an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
+        """State that a loop starts an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
         trial, extras = self.trains, self.extras
         if epoch is None:
             self.schedules.notes(trial)
@@ -243,7 +243,7 @@ class OwnWeights:
         return seen[key]
 
     def _begins_with_others(self, optimizer: Any, marks: set[int]) -> bool:
-        """Return whether a trial that resumes begins with other weights than it had, as far as that is known."""
+        """Return whether a trial that resumes starts with other weights than it had, as far as that is known."""
         trial = self.trains
         if not trial._resumes or trial.resumes_from is None or trial._model is not None:
             return False
@@ -278,7 +278,7 @@ class OwnWeights:
         return bool(self._begun_with) or any(self.trains._key in trainings for trainings in signed.values())
 
     def _began_here(self, marks: set[int]) -> bool:
-        """Return whether an optimizer began with some of these weights before, at the same position."""
+        """Return whether an optimizer started with some of these weights before, at the same position."""
         return any(self._begun_with.get(mark) == self.trains.epoch for mark in marks)
 
     # at a report
@@ -339,7 +339,7 @@ class OwnWeights:
             training.looks_again()
 
     def _doubt(self, training: Training) -> None:
-        """Warn once if a resumed trial has begun with weights that it did not have, in a program that keeps its own."""
+        """Warn once if a resumed trial started with weights that it did not have, in a program that keeps its own."""
         trial, seen = self.trains, self._trial._session.seen
         if training.reported:
             seen.keeps_weights = not training.changes and seen.keeps_weights is not False
@@ -348,7 +348,7 @@ class OwnWeights:
         resumed = self._doubted is not None and trial._loads
         if resumed and seen.keeps_weights and this().alone:  # ranks may share weights otherwise
             trial.warn(
-                f"Trial {trial.id} has resumed {self._doubted} began with weights that it did not have there. Save "
+                f"Trial {trial.id} has resumed {self._doubted} started with weights that it did not have there. Save "
                 "all that it trains, without rounding, and load it from trial.checkpoint into the model that the "
                 "optimizer is made for.",
                 "weights",

@@ -482,7 +482,7 @@ def test_data_that_cannot_be_put_back_are_said_when_the_trial_resumes():
     class Order:
         taken = 0
 
-    with pytest.warns(HaltuneWarning, match="has resumed, but dataset.order could not be put back"):
+    with pytest.warns(HaltuneWarning, match="has resumed, but dataset.order could not be restored"):
         for trial in pausing_study(at=(1,), epochs=2, verbose=0):
             with trial:
                 accelerator, rows = Accelerator(cpu=True), Rows()

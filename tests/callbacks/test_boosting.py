@@ -353,7 +353,7 @@ def test_a_second_training_after_a_handled_error_is_not_told_what_it_does_alread
 
     s = pausing_study(at=(), epochs=4, metric=gradient.monitor, verbose=0)
     for trial in s:
-        with trial, pytest.warns(HaltuneWarning, match=r"from its start.*The fit before ended with an exception\.$"):
+        with trial, pytest.warns(HaltuneWarning, match=r"from its start.*The previous fit ended with an exception\.$"):
             with pytest.raises(MemoryError):
                 gradient.attempt(trial, gradient.callback(trial), gradient.each_round(fails))
             gradient.train(gradient.callback(trial), rounds=4)
@@ -1139,7 +1139,7 @@ def test_lightgbms_error_about_a_data_set_on_which_it_has_trained_gets_a_note(li
 
 
 @catboost_alone
-@pytest.mark.parametrize(("rounds", "said"), [(2, r"continues a snapshot of 2, of another"), (4, "in no round")])
+@pytest.mark.parametrize(("rounds", "said"), [(2, r"continues a snapshot of 2 rounds, of another"), (4, "in no round")])
 def test_a_snapshot_that_trials_share_is_refused(lib, rounds, said):
     s = pausing_study(at=(), epochs=4, trials=2, metric=lib.monitor, verbose=0)
     shared = {"save_snapshot": True, "snapshot_file": "shared", "snapshot_interval": 0}

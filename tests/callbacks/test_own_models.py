@@ -351,7 +351,7 @@ def test_what_handles_an_error_of_a_resumed_trial_loads_its_state_again(handler,
             handled(part)
 
     study = pausing_study(f"{tmp_path}/s.db", at=(2,), epochs=4, trials=1, verbose=0)
-    refused = pytest.raises(NotSupported, match=r"begins again after epoch 2, but with new weights")
+    refused = pytest.raises(NotSupported, match=r"starts again after epoch 2, but with new weights")
     with refused if handler == "loads nothing" else nullcontext(), pytest.warns(HaltuneWarning, match="trains again"):
         study.optimize(both)
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if handler == "loads nothing" else 4]
@@ -385,7 +385,7 @@ def test_what_handles_an_error_after_a_report_continues_with_its_own_weights_onl
             handled(part)
 
     study = pausing_study(f"{tmp_path}/s.db", at=(), epochs=4, trials=1, verbose=0)
-    refused = pytest.raises(NotSupported, match=r"begins again after epoch 2, but with new weights.*\.restart\(\)")
+    refused = pytest.raises(NotSupported, match=r"starts again after epoch 2, but with new weights.*\.restart\(\)")
     restarts = pytest.warns(HaltuneWarning, match="trains again from its start")
     with {"makes another net": refused, "restarts": restarts}.get(handler, nullcontext()):
         study.optimize(both)
@@ -419,7 +419,7 @@ def test_a_handler_that_only_asks_whether_there_is_a_state_has_not_loaded_it(han
             train(trial, trial.checkpoint if handler == "loads it" else None, fails=False)
 
     study = pausing_study(f"{tmp_path}/s.db", at=(2,) if resumed else (), epochs=5, trials=1, verbose=0)
-    refused = pytest.raises(NotSupported, match="begins again after epoch 3, but with new weights")
+    refused = pytest.raises(NotSupported, match="starts again after epoch 3, but with new weights")
     with nullcontext() if handler == "loads it" else refused:
         study.optimize(handled)
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4, 5][: 5 if handler == "loads it" else 3]
@@ -488,7 +488,7 @@ def test_so_does_what_handles_one_before_the_first_step_in_another_process(saved
             pausing_study(f"{tmp_path}/s.db", at=(), verbose=0).optimize(handled)
     study = pausing_study(f"{tmp_path}/s.db", at=(), verbose=0)  # as in another process
     seen = handler == "loads nothing" and saved == "in a dict"
-    refused = pytest.raises(NotSupported, match=r"begins again after epoch 2, but with new weights")
+    refused = pytest.raises(NotSupported, match=r"starts again after epoch 2, but with new weights")
     with refused if seen else nullcontext():
         study.optimize(handled)
     assert study.trials[0].epochs.tolist() == [1, 2, 3, 4][: 2 if seen else 4]
@@ -530,7 +530,7 @@ def test_a_trial_that_resumes_in_another_process_warns_if_its_optimizer_starts_w
         warnings.simplefilter("always")
         study.optimize(lambda trial: train(trial, None))
     seen = [
-        w for w in found if "resumed after epoch 2, but its SGD began with weights that it did not" in str(w.message)
+        w for w in found if "resumed after epoch 2, but its SGD started with weights that it did not" in str(w.message)
     ]
     assert len(seen) == (program == "loads nothing")
 
@@ -556,7 +556,7 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_with_other_weights(l
                     if stops:
                         break
     assert len(found) == (load != "in full")
-    assert all("resumed after epoch 2, but its SGD began with weights that it did not have" in text for text in found)
+    assert all("resumed after epoch 2, but its SGD started with weights that it did not have" in text for text in found)
 
 
 @pytest.mark.parametrize("saves", ["the net", "the net and the loss", "the net, and the loss in another file"])
@@ -582,7 +582,7 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_has_weights_that_were_not_s
                     if "another file" in saves:
                         torch.save({"loss": loss.state_dict()}, trial.folder / "loss.pt")
     assert len(found) == (saves == "the net"), found
-    assert all("resumed after epoch 2, but its SGD began with weights that it did not have" in text for text in found)
+    assert all("resumed after epoch 2, but its SGD started with weights that it did not have" in text for text in found)
 
 
 @pytest.mark.parametrize("same_process", [True, False])
@@ -642,7 +642,7 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
                         train(trial)
                     break
     assert len(found) == warns * (1 if same_process else 2), found
-    assert all("resumed after epoch 2, but its SGD began without the momentum" in text for text in found)
+    assert all("resumed after epoch 2, but its SGD started without the momentum" in text for text in found)
 
 
 @pytest.mark.parametrize(

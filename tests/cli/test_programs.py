@@ -957,7 +957,7 @@ def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_vali
     [
         (STUDY + CSV, ("--lr", "{lrr}"), ("Unknown placeholder {lrr}", "{lr}, {depth}, {folder}", "{{lrr}}")),
         (STUDY + CSV, ("--lr", "{lr}", "--out", "{folder}"), ("does not use 'depth'", "--depth {depth}")),
-        (STUDY + CSV, ("--lr", "{lr}", "--depth", "{depth}"), ("nowhere in the command", "{folder}")),
+        (STUDY + CSV, ("--lr", "{lr}", "--depth", "{depth}"), ("does not use the trial's folder", "{folder}")),
         (STUDY + CSV, (*WORDS, "--resume", "{checkpoint}"), ("Name the program's checkpoints",)),
         (RESUMES, WORDS, ("does not use {checkpoint}",)),
         (RESUMES.replace('position = "epoch"', ""), (*WORDS, "{checkpoint}"), ("needs position",)),

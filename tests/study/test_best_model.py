@@ -483,8 +483,8 @@ def test_a_program_without_torch_that_saves_first_is_asked_once_when_it_trains(
                 trial.report(0.5)
     said = [r.getMessage() for r in caplog.records if "saved a state before it reports" in r.getMessage()]
     assert said == [
-        "Trial 0 saved a state before it reports epoch 1, so this is the state after epoch 1. If your program saves "
-        "first and trains then, save after trial.report(value) instead."
+        "Trial 0 saved a state before it reports epoch 1, so it counts as the state after epoch 1. If your program "
+        "saves before it trains, save after trial.report(value) instead."
     ]
 
 
@@ -844,7 +844,7 @@ def test_the_best_weights_that_a_program_puts_back_and_saves_are_those_of_their_
     goal = Minimize("val_loss", of=of)
     study = pausing_study(at=(3,) if pauses else (), epochs=4 if pauses else 3, keep=1, metric=goal)
     net = torch.nn.Linear(3, 4)
-    warns = pytest.warns(HaltuneWarning, match="has put the weights of epoch 2 back before it saved them")
+    warns = pytest.warns(HaltuneWarning, match="has restored the weights of epoch 2 before it saved")
     with warns if pauses else nullcontext(), study.ask() as trial:
         optimizer, best = torch.optim.SGD(net.parameters(), 0.1), {}
         for epoch in trial.epochs():
@@ -869,7 +869,7 @@ def test_the_best_weights_that_a_program_puts_back_and_saves_are_those_of_their_
     else:
         assert study.best.checkpoint is None
         said = [m for m in caplog.messages if "study.best.checkpoint is None" in m]
-        assert ["put the weights of epoch 2 back" in m for m in said] == [True] * (saves in ("at the end", "own file"))
+        assert ["restored the weights of epoch 2" in m for m in said] == [True] * (saves in ("at the end", "own file"))
 
 
 @pytest.mark.parametrize(("of", "epoch"), [("last", 3), ("best", 2)])

@@ -176,7 +176,7 @@ def test_of_two_that_share_a_search_one_sends_and_the_other_continues_when_it_en
         assert not two.update()
         assert not two.update()
         assert three.update()
-    assert caplog.text.count("Another program sends 'study' to Notes. This one will continue when it ends") == 1
+    assert caplog.text.count("Another program sends 'study' to Notes. This one continues when the other ends") == 1
     study.tell(study.ask(), 0.2)
     one.close()
     second.position = first.position  # they send to one place

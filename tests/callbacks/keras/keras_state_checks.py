@@ -122,7 +122,7 @@ def test_what_cannot_be_put_back_is_said_when_the_trial_resumes():
             self.order = self.order or Order()
             self.order.taken += 1
 
-    with pytest.warns(HaltuneWarning, match=r"has resumed, but Counting\.order could not be put back"):
+    with pytest.warns(HaltuneWarning, match=r"has resumed, but Counting\.order could not be restored"):
         trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Counting()), (2,))
 
 
@@ -1204,7 +1204,7 @@ def test_validations_that_read_on_in_a_generator_or_ahead_decline_the_pause():
         assert trained(lambda trial: train(trial, batches()), (1,), epochs=3)[1].attempt == 1
     if BACKEND == "tensorflow":
         noise = {"noise": np.random.default_rng(1)}
-        with pytest.warns(HaltuneWarning, match="to read its validation data changes them"):
+        with pytest.warns(HaltuneWarning, match="reading its validation data changes them"):
             assert trained(lambda trial: train(trial, Validated(**noise), None), (1,), epochs=3)[1].attempt == 1
         with pytest.warns(HaltuneWarning, match="TensorFlow reads its validation data ahead"):
             assert trained(lambda trial: train(trial, Validated(**noise), 2), (1,), epochs=3)[1].attempt == 1

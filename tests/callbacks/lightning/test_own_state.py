@@ -128,7 +128,7 @@ def test_what_cannot_be_put_back_is_said_when_the_trial_resumes():
             self.order = self.order or Order()
             self.order.taken += 1
 
-    with pytest.warns(HaltuneWarning, match=r"has resumed, but Counting\.order could not be put back"):
+    with pytest.warns(HaltuneWarning, match=r"has resumed, but Counting\.order could not be restored"):
         for trial in pausing_study(at=(1,), trials=1, epochs=2, verbose=0):
             with trial:
                 fit(trial, Counting(), path=trial.checkpoint)

@@ -879,7 +879,9 @@ def test_a_trial_whose_checkpoint_lost_a_file_starts_again_as_the_trainer_would_
 def test_a_smaller_batch_after_out_of_memory_starts_the_curve_again(tmp_path):
     s = study(epochs=3, metric="eval_loss")
     options = {"auto_find_batch_size": True, "per_device_train_batch_size": 8}
-    warned = pytest.warns(HaltuneWarning, match="trains again from its start.*The Trainer trains the same model on")
+    warned = pytest.warns(
+        HaltuneWarning, match="trains again from its start.*The Trainer continues with the same model"
+    )
     with warned, s.ask() as trial:
         t = trainer(tmp_path, HaltuneCallback(trial), RunsOut(), **options)
         t.train()

@@ -24,8 +24,16 @@ def build(lr, width):
 
 def fit(trial, width):
     model = trial.load_model() or build(trial.config["lr"], width)
-    model.fit(x[:64], y[:64], 16, trial.max_epochs, verbose=0, initial_epoch=int(trial.epoch) if trial.checkpoint else 0,
-              validation_data=(x[64:], y[64:]), callbacks=[Memory(), HaltuneCallback(trial)])
+    model.fit(
+        x[:64],
+        y[:64],
+        16,
+        trial.max_epochs,
+        verbose=0,
+        initial_epoch=int(trial.epoch) if trial.checkpoint else 0,
+        validation_data=(x[64:], y[64:]),
+        callbacks=[Memory(), HaltuneCallback(trial)],
+    )
 
 
 def search(study):
@@ -45,7 +53,7 @@ zoo = dict(
     needs=["keras", "torch"],
     backend="torch",
     slow=True,
-    says=[r"had reported epoch 2, and now trains again from its start.*The fit before ended within an epoch"],
+    says=[r"had reported epoch 2, and now trains again from its start.*The previous fit ended within an epoch"],
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

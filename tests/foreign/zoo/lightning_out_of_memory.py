@@ -38,8 +38,14 @@ class Net(LightningModule):
 def fit(trial, width):
     train = DataLoader(TensorDataset(x[:64], y[:64]), 16, shuffle=True)
     val = DataLoader(TensorDataset(x[64:], y[64:]), 16)
-    trainer = Trainer(max_epochs=trial.max_epochs, callbacks=[HaltuneCallback(trial)],
-                      logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+    trainer = Trainer(
+        max_epochs=trial.max_epochs,
+        callbacks=[HaltuneCallback(trial)],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
     trainer.fit(Net(trial.config["lr"], width), train, val, ckpt_path=trial.checkpoint)
 
 
@@ -63,7 +69,7 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    says=[r"The fit before ended with out of memory"],
+    says=[r"The previous fit ended with out of memory"],
     best_epoch=False,
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
