@@ -149,7 +149,8 @@ def _whole(found: re.Match[str]) -> str:
             return found[0]
     except re.error:  # not the end of the group: [^)]+
         return found[0]
-    return rf"{head}(?:{body})(?:[eE][-+]?\d+)?|(?i:[-+]?\b(?:nan|inf(?:inity)?))\b)"
+    # nan comes first: [\d.]* would take nothing of it
+    return rf"{head}(?i:[-+]?\b(?:nan|inf(?:inity)?)\b)|(?:{body})(?:[eE][-+]?\d+)?)"
 
 
 def in_folder(name: str, path: str | None) -> None:
@@ -735,7 +736,7 @@ class Curve:
         self._has_goal = False  # a row had it
         self._early = False  # and came before the first position
         self._reached = after  # the last position that was returned
-        self._step = 0.0  # the longest distance between two of them
+        self._step = 0.0  # the longest distance between two of them; 0: there was one, perhaps before the training
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
         self.again = False  # the training started from its start, although it was to continue
         self.repeated: float | None = None  # a position with several values of the goal
@@ -755,7 +756,7 @@ class Curve:
     def missed(self) -> float | None:
         """The last position with the goal, if it does not come any more: pandas writes NaN as an empty cell."""
         long = self._step > 0.0 and self.waits - self._reached >= max(3.0, 3.0 * self._step)
-        return self._reached if long else None
+        return self._reached if long and self._goal not in self._pending[self.waits] else None
 
     def add(self, row: Row) -> list[tuple[float, Row]]:
         """Return the position and the metrics of each report that a row completes.
@@ -829,7 +830,8 @@ class Curve:
             return None
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
-        self._step = max(self._step, position - self._reached)
+        if self._latest:
+            self._step = max(self._step, position - self._reached)
         self._reached, self._latest = position, metrics
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         return position, metrics
