@@ -1024,6 +1024,9 @@ def test_a_program_whose_metrics_the_study_file_names_does_not_resume_without_it
         assert "search.toml in place of" in done.output
     assert len(trials(tmp_path)) == 2
     assert CliRunner().invoke(app, ["resume", "search.toml", *command]).exit_code == 0
+    of_another = STUDY.replace("[study]", '[study]\nname = "other"') + CSV
+    (tmp_path / "search.toml").write_text(of_another)
+    assert "in place of" not in CliRunner().invoke(app, ["resume", "search.db", "--trials", "6", *command[2:]]).output
 
 
 @pytest.mark.parametrize("gpus", ["all", "cuda:0", "0,", "GPU 1"])
