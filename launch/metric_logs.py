@@ -732,6 +732,7 @@ class Curve:
         self._zeroth = set[str]()  # columns of rows at the position 0, without the goal
         self._last: float | None = None  # position of the last row that has one
         self._pending: dict[float, Row] = {}  # by position
+        self._furthest = 0.0  # of their positions; a program may log each of a million steps
         self._once: Row = {}  # constraints, which a program may log once
         self._has_goal = False  # a row had it
         self._early = False  # and came before the first position
@@ -745,7 +746,7 @@ class Curve:
     @property
     def waits(self) -> float:
         """The last position that has a row but no report yet; 0 if there is none."""
-        return max(self._pending, default=0.0)
+        return self._furthest if self._furthest in self._pending else 0.0
 
     @property
     def shifted(self) -> bool:
@@ -815,7 +816,7 @@ class Curve:
                         "command gives it {checkpoint}, or leave checkpoint out under [program]."
                     )
                 if position == self._origin:
-                    self._held, self._reached, self._pending = [], 0.0, {}
+                    self._held, self._reached, self._pending, self._furthest = [], 0.0, {}, 0.0
             elif position == self._after and known is not None and not math.isclose(goal, known, rel_tol=_NOISE):
                 self.differs = goal
         if position <= self._reached:
@@ -824,6 +825,7 @@ class Curve:
                     self.repeated = position
                 self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
             return None
+        self._furthest = max(self._furthest, position)
         pending = self._pending.setdefault(position, {})
         pending |= row
         if not (self._needed <= pending.keys() and self._limited <= self._once.keys()):
