@@ -103,7 +103,7 @@ def resume(
     study = study_of(where, name, writing=True)
     budget = Budget(trials, epochs, time, trials_without_gain=trials_without_gain)
     file = read(where) if where.endswith(".toml") else None
-    if command and file is None and (near := _with_metrics(where)) is not None:
+    if command and file is None and (near := _with_metrics(where, study.name)) is not None:
         raise InvalidInput(
             f"{near} names the metrics that the program writes, and {where} does not, so all trials would fail. Write "
             f"haltune resume {near} in place of {where}."
@@ -119,14 +119,15 @@ def resume(
         say(_lifted(study, budget))
 
 
-def _with_metrics(where: str) -> Path | None:
-    """Return the study file next to its database, if it names the metrics of a program, which the log does not have."""
+def _with_metrics(where: str, name: str) -> Path | None:
+    """Return the study file next to a database, if it names the metrics of a program, which the log does not have."""
     path = Path(where.removeprefix("sqlite:///"))
     near = path.with_suffix(".toml")
     with suppress(HaltuneError):
         if near.is_file():
             file = read(near)
-            return near if file.program.metrics and file.store == f"sqlite:///{path.absolute()}" else None
+            whose = file.store, file.name
+            return near if file.program.metrics and whose == (f"sqlite:///{path.absolute()}", name) else None
     return None
 
 

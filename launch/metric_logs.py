@@ -149,7 +149,8 @@ def _whole(found: re.Match[str]) -> str:
             return found[0]
     except re.error:  # not the end of the group: [^)]+
         return found[0]
-    return rf"{head}(?:{body})(?:[eE][-+]?\d+)?|(?i:[-+]?\b(?:nan|inf(?:inity)?))\b)"
+    # nan comes first: [\d.]* would take nothing of it
+    return rf"{head}(?i:[-+]?\b(?:nan|inf(?:inity)?)\b)|(?:{body})(?:[eE][-+]?\d+)?)"
 
 
 def in_folder(name: str, path: str | None) -> None:
@@ -731,11 +732,12 @@ class Curve:
         self._zeroth = set[str]()  # columns of rows at the position 0, without the goal
         self._last: float | None = None  # position of the last row that has one
         self._pending: dict[float, Row] = {}  # by position
+        self._furthest = 0.0  # of their positions; a program may log each of a million steps
         self._once: Row = {}  # constraints, which a program may log once
         self._has_goal = False  # a row had it
         self._early = False  # and came before the first position
         self._reached = after  # the last position that was returned
-        self._step = 0.0  # the longest distance between two of them
+        self._step = 0.0  # the longest distance between two of them; 0: there was one, perhaps before the training
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
         self.again = False  # the training started from its start, although it should continue
         self.repeated: float | None = None  # a position with several values of the goal
@@ -744,7 +746,7 @@ class Curve:
     @property
     def waits(self) -> float:
         """The last position that has a row but no report yet; 0 if there is none."""
-        return max(self._pending, default=0.0)
+        return self._furthest if self._furthest in self._pending else 0.0
 
     @property
     def shifted(self) -> bool:
@@ -755,7 +757,7 @@ class Curve:
     def missed(self) -> float | None:
         """The last position with the goal, if it does not come any more: pandas writes NaN as an empty cell."""
         long = self._step > 0.0 and self.waits - self._reached >= max(3.0, 3.0 * self._step)
-        return self._reached if long else None
+        return self._reached if long and self._goal not in self._pending[self.waits] else None
 
     def add(self, row: Row) -> list[tuple[float, Row]]:
         """Return the position and the metrics of each report that a row completes.
@@ -814,7 +816,7 @@ class Curve:
                         "the command gives it {checkpoint}, or leave checkpoint out under [program]."
                     )
                 if position == self._origin:
-                    self._held, self._reached, self._pending = [], 0.0, {}
+                    self._held, self._reached, self._pending, self._furthest = [], 0.0, {}, 0.0
             elif position == self._after and known is not None and not math.isclose(goal, known, rel_tol=_NOISE):
                 self.differs = goal
         if position <= self._reached:
@@ -823,13 +825,15 @@ class Curve:
                     self.repeated = position
                 self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
             return None
+        self._furthest = max(self._furthest, position)
         pending = self._pending.setdefault(position, {})
         pending |= row
         if not (self._needed <= pending.keys() and self._limited <= self._once.keys()):
             return None
         metrics = {name: value for name, value in (self._once | pending).items() if name != self._by}
         self._once, self._limited = {}, set()
-        self._step = max(self._step, position - self._reached)
+        if self._latest:
+            self._step = max(self._step, position - self._reached)
         self._reached, self._latest = position, metrics
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         return position, metrics

@@ -104,7 +104,8 @@ class Program:
     def check(self, problem: Problem) -> None:
         """Raise InvalidInput for what cannot work in a study of this problem."""
         queue = Path(self.command[0]).name if self.command else ""
-        if queue in ("sbatch", "qsub", "bsub") and not {"--wait", "-W", "-sync", "-K"} & {*self.command}:
+        waits = ("--wait", "-W", "-sync", "-K", "-I")  # the options with which it does, also -Wblock=true and -Is
+        if queue in ("sbatch", "qsub", "bsub") and not any(word.startswith(waits) for word in self.command):
             raise InvalidInput(
                 f"{queue} returns at once, and its job trains later, so haltune cannot follow it. Start `haltune run` "
                 "within the job, or write srun in place of sbatch."
@@ -260,7 +261,7 @@ def _as_written(checkpoint: str | None, folder: Path) -> str | None:
     if not own.exists():
         own.parent.mkdir(parents=True, exist_ok=True)
         part = place / secrets.token_hex(4) / own.name  # a launcher that is killed leaves no half of a checkpoint
-        part.parent.mkdir()
+        part.parent.mkdir(parents=True)
         _copied(Path(checkpoint), part, _signature(Path(checkpoint)))
         os.replace(part, own)
     return str(own)
@@ -631,7 +632,7 @@ class Unedited(Child):
         before = found.seen(path)
         try:
             ending = re.search(r"(?:\.[A-Za-z]+)*\.\w+$", path.name)  # Keras reads .weights.h5 and .h5 in two ways
-            self._trial.save(lambda to: _copied(path, to, before), ending[0] if ending else "")
+            self._trial.save(lambda to: _copied(path, to, before), ending[0] if ending else path.suffix)
         except (OSError, InvalidInput, LeaseLost) as error:
             self._trial.hint(f"The checkpoint {path} could not be copied: {one_line(error)}", "copy")
             return False
@@ -703,8 +704,8 @@ class Unedited(Child):
             if "Traceback (most recent call last)" in _tail(self._output, self._printed):
                 trial.hint(
                     f"{ended}. It printed an error, but its exit status is 0, so its last value counts; see "
-                    f"{self._output}. For a script with a pipe, such as python train.py | tee log.txt, write set -o "
-                    "pipefail in it, so that it fails.",
+                    f"{self._output}. For a bash script with a pipe, such as python train.py | tee log.txt, write set "
+                    "-o pipefail in it, so that it fails.",
                     "error",
                 )
             else:
@@ -737,18 +738,18 @@ class Unedited(Child):
 
     def _compare_numbers(self, found: _Checkpoints) -> None:
         """Hint at checkpoints that count from another number than the log, once the program has ended by itself."""
-        trial, known, names = self._trial, set(found.positions()), [path.name for path in found.paths()]
-        epoch, rows = trial.epoch, len(self._study.history.trial(trial.id).epochs)
-        ahead = epoch + 1 in known and rows == epoch  # otherwise it evaluates seldom
-        behind = epoch not in known and known >= {epoch - 1, epoch - 2}
-        if self._ends or trial.unit != "epoch" or not names or not (ahead or behind):
+        trial, epoch, known = self._trial, self._trial.epoch, found.positions()
+        last, rows = max(known, default=0), len(self._study.history.trial(trial.id).epochs)
+        ahead = last == epoch + 1 and rows == epoch >= self._curve.waits  # otherwise it evaluates seldom, or diverged
+        behind = last == epoch - 1 and 0 in known  # without 0 it keeps the best ones alone
+        if self._ends or trial.unit != "epoch" or not (ahead or behind):
             return
         trial.hint(
             f"Trial {trial.id} ended after epoch {numeral(epoch)} of its log, and its last checkpoint, "
-            f"{names[-1]}, counts as that of epoch {max(known)}. If the program counts checkpoints and "
-            "epochs from different numbers, as Keras' ModelCheckpoint (1) and CSVLogger (0), haltune takes the state "
-            "of another epoch: write * for the number in checkpoint.",
-            "numbers",
+            f"{known[last].name}, counts as that of epoch {last}. If the program counts checkpoints and epochs from "
+            "different numbers, as Keras' ModelCheckpoint (1) and CSVLogger (0), haltune takes the state of another "
+            "epoch: write * for the number in checkpoint.",
+            "checkpoints count",
         )
 
     @property
@@ -925,9 +926,9 @@ class _Checkpoints:
         now = self._seen[path].signature
         return bool(now != signature and {part for part, *_ in signature} <= {part for part, *_ in now})
 
-    def positions(self) -> list[int]:
-        """Return the positions of the checkpoints at the last look, by their numbers."""
-        return [position for path in self._seen if (position := self._position(path)) is not None]
+    def positions(self) -> dict[int, Path]:
+        """Return the checkpoints seen so far by their positions, as their numbers say."""
+        return {position: path for path in self._seen if (position := self._position(path)) is not None}
 
     def _position(self, path: Path) -> int | None:
         name = path.relative_to(self._folder).as_posix()

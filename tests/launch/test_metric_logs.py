@@ -136,7 +136,7 @@ def test_a_file_of_many_records_is_cut_into_them_once(kind, monkeypatch):
     assert Counted.cut < 10 * len(data)
 
 
-@pytest.mark.parametrize("group", [r"[\d.]+", r"\d+\.\d+", r"-?\d*\.\d*"])
+@pytest.mark.parametrize("group", [r"[\d.]+", r"\d+\.\d+", r"-?\d*\.\d*", r"[\d.]*"])
 @pytest.mark.parametrize(
     ("text", "value"), [("0.25", 0.25), ("9.8e-05", 9.8e-05), ("nan", math.nan), ("inf", math.inf)]
 )
@@ -409,7 +409,15 @@ def test_a_constraint_may_be_logged_before_the_first_epoch(place):
 
 @pytest.mark.parametrize(
     ("evaluated", "last"),
-    [((1, 2), 2.0), ((1, 2, 3, 4), None), ((2, 4), None), ((3,), None), ((), None), ((1, 2, 3, 4, 5, 6, 7, 8), None)],
+    [
+        ((1, 2), 2.0),
+        ((1,), None),  # the first epoch, and then each tenth
+        ((1, 2, 3, 4), None),
+        ((2, 4), None),
+        ((3,), None),
+        ((), None),
+        ((1, 2, 3, 4, 5, 6, 7, 8), None),
+    ],
 )
 def test_a_goal_that_does_not_come_any_more_is_missed(evaluated, last):
     curve = Curve(Metrics(csv="x", position="epoch"), ACC)
