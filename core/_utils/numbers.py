@@ -1,9 +1,10 @@
 """Numbers that a plain loop keeps from epoch to epoch in variables of its function, such as a patience of its own.
 
 haltune cannot restore them. If a resumed trial starts with the first value of a number, although it paused with another
-one, its program does not restore it either. Random keys of JAX count as numbers, too. So do arrays and tensors, such as
-the state of an LSTM or a batch that is read ahead, and how many elements collected data have, such as a replay buffer.
-A counter of the module, which a function counts up by `global`, goes on from trial to trial instead.
+one, its program does not restore it either. Random keys of JAX count as numbers, too. So do weights, arrays and tensors
+that the loop sets, such as the state of an LSTM or a batch that is read ahead, and how many elements collected data
+have, such as a replay buffer. A counter of the module, which a function counts up by `global`, goes on from trial to
+trial instead.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _OTHER = object()
 _OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
 
 
-class Size(str):
-    """How many elements collected data have."""
+class InPlace(str):
+    """Of what nothing sets while it changes: how many elements collected data have, a few numbers of a weight."""
 
 
-_EMPTY, _INDICES = Size("no elements"), "indices"
+_EMPTY, _INDICES = InPlace("no elements"), "indices"
 
 
 @dataclass
@@ -82,7 +83,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
     Also those in attributes of its objects, if a function reads and then sets them, and none sets them first. Data are
-    collected in a container or an array that nothing sets.
+    collected in a container that nothing sets, and weights train in place. Arrays that an epoch fills are no such data.
     """
     if (loop := next(frames(frame), None)) is None:
         return {}
@@ -91,19 +92,19 @@ def _carried(frame: FrameType) -> dict[str, Number]:
         of_class = {} if kind is None else _carried_by_methods(kind)
         key = name if kind is None else f".{name.partition('.')[2]}"
         both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
-        if (both or isinstance(value, str)) and all(both):
+        if (both or isinstance(value, InPlace)) and all(both):
             found[name] = value
     return found
 
 
 @lru_cache(100)
 def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
-    """Return the variables that a function uses after an instruction, and whether it reads each before it sets it.
+    """Return the variables that a function sets after an instruction, and whether it reads each before it sets it.
 
     Likewise the attributes that it sets, with a dot before their names.
     """
     first: dict[str, str] = {}  # "LOAD" or "STORE"
-    stored = set()
+    stored = {*code.co_cellvars, *code.co_freevars}  # another function may set these
     for step in dis.get_instructions(code):
         cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
         if step.offset > place and not cleared and (found := _OF_VARIABLES.match(step.opname)):
@@ -112,7 +113,7 @@ def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
                 key = f".{name}" if found[2] == "ATTR" else name
                 first.setdefault(key, kind)
                 stored |= {key} if kind == "STORE" else set()
-    return {key: kind == "LOAD" for key, kind in first.items() if key[0] != "." or key in stored}
+    return {key: kind == "LOAD" for key, kind in first.items() if key in stored}
 
 
 @lru_cache(100)
@@ -182,10 +183,12 @@ def _of_array(value: Any) -> Any:
         if value.ndim == 0:
             number = value.item()
             return number if type(number) in _KINDS else _OTHER
+        trains = getattr(value, "requires_grad", False) and value.is_leaf
         # a row of values may be a record, and so may an empty array, to which rows are added; a weight is none
-        if len(value) and (value.ndim > 1 or getattr(value, "requires_grad", False)):
+        if len(value) and (value.ndim > 1 or trains):
             few = value[(slice(None, None, len(value) // _FEW + 1), *(n // 2 for n in value.shape[1:]))]
-            return f"[{' '.join(f'{number:.6g}' for number in few.tolist())}]"
+            text = f"[{' '.join(f'{number:.6g}' for number in few.tolist())}]"
+            return InPlace(text) if trains else text
     return _OTHER
 
 
@@ -196,8 +199,8 @@ def _size(data: Collection[Any]) -> Any:
     with suppress(Exception):  # another thread changes them, or an element raises if it is asked
         one = next(iter(data))
         if type(one) is int:
-            return Size(f"{len(data)} {_INDICES}")
+            return InPlace(f"{len(data)} {_INDICES}")
         parts = one.values() if isinstance(one, dict) else one if isinstance(one, tuple) else (one,)
         if any(getattr(part, "shape", ()) for part in parts):
-            return Size(f"{len(data)} elements")
+            return InPlace(f"{len(data)} elements")
     return _OTHER

@@ -72,10 +72,10 @@ def test_numbers_of_an_object_of_the_program_and_a_rate_in_a_training_loop_are_n
     assert f"{found}, rate = 0.5 (0.0625 where it paused)" in hint
 
 
-def test_an_array_that_a_loop_carries_over_and_a_best_value_of_numpy_are_named_and_a_record_of_values_is_not(caplog):
+def test_an_array_that_a_loop_carries_over_and_a_best_of_numpy_are_named_and_records_and_filled_arrays_are_not(caplog):
     def train(trial):
         state, batch, best = np.zeros((1, 4)), (np.zeros((2, 2)), np.ones((2, 2))), np.inf
-        record, texts = np.zeros(6), np.array([["a"], ["b"]])
+        record, texts, rollout = np.zeros(6), np.array([["a"], ["b"]]), np.zeros((4, 2))
         restored(trial)
         for epoch in trial.epochs():
             first, second = batch
@@ -83,7 +83,9 @@ def test_an_array_that_a_loop_carries_over_and_a_best_value_of_numpy_are_named_a
             texts = texts[::-1]
             best = min(best, np.mean([value(epoch)]))
             record[epoch - 1] = value(epoch)
-            trial.report(value(epoch))
+            for step in range(4):  # as PPO does in each epoch
+                rollout[step] = epoch
+            trial.report(value(epoch) + 0 * rollout.mean())
             trial.save(lambda path: path.write_text("{}"))
 
     (hint,) = search(caplog, train)
