@@ -264,7 +264,7 @@ class AcceleratedLoop(TrainingLoop):
                 "Accelerate loads objects of register_for_checkpointing as pickles, which can run any code (prepare a "
                 f"schedule, and save and load other objects in {_HOOKS})"
             )
-        if self._sharding not in ("FSDP", "DEEPSPEED") and self._trains_outside():
+        if self._outside():
             return (
                 "an optimizer trains weights outside the models, as a temperature, and accelerator.save_state leaves "
                 f"them out (make them a part of a model, or save and load them in {_HOOKS})"
@@ -290,14 +290,12 @@ class AcceleratedLoop(TrainingLoop):
                 return "its sampler draws random numbers within a pass, which are not repeated (give it a generator)"
         return None
 
-    def _trains_outside(self) -> bool:
-        """Return whether the optimizers train weights of models and others, which no hook saves and loads."""
+    def _outside(self) -> list[Any]:
+        """Return the weights that the optimizers train outside all models, and that no hook saves and loads."""
+        if self._sharding in ("FSDP", "DEEPSPEED"):
+            return []
         models = [*self._models, *(one for one, _ in self._around.values() if hasattr(one, "named_parameters"))]
-        own = {id(parameter) for model in models for parameter in model.parameters()}
-        groups = (group for optimizer in self._accelerator._optimizers for group in optimizer.param_groups)
-        trained = [weight for group in groups for weight in group["params"] if weight.requires_grad]
-        outside = [weight for weight in trained if id(weight) not in own]
-        return len(outside) < len(trained) and not all(map(self._is_hooked, outside))
+        return [w for w in objects.outside(models, self._accelerator._optimizers) if not self._is_hooked(w)]
 
     def _is_average(self, one: Any) -> bool:
         """Return whether an object has weights that may be evaluated: a model, or tensors like those that are trained.

@@ -30,7 +30,7 @@ from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 
-from . import carried
+from . import carried, objects
 from .base import Reporting
 from .boosting import advise_best
 from .changes import (
@@ -351,8 +351,7 @@ class HaltuneCallback(Reporting):
         course = self._course
         if course.tensors != {name: list(value.shape) for name, value in self.learn.model.state_dict().items()}:
             return RESHAPED
-        own = {id(parameter) for parameter in self.learn.model.parameters()}
-        if any(p.requires_grad and id(p) not in own for group in self.learn.opt.param_lists for p in group):
+        if objects.outside([self.learn.model], [self.learn.opt], copies=True):
             return (
                 "the optimizer trains weights outside the model, as of a loss or the copies of to_non_native_fp16, "
                 "which fastai does not save (make the loss a part of the model, or use to_fp16)"

@@ -544,19 +544,22 @@ def _sums(flat: Any) -> tuple[Any, Any]:
 FSDP1 = "FullyShardedDataParallel"  # the class of modules under the first version of FSDP
 
 
-def trains_outside(model: Any, optimizers: Iterable[Any]) -> bool:
-    """Return whether torch's optimizers train weights of the model and others, such as those of a loss.
+def outside(models: Iterable[Any], optimizers: Iterable[Any], copies: bool = False) -> list[Any]:
+    """Return the weights that torch's optimizers train outside the models, such as those of a loss.
 
-    Buffers, and what a state_dict of the model's own adds, are of the model.
+    Buffers, and what a state_dict of a model's own adds, are of the model. copies: also if all are outside;
+    otherwise these count as flat copies, which their optimizer saves.
     """
+    models = [*models]
     groups = (group for optimizer in optimizers for group in optimizer.param_groups)
     trained = [weight for group in groups for weight in group["params"] if weight.requires_grad]
-    of_model = {id(weight) for weight in model.parameters()}
-    outside = [weight for weight in trained if id(weight) not in of_model]
-    if not outside or len(outside) == len(trained):  # all: an optimizer of flat copies
-        return False
-    saved = {value.data_ptr() for value in model.state_dict().values() if hasattr(value, "data_ptr")}
-    return any(weight.data_ptr() not in saved for weight in outside)
+    own = {id(weight) for model in models for weight in model.parameters()}
+    found = [weight for weight in trained if id(weight) not in own]
+    if not found or (len(found) == len(trained) and not copies):
+        return []
+    states = (value for model in models for value in model.state_dict().values())
+    saved = {value.data_ptr() for value in states if hasattr(value, "data_ptr")}
+    return [weight for weight in found if weight.data_ptr() not in saved]
 
 
 def weights(model: Any) -> list[Any]:

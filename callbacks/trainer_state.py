@@ -298,7 +298,7 @@ class Unsaved(Portable):
     @property
     def outside(self) -> bool:
         """True if the optimizer trains weights that are not of the model."""
-        return objects.trains_outside(self.trainer.model, [self.trainer.optimizer])
+        return bool(objects.outside([self.trainer.model], [self.trainer.optimizer]))
 
     def _saved(self) -> list[Any]:
         """Return what the Trainer's checkpoint has, the Trainer, and the data, which are saved by themselves."""

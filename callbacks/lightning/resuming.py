@@ -109,7 +109,7 @@ def outside(trainer: Any) -> bool:
     """Return whether the optimizers train weights that are not of the module, and that it does not save itself."""
     module = trainer.lightning_module
     saves = not of_lightning(module.on_save_checkpoint)
-    return not (saves or sharded(trainer)) and objects.trains_outside(module, trainer.optimizers)
+    return not (saves or sharded(trainer)) and bool(objects.outside([module], trainer.optimizers))
 
 
 def _inner_optimizer(trainer: Any) -> str | None:
