@@ -246,7 +246,8 @@ class TruVaR(Policy[TruVaRState]):
     @property
     def _first(self) -> int:
         """Trials before the first decision: initial configurations, and repeats of the first."""
-        return self._initial + max(2 * len(self._estimated) - 1, 0)
+        repeats = 2 * len(self._estimated)
+        return max(self._initial + max(repeats - 1, 0), repeats)
 
     @property
     def spec(self) -> dict[str, Any]:
