@@ -66,7 +66,7 @@ def check_whole(owner: str, least: int, most: float = math.inf, **values: Any) -
 
 
 def check_kinds(options: Any, of: type | None = None) -> None:
-    """Raise InvalidInput if a numeric field of a dataclass is not a number; the dataclass checks the ranges.
+    """Raise InvalidInput if a numeric field of a dataclass has another type; the dataclass checks the ranges.
 
     of: check only the fields of this base class.
     """
@@ -76,7 +76,8 @@ def check_kinds(options: Any, of: type | None = None) -> None:
         if what not in _NUMBERS or may_be_none not in ("", "None") or not field.init:
             continue
         value = getattr(options, field.name)
-        if not (isinstance(value, Real) or (value is None and may_be_none)):
+        fits = isinstance(value, Real) if what == "float" else isinstance(value, int) and not isinstance(value, bool)
+        if not (fits or (value is None and may_be_none)):
             other = ", or None" if may_be_none else ""
             raise InvalidInput(
                 f"{type(options).__name__}({field.name}={value!r}): use {_NUMBERS[what]}{other}; "

@@ -20,12 +20,14 @@ from haltune.policies import (
     EI,
     GPUCB,
     AutoBCT,
+    Halting,
     Hyperband,
     InfiniteHyperband,
     Ladder,
     Level,
     MultiFidelity,
     OptimalStopping,
+    RandomSearch,
     Rollout,
     SuccessiveHalving,
     TruVaR,
@@ -62,6 +64,16 @@ OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: BOBOS(K1=200.0, wrong_stop=0.1), "not both"),
     (lambda: BOBOS(wrong_stop=0.0), "a probability"),
     (lambda: BOBOS(kappa=0.5), "kappa"),
+    (lambda: BOBOS(K1=300.0, c=2.0, stopping=OptimalStopping()), "stopping= and K1=, c=, which stopping= replaces"),
+    (lambda: BOBOS("faithful", stopping=OptimalStopping()), "stopping= and mode=, which stopping= replaces"),
+    (lambda: BOBOS(wrong_stop=0.1, stopping=OptimalStopping()), r"wrong_stop= is K1 = \(K2 \+ c\) / wrong_stop"),
+    *[
+        (lambda n=n: RandomSearch(trials=n), r"RandomSearch\(trials=.*\): use a whole number, or None; got float")
+        for n in (2.5, math.inf)
+    ],
+    (lambda: BOBOS(certain_from=2.5), "certain_from=2.5.: use a whole number, or None"),  # type: ignore[arg-type]
+    (lambda: Halting(GPUCB(), certain_from=True), "certain_from=True.: use a whole number, or None"),
+    (lambda: OptimalStopping(min_visits=2.5), "min_visits=2.5.: use a whole number, or None"),  # type: ignore[arg-type]
     (lambda: BOBOS(audit=1.1), "from 0 to 1"),
     (lambda: OptimalStopping(resolve_at=(4,)), "must be above first"),
     (lambda: OptimalStopping("faithful", reference_curves=True), "one curve alone"),
