@@ -178,6 +178,44 @@ def test_a_parameter_whose_condition_does_not_hold_is_named_as_conditional() -> 
     assert "'rate' is conditional, and its condition does not hold in this trial" in raised.value.__notes__[0]
 
 
+def test_a_parameter_that_the_program_has_removed_is_not_named_as_conditional() -> None:
+    with pytest.raises(KeyError) as raised, begun(study()) as trial:
+        trial.config.pop("x")
+        trial.config["x"]
+    assert "The program has removed 'x': do so in a copy, config = dict(trial.config)" in raised.value.__notes__[0]
+    assert "conditional" not in raised.value.__notes__[0]
+
+
+def test_a_program_that_changes_a_list_of_its_configuration_resumes_with_the_original() -> None:
+    options = [[8], [8, 8], [4, 4, 4]]
+    one = Study({"hidden": Choice(options)}, "acc", max_epochs=9, seed=0, policy=SuccessiveHalving(3), verbose=0)
+    began: dict[int, list[list[int]]] = {}
+    for trial in one:
+        hidden = trial.config["hidden"]
+        began.setdefault(trial.id, []).append([*hidden])
+        hidden.append(10)  # the output of a network
+        for epoch in trial.epochs():
+            if trial.report(epoch / 9 - 0.1 * trial.id).stops:
+                break
+    assert [len(lists) for lists in began.values()] == [2, 1, 1]  # the first trial resumed
+    assert began[0][0] == began[0][1] == one.best_params["hidden"]
+    one.best_params["hidden"].append(10)
+    assert one.best is not None
+    one.best.config["hidden"].append(10)
+    assert sorted(t.config["hidden"] for t in one.trials) == sorted(options)
+    assert len(one.history.points) == 3
+
+
+def test_each_fold_has_a_configuration_of_its_own() -> None:
+    one = Study({"hidden": Choice([[8], [8, 8]])}, "acc", max_epochs=1, policy=RandomSearch(trials=1), seed=0)
+    for trial in one:
+        for fold in trial.folds(3):
+            fold.config["hidden"].append(10)
+            fold.report(0.1 * len(fold.config.pop("hidden")))
+    assert one.best is not None
+    assert len(set(one.best.folds)) == 1
+
+
 @pytest.mark.parametrize(
     ("came_to", "answer"),
     [(None, "Return the value"), ({"f1": 0.5}, "The report has no .acc."), ([0.4, 0.8], "or the mean")],
