@@ -158,6 +158,14 @@ class Reporter:
             )
         self.trial: Trial = trial
         self.metric: str = monitor or trial.goal.metric
+        if monitor is not None and direction(monitor) == -trial.goal.sign:
+            other = "Minimize" if trial.goal.sign > 0 else "Maximize"
+            trial.hint(
+                f"HaltuneCallback(trial, monitor={monitor!r}) reports {monitor} to a study with {trial.goal!r}, but by "
+                f"its name the opposite is better. Leave monitor= out to report {trial.goal.metric}, or make the "
+                f"study with {other}({monitor!r}).",
+                "monitor",
+            )
         self.measures: Measures = trial.measures
         self.verbose, self.record, self.clock = verbose, record, Clock(now)
         self.reports = 0  # values received since `begin`, repeats included

@@ -195,6 +195,7 @@ class Trial(Port, KnowsAttributes):
         self._doubt_order(value, position)
         value = number("value", value)
         position = None if position is None else number(self.unit, position, positive=True)
+        self._doubt_count(position)
         if (known := self._recalled(value, position)) is not None:
             return known
         lap = self._session.monotonic() - self._lap
@@ -296,6 +297,18 @@ class Trial(Port, KnowsAttributes):
                 f"comes first: write trial.report({epoch:g}, {value or 1}). If you do mean it, write "
                 f"trial.report({value:.1f}, {epoch:g})."
             )
+
+    def _doubt_count(self, position: float | None) -> None:
+        """Hint once at a report of another epoch than the one of the loop: epoch + 1, or another metric."""
+        if position is None or self._within is None or self.unit != "epoch" or abs(position - self._within) < 1.0:
+            return
+        name = self._name
+        self.hint(
+            f"Trial {self.id} reports {self._at(position)} within {self._at(self._within)} of {name}.epochs(), which "
+            f"counts from 1. Write {name}.report(value) or {name}.report(value, epoch). For another metric write "
+            f"{name}.report(value, metrics={{'loss': loss}}).",
+            "count",
+        )
 
     def epochs(self) -> Iterator[int]:
         """Yield the epochs still to train, from 1, until the verdict is to stop or pause, or max_epochs is reached.

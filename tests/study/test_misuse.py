@@ -134,6 +134,24 @@ def test_a_report_with_epoch_and_value_exchanged_is_an_error(first: int) -> None
     assert trial.epoch == 0.9
 
 
+@pytest.mark.parametrize(
+    ("position", "hinted"),
+    [
+        (lambda epoch: epoch + 1, "reports epoch 2 within epoch 1 of trial.epochs(), which counts from 1"),
+        (lambda epoch: 0.5 / epoch, "reports epoch 0.25 within epoch 2 of trial.epochs()"),  # the loss
+        (lambda epoch: epoch, None),
+        (lambda epoch: epoch - 0.5, None),
+        (lambda epoch: None, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Trial 0 had reported:haltune.errors.HaltuneWarning")
+def test_a_report_of_another_epoch_than_that_of_its_loop_is_hinted_at(position: Any, hinted: Any, caplog: Any) -> None:
+    trial = begun(study(verbose=1))
+    for epoch in trial.epochs():
+        trial.report(trial.config["x"], position(epoch))
+    assert len(said(caplog, hinted or "of trial.epochs(), which")) == (hinted is not None)
+
+
 def test_what_is_no_trial_says_what_to_ask_it_and_for_which_trials_it_waits() -> None:
     one = study(2)
     trial, second = begun(one), begun(one)
