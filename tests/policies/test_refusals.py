@@ -78,6 +78,14 @@ OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: OptimalStopping(resolve_at=(4,)), "must be above first"),
     (lambda: OptimalStopping("faithful", reference_curves=True), "one curve alone"),
     (lambda: TruVaR(threshold=1.0, implicit=0.5), "Give one of them"),
+    (lambda: TruVaR(cost=lambda c: 1.0, cost_model="gp"), "both cost= and cost_model=. Give one of them"),
+    (lambda: TruVaR(mean=0.5), "mean= without a given kernel, with which the mean is learnt"),
+    (lambda: TruVaR(anticipate="no"), "anticipate='no'.: use True or False; got str"),  # type: ignore[arg-type]
+    (lambda: TruVaR(monotone="no"), "monotone='no'.: use True or False, or None; got str"),  # type: ignore[arg-type]
+    (lambda: Rollout(cooled=1), "cooled=1.: use True or False; got int"),  # type: ignore[arg-type]
+    (lambda: OptimalStopping(reference_curves=1), "reference_curves=1.: use True or False"),  # type: ignore[arg-type]
+    (lambda: Level("a", noise="0.1"), "noise='0.1'. is not a variance"),  # type: ignore[arg-type]
+    (lambda: Level("a", cost="2"), "cost='2'. is not allowed"),  # type: ignore[arg-type]
     (lambda: TruVaR(kernel=Kernel("se", 1.0, np.ones(2))), "noise"),
     (lambda: TruVaR(representers=10**6), "at most 20,000"),
     (lambda: TruVaR(grid=[1, 2]), "list of configurations"),  # type: ignore[list-item]
