@@ -738,8 +738,8 @@ def need_trial(trial: Any, monitor: Any = None) -> None:
         )
     if not isinstance(trial, Port):
         raise InvalidInput(
-            f"{_named(trial)} is not a trial. Write HaltuneCallback(trial), with a trial from `for trial in study` or "
-            "study.ask()."
+            f"{_named(trial)} is not a trial. Give it a trial from `for trial in study` or study.ask(), as in "
+            "HaltuneCallback(trial) or TrainingLoop(trial)."
         )
     if monitor is not None and not (isinstance(monitor, str) and monitor):
         raise InvalidInput(f"monitor is {_named(monitor)}. Use the name of a logged metric, such as 'val_loss'.")

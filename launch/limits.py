@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,8 +169,13 @@ def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
         except (OSError, subprocess.TimeoutExpired):
             return []
         return [str(i) for i, line in enumerate(listing.stdout.splitlines()) if line.startswith("GPU ")]
-    if isinstance(gpus, str) or any(isinstance(g, bool) or not isinstance(g, (int, str)) for g in gpus):
+    listed = isinstance(gpus, Iterable) and not isinstance(gpus, str)
+    if not listed or any(isinstance(g, bool) or not isinstance(g, (int, str)) for g in gpus):
         raise InvalidInput(f"gpus={gpus!r}: use 'auto', None, or a list of devices such as [0, 1].")
+    if any(":" in str(g) for g in gpus):  # CUDA would see no device, and the training would use the CPU
+        raise InvalidInput(
+            f"gpus={gpus!r}: {VISIBLE} has no names of PyTorch. Write the number of 'cuda:0' alone, [0]."
+        )
     return [str(g) for g in gpus]
 
 
