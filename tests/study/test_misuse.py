@@ -345,6 +345,27 @@ def test_values_outside_the_bounds_give_one_warning() -> None:
     assert list(one.history.trial(0).values) == [97.0, 98.0]
 
 
+def test_an_error_that_is_reported_with_its_sign_reversed_is_warned_of_once() -> None:
+    def reporting(metric: str) -> None:
+        trial = begun(Study(X, metric, max_epochs=9, policy=RandomSearch(), budget="1 trial", verbose=0))
+        trial.report(-0.4)
+        trial.report(-0.3)
+
+    with pytest.warns(HaltuneWarning, match="val_rmse = -0.4 is negative, and the study minimizes it") as caught:
+        reporting("val_rmse")  # the score of cross_val_score(scoring="neg_root_mean_squared_error")
+    assert len(caught) == 1
+    reporting("val_loss")  # warnings are errors here
+
+
+def test_an_estimate_over_folds_that_is_negative_is_not_taken_for_an_error_with_its_sign_reversed() -> None:
+    one = Study(X, "rmse", max_epochs=2, policy=RandomSearch(trials=1), verbose=0)
+    for trial in one:
+        for fold in trial.folds(2):
+            for epoch in fold.epochs():
+                fold.report(1.0 / 10.0 ** (epoch - 1) if fold.index == 0 else 0.1)
+    assert min(one.trials[0].values) < 0.0
+
+
 @pytest.mark.parametrize("goal", [Minimize("val_acc"), Maximize("train/loss")])
 def test_a_goal_the_wrong_way_round_is_doubted_once(goal: Any, tmp_path: Path) -> None:
     with pytest.warns(HaltuneWarning, match="is the best. If you do not mean this, write") as caught:
