@@ -158,6 +158,14 @@ class Reporter:
             )
         self.trial: Trial = trial
         self.metric: str = monitor or trial.goal.metric
+        if monitor is not None and direction(monitor) == -trial.goal.sign:
+            other = "Minimize" if trial.goal.sign > 0 else "Maximize"
+            trial.hint(
+                f"HaltuneCallback(trial, monitor={monitor!r}) reports {monitor} to a study with {trial.goal!r}, but by "
+                f"its name the opposite is better. Leave monitor= out to report {trial.goal.metric}, or make the "
+                f"study with {other}({monitor!r}).",
+                "monitor",
+            )
         self.measures: Measures = trial.measures
         self.verbose, self.record, self.clock = verbose, record, Clock(now)
         self.reports = 0  # values received since `begin`, repeats included
@@ -730,8 +738,8 @@ def need_trial(trial: Any, monitor: Any = None) -> None:
         )
     if not isinstance(trial, Port):
         raise InvalidInput(
-            f"{_named(trial)} is not a trial. Write HaltuneCallback(trial), with a trial from `for trial in study` or "
-            "study.ask()."
+            f"{_named(trial)} is not a trial. Give it a trial from `for trial in study` or study.ask(), as in "
+            "HaltuneCallback(trial) or TrainingLoop(trial)."
         )
     if monitor is not None and not (isinstance(monitor, str) and monitor):
         raise InvalidInput(f"monitor is {_named(monitor)}. Use the name of a logged metric, such as 'val_loss'.")

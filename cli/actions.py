@@ -70,7 +70,11 @@ def run(
     command = list(words or ())
     if study is None:
         if not command or not command[0].endswith(".toml"):
-            raise InvalidInput("Name the study file first: haltune run search.toml -- python train.py.")
+            file = command[0] if command else ""
+            other = f" To continue the search in {file}: haltune resume {file} -- python train.py." * file.endswith(
+                ".db"
+            )
+            raise InvalidInput(f"Name the study file first: haltune run search.toml -- python train.py.{other}")
         study = Path(command.pop(0))
     limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
     file = read(study)

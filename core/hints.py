@@ -323,10 +323,15 @@ def missing_attribute(
     return f"{whose} has no attribute {name!r}" + (f": {answer}" if answer else "")
 
 
-def explain_misreading(error: BaseException, config: dict[str, Any], space: Iterable[str]) -> None:
-    """Add a note to an error of reading a trial or its configuration, a class for a callback, data, or Optuna's."""
+def explain_misreading(
+    error: BaseException, config: dict[str, Any], space: Iterable[str], recorded: Mapping[str, Any]
+) -> None:
+    """Add a note to an error of reading a trial or its configuration, a class for a callback, data, or Optuna's.
+
+    recorded: the configuration in the log, from which the program may have removed parts.
+    """
     named = f"haltune: trial.config is a dict, and it has {', '.join(map(repr, config)) or 'no parameters'}"
-    if isinstance(error, AttributeError) and error.obj is config:
+    if isinstance(error, AttributeError) and isinstance(error.obj, dict) and error.obj.keys() == config.keys():
         error.add_note(f"{named}: trial.config[{error.name!r}]" if error.name in config else named)
     elif isinstance(error, AttributeError) and isinstance(error.obj, MappingProxyType) and error.name == "setdefault":
         error.add_note("haltune: a class stands in callbacks=[...]. Write an instance, such as HaltuneCallback(trial)")
@@ -344,4 +349,6 @@ def explain_misreading(error: BaseException, config: dict[str, Any], space: Iter
         error.add_note("haltune: trial.epochs() yields the epochs, and trial.max_epochs is their number")
     elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and error.args[0] not in config:
         absent = f". {error.args[0]!r} is conditional, and its condition does not hold in this trial: use config.get()"
-        error.add_note(named + absent * (error.args[0] in space))
+        removed = f". The program has removed {error.args[0]!r}: do so in a copy, config = dict(trial.config)"
+        gone = error.args[0] in recorded
+        error.add_note(named + (removed * gone or absent * (error.args[0] in space)))

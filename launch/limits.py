@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,13 +170,17 @@ def devices_of(gpus: Sequence[int | str] | str | None) -> list[str]:
         except (OSError, subprocess.TimeoutExpired):
             return []
         return [str(i) for i, line in enumerate(listing.stdout.splitlines()) if line.startswith("GPU ")]
-    if isinstance(gpus, str) or any(isinstance(g, bool) or not isinstance(g, (int, str)) for g in gpus):
+    listed = isinstance(gpus, Iterable) and not isinstance(gpus, str)
+    if not listed or any(isinstance(g, bool) or not isinstance(g, (int, str)) for g in gpus):
         raise InvalidInput(f"gpus={gpus!r}: use 'auto', None, or a list of devices such as [0, 1].")
     devices = [str(g).strip() for g in gpus]
     for name in devices:
         # "0,1" are two for one worker. With a name that it does not know CUDA sees no device, and says nothing.
         if not all(re.fullmatch(r"-?\d+|(GPU|MIG)-.*", part.strip()) for part in name.split(",")):
-            raise InvalidInput(f"gpus: {name!r} is no device. Use numbers, such as 0,1, or names, GPU-... or MIG-...")
+            raise InvalidInput(
+                f"gpus: CUDA has no device {name!r}. Use numbers, such as 0,1, or its names, GPU-... or MIG-..., not "
+                "PyTorch's: cuda:0 is 0."
+            )
     return devices
 
 

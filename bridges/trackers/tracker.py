@@ -25,7 +25,7 @@ from zlib import crc32
 from haltune._utils.checks import check_seconds
 from haltune._utils.disk import lock
 from haltune.display import one_line, plural
-from haltune.errors import warn
+from haltune.errors import InvalidInput, warn
 from haltune.log import events as ev
 from haltune.log.events import Event, Status
 from haltune.log.policy import called
@@ -160,7 +160,7 @@ def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) 
         every: Seconds between reads of the log. Default: 2.
 
     Raises:
-        InvalidInput: If `every` is not a duration.
+        InvalidInput: If a tracker is not one, or `every` is not a duration.
 
     Example:
         >>> from haltune.trackers import TensorBoard, track
@@ -174,6 +174,12 @@ def track(study: Study | RecordedStudy, *trackers: Tracker, every: float = 2.0) 
         ['trial-0', 'trial-1', 'trial-2']
     """
     check_seconds(every=every)
+    for one in trackers:
+        if isinstance(one, type) or not callable(getattr(one, "save_position", None)):
+            raise InvalidInput(
+                f"{one!r} is not a tracker. Make one of haltune.trackers: MLflow(...), WandB(...) or TensorBoard(...), "
+                "such as track(study, WandB('digits'))."
+            )
     if follows():  # rank 0 sends
         yield
         return

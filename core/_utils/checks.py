@@ -66,25 +66,30 @@ def check_whole(owner: str, least: int, most: float = math.inf, **values: Any) -
 
 
 def check_kinds(options: Any, of: type | None = None) -> None:
-    """Raise InvalidInput if a numeric field of a dataclass is not a number; the dataclass checks the ranges.
+    """Raise InvalidInput if a number or truth value of a dataclass has another type; the dataclass checks the ranges.
 
     of: check only the fields of this base class.
     """
     for field in fields(of or options):
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
         what, _, may_be_none = kind.partition(" | ")
-        if what not in _NUMBERS or may_be_none not in ("", "None") or not field.init:
+        if what not in _KINDS or may_be_none not in ("", "None") or not field.init:
             continue
-        value = getattr(options, field.name)
-        if not (isinstance(value, Real) or (value is None and may_be_none)):
+        value, (allowed, of_type) = getattr(options, field.name), _KINDS[what]
+        fits = isinstance(value, of_type) and not (what == "int" and isinstance(value, bool))
+        if not (fits or (value is None and may_be_none)):
             other = ", or None" if may_be_none else ""
             raise InvalidInput(
-                f"{type(options).__name__}({field.name}={value!r}): use {_NUMBERS[what]}{other}; "
-                f"got {type(value).__name__}"
+                f"{type(options).__name__}({field.name}={value!r}): use {allowed}{other}; got {type(value).__name__}"
             )
 
 
-_NUMBERS = {"float": "a number", "int": "a whole number"}
+# of a field by its annotation: what is allowed, in words and as a type
+_KINDS: dict[str, tuple[str, Any]] = {
+    "float": ("a number", Real),
+    "int": ("a whole number", int),
+    "bool": ("True or False", bool),
+}
 
 
 def is_number(value: Any) -> bool:

@@ -62,6 +62,12 @@ def meant(metric: str) -> str | None:
     return None
 
 
+def is_never_negative(metric: str) -> bool:
+    """Return whether a metric is an error of at least 0, by its name: rmse; not loss, which may be a logarithm."""
+    words = _words(metric)
+    return direction(metric) == -1.0 and "log" not in words and not _AT_LEAST_0.isdisjoint(words)
+
+
 def limit(metric: str, sign: float, values: Array) -> float | None:
     """Return the best possible value by the name and the finite values: 1, or 100, for val_acc.
 
@@ -73,7 +79,7 @@ def limit(metric: str, sign: float, values: Array) -> float | None:
     highest = float(values.max())
     if sign > 0 and words & _SHARES and highest <= 100.0:
         return 1.0 if highest <= 1.0 else 100.0
-    return 0.0 if sign < 0 and words & _AT_LEAST_0 else None
+    return 0.0 if is_never_negative(metric) else None
 
 
 def _words(metric: str) -> list[str]:

@@ -393,7 +393,7 @@ class Budget(KnowsArguments):
                 continue
             endless = isinstance(limit, float) and limit == math.inf
             if not (endless or within(limit, 0.0)) or (isinstance(limit, int) and limit >= 2**63):
-                hint = f". To limit time, use Budget(time={limit!r})" if isinstance(limit, str) else ""
+                hint = ". Write the number alone; a duration is time='2h'" if isinstance(limit, str) else ""
                 raise InvalidInput(f"Budget({name}={limit!r}): use a positive number, or None for no limit{hint}")
             if name.startswith("trials") and limit % 1 > 0:  # infinity has no remainder
                 raise InvalidInput(f"Budget({name}={limit!r}): use a whole number, or None for no limit")

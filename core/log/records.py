@@ -337,7 +337,9 @@ class TrialBuilder:
         value, metric = (run.smoothed or run.values)[i], goal.metric
         if goal.rank_by is not None and run.complete and (ranked := run._rank_value()) > -math.inf:
             i, value, metric = -1, goal.sign * ranked, goal.rank_by
-        found = Best(self.id, dict(self.config), value, run.epochs[i], unit=self.problem.unit, metric=metric)
+        found = Best(
+            self.id, copy.deepcopy(dict(self.config)), value, run.epochs[i], unit=self.problem.unit, metric=metric
+        )
         if over_folds(run.metrics):  # no file has the mean over folds
             known = curves(run.metrics, metric, sparse=metric != goal.metric)
             completed = run.status is Status.COMPLETED

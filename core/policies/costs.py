@@ -172,8 +172,8 @@ class GPCost:
         variances = [variance + part.noise for (_, variance), part in zip(found, self.parts, strict=True)]
         return PredictedCost(np.array([mean for mean, _ in found]), np.sqrt(variances))
 
-    def gradient(self, points: Array) -> tuple[Array, Array]:
-        """Return the log median q (m,) of the mixture, and its derivatives (m, d).
+    def gradient(self, points: Array, after: Array | None = None) -> tuple[Array, Array]:
+        """Return the log median q (m,) of the mixture, and its derivatives (m, d). after: as for `predict`.
 
         Of F(q) = 1/2 with F the mean of Phi((q - m_k) / s_k): dq = sum_k w_k (dm_k + z_k ds_k) / sum_k w_k, where
         z_k = (q - m_k) / s_k and w_k = phi(z_k) / s_k.
@@ -251,14 +251,14 @@ class KnownCost:
     def of(self, configs: Sequence[Mapping[str, Any]], previous: Mapping[str, Any] | None = None) -> Array:
         return np.array([self._one(dict(config), previous) for config in configs], dtype=np.float64)
 
-    def gradient(self, points: Array) -> tuple[Array, Array]:
-        """Return the log cost of a first trial and its central differences, 0 along discrete parameters."""
-        value, slopes = self.predict(points).log_median, np.zeros_like(points)
+    def gradient(self, points: Array, after: Array | None = None) -> tuple[Array, Array]:
+        """Return the log cost and its central differences, 0 along discrete parameters. after: as for `predict`."""
+        value, slopes = self.predict(points, after).log_median, np.zeros_like(points)
         for k in np.flatnonzero(self.space.continuous):
             shift = np.zeros(points.shape[1])
             shift[k] = _DIFFERENCE_STEP
             up, down = np.minimum(points + shift, 1.0), np.maximum(points - shift, 0.0)
-            rise = self.predict(up).log_median - self.predict(down).log_median
+            rise = self.predict(up, after).log_median - self.predict(down, after).log_median
             slopes[:, k] = rise / (up - down)[:, k]
         return value, slopes
 

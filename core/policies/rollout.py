@@ -383,8 +383,6 @@ class Rollout(OverTrials):
     def __post_init__(self) -> None:
         check_whole("Rollout", 1, horizon=self.horizon, refit_every=self.refit_every)
         check_whole("Rollout", 1, MOST_POINTS, initial=self.initial, paths=self.paths, points=self.points)
-        if not isinstance(self.cooled, bool):
-            raise InvalidInput(f"Rollout(cooled={self.cooled!r}) is not a truth value. Give True or False.")
         if self.infeasible not in ("restrict", "terminate"):
             raise InvalidInput(
                 f"Rollout(infeasible={self.infeasible!r}) is not allowed. Give 'restrict' or 'terminate'."

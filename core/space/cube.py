@@ -330,10 +330,10 @@ def _condition(name: str, parent: str, values: list[Any], domain: Domain, hull: 
         index = {token(option): i for i, option in enumerate(options)}
         for value in values:
             if token(value) not in index:
-                raise InvalidSpace(
-                    f"The condition of {name!r} never holds: {parent!r} is never {value!r}. "
-                    f"Use one of its values: {', '.join(map(repr, options))}."
-                )
+                several = isinstance(value, tuple) and index.keys() >= {*map(token, value)}
+                use = f"Use one of its values: {', '.join(map(repr, options))}."
+                use = f"Several values are a list: {list(value)!r}." if several else use
+                raise InvalidSpace(f"The condition of {name!r} never holds: {parent!r} is never {value!r}. {use}")
         return Condition(parent, tuple(("==", index[token(value)]) for value in values))
     whole = isinstance(domain, Int)
     return Condition(parent, tuple(_comparison(name, parent, value, whole, *hull) for value in values))

@@ -283,10 +283,15 @@ def options_of(domain: Domain) -> tuple[Any, ...]:
 
 def domains_from(parameters: Parameters) -> dict[str, Domain]:
     """Return the domains by name. A bare value becomes a constant. Raises InvalidSpace."""
-    pairs = list(parameters.items() if isinstance(parameters, Mapping) else parameters)
+    given: Any = parameters.items() if isinstance(parameters, Mapping) else parameters
+    pairs = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise InvalidSpace(
+            f"{parameters!r} is not a space. Write a dict of its parameters, such as "
+            "{'lr': Float(1e-4, 1e-1, log=True), 'optimizer': Choice(['adam', 'sgd'])}."
+        )
     found: dict[str, Domain] = {}
-    for pair in pairs:
-        name, value = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (pair, math.nan)
+    for name, value in pairs:
         if not isinstance(name, str) or not name or name != name.strip():
             raise InvalidSpace(f"A parameter's name must be text without spaces around it; got {name!r}.")
         if name in found:

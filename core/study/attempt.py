@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import traceback
@@ -92,10 +93,13 @@ class Attempt:
 
     @classmethod
     def _of(cls, record: TrialRecord, heard: int) -> Attempt:
-        """Return the attempt that the log has started. heard: the log position that was read with this record."""
+        """Return the attempt that the log has started. heard: the log position that was read with this record.
+
+        Its configuration is a copy: a program may change it, as hidden.append(10) does.
+        """
         resource = None if record.resource is None else epoch_number(record.resource)
         return Attempt(
-            record.id, record.attempt, dict(record.config), record.pause_at, resource, dict(record.tags),
+            record.id, record.attempt, copy.deepcopy(dict(record.config)), record.pause_at, resource, dict(record.tags),
             record.checkpoint, epoch_number(record.epoch), _heard=heard,
         )  # fmt: skip
 

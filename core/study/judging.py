@@ -16,7 +16,9 @@ from haltune.display import numeral, one_line, short
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, CUT, WISH, Action, Verdict, continue_, stop
 from haltune.log.events import OVER, Status, plain
+from haltune.log.folds import of_fold
 from haltune.log.history import History
+from haltune.log.metric_names import is_never_negative
 from haltune.log.points import as_seen, spacing, verdict_in_unit
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
@@ -187,6 +189,14 @@ def _look_at(replica: Replica, problem: Problem, r: TrialRecord, report: Report,
                 f"{goal.metric} = {value:g} lies outside the goal's bounds {goal.bounds}, so it scores as the nearer "
                 f"bound. {percent}Give the bounds of the values that you report.",
                 about="bounds" if goal is first else f"bounds of {goal.metric}",
+            )
+        own = report.metrics.get(of_fold(goal.metric), value)  # over folds the value is an estimate
+        if goal.sign < 0 and own < 0.0 and is_never_negative(goal.metric):
+            replica.warn_once(
+                f"{goal.metric} = {own:g} is negative, and the study minimizes it, so the largest error is the best. "
+                "If you report the negative of an error, such as a score 'neg_root_mean_squared_error' of "
+                "scikit-learn, report the error itself.",
+                about=f"negative {goal.metric}",
             )
 
 

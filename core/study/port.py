@@ -494,7 +494,9 @@ class Port(Attempt):
         checkpoint has. In a fold, the name of another fold of the trial, "fold 0".
         """
         signed = self._session.seen.signed.get(mark, {})
-        saved = {(t.id, self._index) for t in self.history.trials if t.weights == mark}
+        had = self._checkpoint is not None  # otherwise the saved state of this trial is of another fold
+        trials = self.history.trials
+        saved = {(t.id, self._index) for t in trials if t.weights == mark and (had or t.id != self.id)}
         if self._key in signed.keys() | saved:
             return self.id
         if self._checkpoint is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -194,6 +195,7 @@ class Trial(Port, KnowsAttributes):
         self._doubt_order(value, position)
         value = number("value", value)
         position = None if position is None else number(self.unit, position, positive=True)
+        self._doubt_count(position)
         if (known := self._recalled(value, position)) is not None:
             return known
         lap = self._session.monotonic() - self._lap
@@ -295,6 +297,18 @@ class Trial(Port, KnowsAttributes):
                 f"comes first: write trial.report({epoch:g}, {value or 1}). If you do mean it, write "
                 f"trial.report({value:.1f}, {epoch:g})."
             )
+
+    def _doubt_count(self, position: float | None) -> None:
+        """Hint once at a report of another epoch than the one of the loop: epoch + 1, or another metric."""
+        if position is None or self._within is None or self.unit != "epoch" or abs(position - self._within) < 1.0:
+            return
+        name = self._name
+        self.hint(
+            f"Trial {self.id} reports {self._at(position)} within {self._at(self._within)} of {name}.epochs(), which "
+            f"counts from 1. Write {name}.report(value) or {name}.report(value, epoch). For another metric write "
+            f"{name}.report(value, metrics={{'loss': loss}}).",
+            "count",
+        )
 
     def epochs(self) -> Iterator[int]:
         """Yield the epochs still to train, from 1, until the verdict is to stop or pause, or max_epochs is reached.
@@ -567,7 +581,8 @@ class Trial(Port, KnowsAttributes):
             if interrupts(error) or isinstance(error, StoreError) or self._signals.waits:
                 self.interrupt()
                 return False
-            explain_misreading(error, self.config, self._session.log.problem.space.names)
+            recorded = self.history.trial(self.id).config
+            explain_misreading(error, self.config, self._session.log.problem.space.names, recorded)
             self.fail(error)
             if self.ended in (Status.COMPLETED, Status.STOPPED, Status.PAUSED):
                 return False  # it was over in a process that trained it
@@ -656,7 +671,9 @@ class Fold(Trial):
 
     def __init__(self, trial: Trial, index: int, count: int, best: bool) -> None:
         self._trial = t = trial
-        super().__init__(t._session, Attempt(t.id, t.attempt, vars(t)["config"], None, t.resource, t.tags, None, 0))
+        super().__init__(
+            t._session, Attempt(t.id, t.attempt, copy.deepcopy(vars(t)["config"]), None, t.resource, t.tags, None, 0)
+        )
         self.index, self.count, self._index = index, count, index
         self._block, self._begins, self._states, self._weights = t._block, t._begins, t._states, t._weights
         self.counts_best = best  # the best value so far counts, not the last
@@ -920,6 +937,7 @@ class Fold(Trial):
 
     def _save_place(self, about: str = "is saved") -> None:
         trial, place = self._trial, capture()
+        trial._mark = ""  # it has no model
         try:
             path = trial._save(put, _BETWEEN, False, False, about)
             if follows():
@@ -949,6 +967,10 @@ class Fold(Trial):
             elif not self._at_end:
                 self._mark_end()  # before a deferred Ctrl-C
         self._look()
+
+    def sign(self, mark: Hashable) -> None:
+        super().sign(mark)
+        self._trial._mark = self._mark  # the log gets it with a state that this fold saves
 
     def keeps(self, best_epoch: bool = False) -> bool:
         """Return False: no model has the mean over folds."""

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import re
 import threading
 import warnings
 from contextlib import nullcontext
@@ -268,6 +269,24 @@ def test_what_waits_is_delivered_at_the_end_of_the_fit_or_counted_aloud():
 def test_what_is_no_trial_or_no_name_is_refused(arguments, sentence):
     with pytest.raises(InvalidInput, match=sentence):
         Reporter(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("metric", "maximize", "monitor", "advice"),
+    [
+        ("val_acc", True, "val_loss", r"Leave monitor= out to report val_acc, .* with Minimize\('val_loss'\)"),
+        ("score", True, "val_loss", r"Leave monitor= out to report score, .* with Minimize\('val_loss'\)"),
+        ("val_loss", False, "valid/acc", r"a study with Minimize\('val_loss'\), .* with Maximize\('valid/acc'\)"),
+        ("val_acc", True, "valid/acc", None),
+        ("val_acc", True, "score", None),
+        ("val_acc", True, None, None),
+        ("val_acc", False, None, None),  # the study warns of the goal itself
+    ],
+)
+def test_a_monitored_metric_that_is_better_the_other_way_round_is_hinted_at(metric, maximize, monitor, advice):
+    Reporter(trial := FakeTrial(metric, maximize=maximize), monitor)
+    assert len(trial.hints) == (advice is not None)
+    assert re.search(advice or "", "".join(trial.hints))
 
 
 def test_a_fit_that_plans_more_than_the_search_is_warned_about_once_a_study():

@@ -190,6 +190,8 @@ def test_wrong_usage_exits_with_2(log, tmp_path):
     assert "there is no trial 99" in haltune("explain", path, 99, code=2)
     haltune("explain", path, "nine", code=2)
     haltune("nonsense", code=2)
+    named = haltune("run", path, "--", "python", "train.py", code=2)
+    assert f"To continue the search in {path}: haltune resume {path} -- python train.py." in named
     haltune("trials", path, "--format", "yaml", code=2)
     (tmp_path / "bad.toml").write_text('[goal]\nmaximize = "acc"\n[space]\nx = { flot = [0, 1] }\n')
     error = haltune("status", tmp_path / "bad.toml", code=2)

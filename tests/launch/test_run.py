@@ -118,6 +118,8 @@ def test_workers_share_the_cpus_unless_the_user_says_otherwise(workers, own, fou
     [
         ({"workers": 0}, "workers=0 is not a number of workers"),
         ({"gpus": "all"}, "gpus='all': use 'auto', None, or a list"),
+        ({"gpus": 2}, "gpus=2: use 'auto', None, or a list"),
+        ({"gpus": ["cuda:0"]}, "not PyTorch's: cuda:0 is 0"),
         ({"trial_timeout": "soon"}, "Cannot read trial_timeout='soon'. Use a positive duration"),
         ({"retry_on": KeyboardInterrupt}, "retry_on="),
     ],

@@ -36,6 +36,12 @@ def test_a_limit_that_is_not_positive_is_refused_by_name(name: str, bad: object)
         Budget(**{name: bad}, price=1.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("text", ["20", "20 trials", "2h"])
+def test_a_limit_that_is_a_text_is_refused_with_what_takes_one(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"Write the number alone; a duration is time='2h'"):
+        Budget(text)  # type: ignore[arg-type]
+
+
 def test_a_price_alone_is_no_limit() -> None:
     with pytest.raises(InvalidInput, match="whole number"):
         Budget(trials=10.5)  # type: ignore[arg-type]

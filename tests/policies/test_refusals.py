@@ -20,12 +20,14 @@ from haltune.policies import (
     EI,
     GPUCB,
     AutoBCT,
+    Halting,
     Hyperband,
     InfiniteHyperband,
     Ladder,
     Level,
     MultiFidelity,
     OptimalStopping,
+    RandomSearch,
     Rollout,
     SuccessiveHalving,
     TruVaR,
@@ -62,10 +64,28 @@ OPTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: BOBOS(K1=200.0, wrong_stop=0.1), "not both"),
     (lambda: BOBOS(wrong_stop=0.0), "a probability"),
     (lambda: BOBOS(kappa=0.5), "kappa"),
+    (lambda: BOBOS(K1=300.0, c=2.0, stopping=OptimalStopping()), "stopping= and K1=, c=, which stopping= replaces"),
+    (lambda: BOBOS("faithful", stopping=OptimalStopping()), "stopping= and mode=, which stopping= replaces"),
+    (lambda: BOBOS(wrong_stop=0.1, stopping=OptimalStopping()), r"wrong_stop= is K1 = \(K2 \+ c\) / wrong_stop"),
+    *[
+        (lambda n=n: RandomSearch(trials=n), r"RandomSearch\(trials=.*\): use a whole number, or None; got float")
+        for n in (2.5, math.inf)
+    ],
+    (lambda: BOBOS(certain_from=2.5), "certain_from=2.5.: use a whole number, or None"),  # type: ignore[arg-type]
+    (lambda: Halting(GPUCB(), certain_from=True), "certain_from=True.: use a whole number, or None"),
+    (lambda: OptimalStopping(min_visits=2.5), "min_visits=2.5.: use a whole number, or None"),  # type: ignore[arg-type]
     (lambda: BOBOS(audit=1.1), "from 0 to 1"),
     (lambda: OptimalStopping(resolve_at=(4,)), "must be above first"),
     (lambda: OptimalStopping("faithful", reference_curves=True), "one curve alone"),
     (lambda: TruVaR(threshold=1.0, implicit=0.5), "Give one of them"),
+    (lambda: TruVaR(cost=lambda c: 1.0, cost_model="gp"), "both cost= and cost_model=. Give one of them"),
+    (lambda: TruVaR(mean=0.5), "mean= without a given kernel, with which the mean is learnt"),
+    (lambda: TruVaR(anticipate="no"), "anticipate='no'.: use True or False; got str"),  # type: ignore[arg-type]
+    (lambda: TruVaR(monotone="no"), "monotone='no'.: use True or False, or None; got str"),  # type: ignore[arg-type]
+    (lambda: Rollout(cooled=1), "cooled=1.: use True or False; got int"),  # type: ignore[arg-type]
+    (lambda: OptimalStopping(reference_curves=1), "reference_curves=1.: use True or False"),  # type: ignore[arg-type]
+    (lambda: Level("a", noise="0.1"), "noise='0.1'. is not a variance"),  # type: ignore[arg-type]
+    (lambda: Level("a", cost="2"), "cost='2'. is not allowed"),  # type: ignore[arg-type]
     (lambda: TruVaR(kernel=Kernel("se", 1.0, np.ones(2))), "noise"),
     (lambda: TruVaR(representers=10**6), "at most 20,000"),
     (lambda: TruVaR(grid=[1, 2]), "list of configurations"),  # type: ignore[list-item]

@@ -46,6 +46,10 @@ SPACES = {
         "kernel": Choice(["a", "b"]),
         "d": Int(1, 2, when={"kernel": "c"}),
     },
+    "'kernel' is never \\('a', 'b'\\). Several values are a list: \\['a', 'b'\\]": {
+        "kernel": Choice(["a", "b", "c"]),
+        "d": Int(1, 2, when={"kernel": ("a", "b")}),
+    },
     "with one of": {"k": Int(1, 9), "d": Int(1, 2, when={"k": ("=>", 9)})},
     "circle: a -> b -> a": {"a": Int(1, "b"), "b": Int(1, "a")},
     "bound 'k3', no parameter": {"k2": Int(1, 9), "k1": Int(1, "k3")},
@@ -55,6 +59,11 @@ SPACES = {
     "can mean several things": {"x": (0, 1)},
     "spaces cannot nest. Give each its own name, such as 'adam_lr'": {"adam": {"lr": Float(0, 1)}},
     "name must be text": {"": 1},
+    "'lr' is not a space. Write a dict": "lr",
+    "None is not a space. Write a dict": None,
+    "Float.0.0, 1.0. is not a space. Write a dict": Float(0, 1),
+    "\\['lr', 'width'\\] is not a space. Write a dict": ["lr", "width"],
+    "\\[Float.0.0, 1.0.\\] is not a space. Write a dict": [Float(0, 1)],
 }
 
 

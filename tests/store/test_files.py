@@ -49,6 +49,17 @@ def test_a_path_without_its_folder_and_a_folder_are_refused_by_name(tmp_path: Pa
         open_store(tmp_path / path)
 
 
+def test_a_path_in_the_home_folder_as_a_shell_writes_it_is_refused_with_the_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    with pytest.raises(StoreError, match=r"only a shell reads ~ .* Give the whole path, '/home/me/a.db'"):
+        open_store("~/a.db")
+    (tmp_path / "~").mkdir()
+    assert open_store("~/a.db").names() == []
+
+
 def test_a_windows_path_whose_backslash_python_read_as_an_escape_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"Write r'runs\\new.db', or use /"):
         open_store("runs\new.db")

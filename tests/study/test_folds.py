@@ -874,3 +874,18 @@ def test_a_generator_of_a_loop_that_starts_again_after_an_error_continues_after_
         return study.trials[0].values.tolist()
 
     assert trained(3) == trained()
+
+
+def test_a_state_that_a_fold_saves_has_the_mark_of_its_model_and_one_between_folds_has_none() -> None:
+    one = Study({"x": Float(0.0, 1.0)}, Minimize("loss"), max_epochs=2, seed=0, policy=RandomSearch(trials=1))
+    for trial in one:
+        with trial:
+            for fold in trial.folds(2):
+                if fold.index:
+                    assert one.trials[0].weights == ""
+                    assert fold.signer("model 0, epoch 2") == "fold 0"
+                for epoch in fold.epochs():
+                    fold.report(0.5)
+                    fold.sign(f"model {fold.index}, epoch {epoch}")
+                    fold.save(lambda path: path.write_text("weights"))
+                    assert one.trials[0].weights == f"model {fold.index}, epoch {epoch}"

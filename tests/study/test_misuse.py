@@ -134,6 +134,24 @@ def test_a_report_with_epoch_and_value_exchanged_is_an_error(first: int) -> None
     assert trial.epoch == 0.9
 
 
+@pytest.mark.parametrize(
+    ("position", "hinted"),
+    [
+        (lambda epoch: epoch + 1, "reports epoch 2 within epoch 1 of trial.epochs(), which counts from 1"),
+        (lambda epoch: 0.5 / epoch, "reports epoch 0.25 within epoch 2 of trial.epochs()"),  # the loss
+        (lambda epoch: epoch, None),
+        (lambda epoch: epoch - 0.5, None),
+        (lambda epoch: None, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Trial 0 had reported:haltune.errors.HaltuneWarning")
+def test_a_report_of_another_epoch_than_that_of_its_loop_is_hinted_at(position: Any, hinted: Any, caplog: Any) -> None:
+    trial = begun(study(verbose=1))
+    for epoch in trial.epochs():
+        trial.report(trial.config["x"], position(epoch))
+    assert len(said(caplog, hinted or "of trial.epochs(), which")) == (hinted is not None)
+
+
 def test_what_is_no_trial_says_what_to_ask_it_and_for_which_trials_it_waits() -> None:
     one = study(2)
     trial, second = begun(one), begun(one)
@@ -176,6 +194,44 @@ def test_a_parameter_whose_condition_does_not_hold_is_named_as_conditional() -> 
     with pytest.raises(KeyError) as raised, begun(one) as trial:
         trial.config["rate"]
     assert "'rate' is conditional, and its condition does not hold in this trial" in raised.value.__notes__[0]
+
+
+def test_a_parameter_that_the_program_has_removed_is_not_named_as_conditional() -> None:
+    with pytest.raises(KeyError) as raised, begun(study()) as trial:
+        trial.config.pop("x")
+        trial.config["x"]
+    assert "The program has removed 'x': do so in a copy, config = dict(trial.config)" in raised.value.__notes__[0]
+    assert "conditional" not in raised.value.__notes__[0]
+
+
+def test_a_program_that_changes_a_list_of_its_configuration_resumes_with_the_original() -> None:
+    options = [[8], [8, 8], [4, 4, 4]]
+    one = Study({"hidden": Choice(options)}, "acc", max_epochs=9, seed=0, policy=SuccessiveHalving(3), verbose=0)
+    began: dict[int, list[list[int]]] = {}
+    for trial in one:
+        hidden = trial.config["hidden"]
+        began.setdefault(trial.id, []).append([*hidden])
+        hidden.append(10)  # the output of a network
+        for epoch in trial.epochs():
+            if trial.report(epoch / 9 - 0.1 * trial.id).stops:
+                break
+    assert [len(lists) for lists in began.values()] == [2, 1, 1]  # the first trial resumed
+    assert began[0][0] == began[0][1] == one.best_params["hidden"]
+    one.best_params["hidden"].append(10)
+    assert one.best is not None
+    one.best.config["hidden"].append(10)
+    assert sorted(t.config["hidden"] for t in one.trials) == sorted(options)
+    assert len(one.history.points) == 3
+
+
+def test_each_fold_has_a_configuration_of_its_own() -> None:
+    one = Study({"hidden": Choice([[8], [8, 8]])}, "acc", max_epochs=1, policy=RandomSearch(trials=1), seed=0)
+    for trial in one:
+        for fold in trial.folds(3):
+            fold.config["hidden"].append(10)
+            fold.report(0.1 * len(fold.config.pop("hidden")))
+    assert one.best is not None
+    assert len(set(one.best.folds)) == 1
 
 
 @pytest.mark.parametrize(
@@ -287,6 +343,27 @@ def test_values_outside_the_bounds_give_one_warning() -> None:
     assert len(caught) == 1
     assert not any(v.stops for v in verdicts)
     assert list(one.history.trial(0).values) == [97.0, 98.0]
+
+
+def test_an_error_that_is_reported_with_its_sign_reversed_is_warned_of_once() -> None:
+    def reporting(metric: str) -> None:
+        trial = begun(Study(X, metric, max_epochs=9, policy=RandomSearch(), budget="1 trial", verbose=0))
+        trial.report(-0.4)
+        trial.report(-0.3)
+
+    with pytest.warns(HaltuneWarning, match="val_rmse = -0.4 is negative, and the study minimizes it") as caught:
+        reporting("val_rmse")  # the score of cross_val_score(scoring="neg_root_mean_squared_error")
+    assert len(caught) == 1
+    reporting("val_loss")  # warnings are errors here
+
+
+def test_an_estimate_over_folds_that_is_negative_is_not_taken_for_an_error_with_its_sign_reversed() -> None:
+    one = Study(X, "rmse", max_epochs=2, policy=RandomSearch(trials=1), verbose=0)
+    for trial in one:
+        for fold in trial.folds(2):
+            for epoch in fold.epochs():
+                fold.report(1.0 / 10.0 ** (epoch - 1) if fold.index == 0 else 0.1)
+    assert min(one.trials[0].values) < 0.0
 
 
 @pytest.mark.parametrize("goal", [Minimize("val_acc"), Maximize("train/loss")])

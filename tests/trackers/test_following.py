@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from haltune import Budget, Float, Maximize, Study, load_study
-from haltune.errors import HaltuneWarning, StoreError
+from haltune.errors import HaltuneWarning, InvalidInput, StoreError
 from haltune.log.events import Ended, Status
 from haltune.policies import Halting, OptimalStopping, RandomSearch, SuccessiveHalving
 from haltune.trackers import track
@@ -82,6 +82,12 @@ def test_all_events_are_sent_in_their_order():
     assert over
     assert tags["haltune.best_trial"] == str(study.best.trial)
     assert notes.position == study.history.position
+
+
+@pytest.mark.parametrize("wrong", ["wandb", Notes, None])
+def test_what_is_no_tracker_is_refused_before_anything_is_trained(wrong):
+    with pytest.raises(InvalidInput, match=r"is not a tracker\. Make one of haltune\.trackers"), track(made(), wrong):
+        raise AssertionError("it trains")
 
 
 def test_verdict_and_reason_are_sent_with_a_stop():

@@ -32,7 +32,20 @@ from haltune.log.scores import plausible
 from haltune.models.curves import coarse, decay_posterior, errors_of, fit_decay
 from haltune.space import Space
 
-from .prior import Prior, Ruler, Transform, check_map, cost_ends, preset, prior_from_json, sampled, score_ends
+from .prior import (
+    HIGHEST,
+    LARGEST_COST,
+    LOWEST,
+    Prior,
+    Ruler,
+    Transform,
+    check_map,
+    cost_ends,
+    preset,
+    prior_from_json,
+    sampled,
+    score_ends,
+)
 from .value import ONE, TWO, GridBelief, cautious, expected_cost, grid_belief, mapped, nested, shipped, values
 
 TAG = "training"  # key in a trial's tags: the number of its training, from 0
@@ -41,7 +54,6 @@ _LEVELS = {1: 33, 2: 7}  # of a grid of controls
 _SCATTERED = 96  # controls in more than two coordinates
 _HOPELESS = 10  # trainings without a finite value, beyond `initial`, after which the search ends
 _DEEPEST = 3  # largest depth
-_LOWEST, _HIGHEST, _LARGEST_COST = -1.0, 4.0, 10.0  # limits of h and t
 _NEGLIGIBLE = 5e-4  # of score
 
 
@@ -369,10 +381,10 @@ class AutoBCT(OverTrials):
         for training in done:
             at = prior.on(history.points[training.trials[0]][None])[0]
             h = ruler.h(training.value)
-            observed = min(max(h, _LOWEST), _HIGHEST) if math.isfinite(h) else floor
+            observed = min(max(h, LOWEST), HIGHEST) if math.isfinite(h) else floor
             floor = min(floor, observed)
             extra = (training.spread * ruler.slope(training.value)) ** 2 if training.spread else 0.0
-            prior = prior.observe(at, observed, min(ruler.t(training.seconds), _LARGEST_COST), extra)
+            prior = prior.observe(at, observed, min(ruler.t(training.seconds), LARGEST_COST), extra)
             heights.append(float(at @ prior.score.mean))
         gamma = self.gamma
         if self.score_per_hour is not None:

@@ -30,6 +30,7 @@ from haltune.log.problem import Goal
 Noise = float | tuple[float, ...]  # deviation: constant, or coefficients of log deviation over the basis
 Transform = Literal["linear", "log"]
 CostTrend = Literal["any", "increasing", "decreasing", "flat"]
+LOWEST, HIGHEST, LARGEST_COST = -1.0, 4.0, 10.0  # limits of h and t that are observed
 
 
 # Hashable function of controls (g, p) to (g, J), with `spec`: JSON that rebuilds it, or the name of a user's function.
@@ -552,7 +553,7 @@ def _data(history: History, ruler: Ruler, usual: Prior) -> Data:
     phi = usual.on(np.array([history.points[i] for i in done]))
     h = np.array([ruler.h(goal.sign * history.trial(i).target(goal)) for i in done])
     t = np.array([ruler.t(_seconds(history, i)) for i in done])
-    return phi, np.clip(h, -1.0, 4.0), np.clip(t, 0.0, 10.0)
+    return phi, np.clip(h, LOWEST, HIGHEST), np.clip(t, 0.0, LARGEST_COST)
 
 
 def _learn(data: Sequence[Data], usual: Prior) -> Prior:

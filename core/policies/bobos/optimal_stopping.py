@@ -436,8 +436,6 @@ class OptimalStopping(KnowsAttributes):
             raise InvalidInput(
                 f"missing={self.missing!r} is not a share of a full training. Give a number from 0 to 1, such as 0.1."
             )
-        if not isinstance(self.reference_curves, bool):
-            raise InvalidInput(f"reference_curves={self.reference_curves!r} is not a truth value. Give True or False.")
         if self.min_visits is None:
             # 31 paths without a winner show only that p_win < 0.1, which at K1 = 1000 may cost 100 epochs
             share = (self.paths or 0) // 200 if self.mode == "robust" else 0

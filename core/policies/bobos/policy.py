@@ -514,8 +514,8 @@ class BOBOS(StopsTrials):
         delta: delta of beta_t, as for GPUCB, and delta'' of the correction for `noise`: the probabilities that these
             bounds of theorem 1 fail. Default: 0.1.
         refit_every: finished trials between fits of the kernel, as for GPUCB. Default: 10.
-        stopping: an OptimalStopping with further settings of the solver, instead of mode, K1, K2 and c. Default:
-            None.
+        stopping: an OptimalStopping with further settings of the solver, instead of mode, K1, K2, c and wrong_stop.
+            Default: None.
         audit: share of the trials that continue where they would be stopped; `study.audit()` then reports how often a
             stop is wrong. The trials are drawn with the study's seed when they start. Default: 0.
 
@@ -560,7 +560,14 @@ class BOBOS(StopsTrials):
                 f"BOBOS(kappa={self.kappa!r}) is not allowed. Give 1 or more, or infinity to turn the condition off."
             )
         check_share("BOBOS", self.audit)
-        settings = self.stopping
+        settings, of_solver = self.stopping, ("mode", "K1", "K2", "c", "wrong_stop")
+        both = [name for name in of_solver if getattr(self, name) != getattr(BOBOS, name)]
+        if settings is not None and both:
+            raise InvalidInput(
+                f"BOBOS got stopping= and {', '.join(f'{name}=' for name in both)}, which stopping= replaces. Give "
+                "BOBOS(stopping=OptimalStopping(mode, K1=..., K2=..., c=...)) alone; wrong_stop= is K1 = (K2 + c) / "
+                "wrong_stop."
+            )
         if settings is None:
             k1 = self.K1  # None: the default of the mode
             if self.wrong_stop is not None:

@@ -93,7 +93,8 @@ class EarlierStudy:
 def earlier_studies_of(given: Any) -> tuple[EarlierStudy, ...]:
     """Return the prior studies of studies, or of their JSON in a log. Raises InvalidInput for anything else."""
     if not isinstance(given, Sequence) or isinstance(given, str):
-        raise InvalidInput(f"learn_from= is a list of studies, learn_from=[study], not {given!r}")
+        one = repr(given) if isinstance(given, str) else "study"
+        raise InvalidInput(f"learn_from= is a list of studies, not {given!r}. Write learn_from=[{one}]")
     return tuple(_one(study) for study in given)
 
 

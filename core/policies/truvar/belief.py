@@ -14,7 +14,6 @@ Caches only save work: without them the same log prefix gives the same bits.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -26,6 +25,7 @@ from numpy.random import Generator
 from scipy.linalg import blas
 
 from haltune._utils.arrays import Array, Indices, Mask
+from haltune._utils.checks import is_number, pythonic, within
 from haltune._utils.memo import Memo
 from haltune.errors import InvalidInput
 from haltune.gp import Kernel, Posterior, Priors, condition_on, fit
@@ -169,13 +169,14 @@ class Level:
     cost: float = 1.0
 
     def __post_init__(self) -> None:
+        pythonic(self)
         if not isinstance(self.name, str) or not self.name:
             raise InvalidInput(f"Level({self.name!r}) has no name. Give one, such as '3 seeds'.")
-        if self.noise is not None and not (self.noise >= 0.0 and math.isfinite(self.noise)):
+        if self.noise is not None and not (is_number(self.noise) and self.noise >= 0.0):
             raise InvalidInput(
                 f"Level({self.name!r}, noise={self.noise!r}) is not a variance. Give 0 or more, or None to estimate it."
             )
-        if not (self.cost > 0.0 and math.isfinite(self.cost)):
+        if not within(self.cost, 0.0):
             raise InvalidInput(f"Level({self.name!r}, cost={self.cost!r}) is not allowed. Give a positive number.")
 
 

@@ -604,5 +604,5 @@ class ReductionSurface:
         if self.cost is None:
             return value, gradient
         price = self.cost.predict(points, self.after).median
-        _, slopes = self.cost.gradient(points)
+        _, slopes = self.cost.gradient(points, self.after)
         return value / price, (gradient - value[:, None] * slopes) / price[:, None]

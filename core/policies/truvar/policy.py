@@ -215,8 +215,11 @@ class TruVaR(Policy[TruVaRState]):
         unknown = any(v.noise is None for v in self._levels) if self.levels else self.noise is None
         if isinstance(self.kernel, Kernel) and unknown:
             raise InvalidInput("TruVaR got a kernel without known noise. Give noise=, or the noise of all levels.")
-        if self.threshold is not None and self.implicit is not None:
-            raise InvalidInput("TruVaR got both threshold= and implicit=. Give one of them.")
+        for one, other in (("threshold", "implicit"), ("cost", "cost_model")):
+            if getattr(self, one) is not None and getattr(self, other) is not None:
+                raise InvalidInput(f"TruVaR got both {one}= and {other}=. Give one of them.")
+        if self.mean != 0.0 and not isinstance(self.kernel, Kernel):
+            raise InvalidInput("TruVaR got mean= without a given kernel, with which the mean is learnt. Leave it out.")
         if self.rule == "truvar":
             return
         if self.threshold is None:
@@ -248,7 +251,8 @@ class TruVaR(Policy[TruVaRState]):
     @property
     def _first(self) -> int:
         """Trials before the first decision: initial configurations, and repeats of the first."""
-        return self._initial + max(2 * len(self._estimated) - 1, 0)
+        repeats = 2 * len(self._estimated)
+        return max(self._initial + max(repeats - 1, 0), repeats)
 
     @property
     def spec(self) -> dict[str, Any]:

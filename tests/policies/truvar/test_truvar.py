@@ -214,6 +214,15 @@ def test_unknown_noises_of_levels_are_learnt_from_repeats():
     assert noise[0] > noise[1]
 
 
+@pytest.mark.parametrize("initial", [0, 1])
+def test_each_level_of_unknown_noise_is_measured_twice_before_the_first_decision(initial):
+    levels = [Level("one"), Level("nine", cost=9.0)]
+    policy = TruVaR(threshold=0.5, grid=SIDE, levels=levels, initial=initial)
+    study = search(policy, truth(), 5, noise={"one": 0.09, "nine": 0.01})
+    assert [e.tags["level"] for e in started(study)[:4]] == ["one", "one", "nine", "nine"]
+    assert ["stage" in e.evidence for e in started(study)] == [False, False, False, False, True]
+
+
 def test_a_continuous_space_is_searched_everywhere():
     space = Space({"x": Float(0.0, 1.0), "z": Float(0.0, 1.0)})
     study = Study(Problem(space, Maximize("v"), 1), TruVaR(representers=100, initial=4, noise=1e-6), seed=0,
@@ -252,6 +261,24 @@ def test_the_reduction_over_a_continuous_space_has_the_gradient_it_says():
         step[k] = 1e-6
         slope = (surface(points + step)[0] - surface(points - step)[0]) / 2e-6
         np.testing.assert_allclose(gradient[:, k], slope, rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradient_per_cost_follows_a_price_that_depends_on_the_previous_configuration():
+    from haltune.policies.costs import KnownCost
+    from haltune.policies.truvar.choice import ReductionSurface
+
+    def cost(config, previous):
+        return 1.0 + (3.0 * (config["x"] - previous["x"]) if previous else 0.0)
+
+    rng = np.random.default_rng(5)
+    belief = condition_on(KERNEL, rng.random((7, 2)), rng.standard_normal(7), noise=1e-3)
+    representers = rng.random((40, 2))
+    over = np.maximum(belief.variance(representers) - 0.05, 0.0)
+    kept, points = over > 0, 0.1 + 0.8 * rng.random((6, 2))
+    surface = ReductionSurface(belief, representers[kept], over[kept], 0.01, KnownCost(cost, SPACE), np.zeros(2))
+    step = np.array([1e-4, 0.0])
+    slope = (surface(points + step)[0] - surface(points - step)[0]) / 2e-4
+    np.testing.assert_allclose(surface(points)[1][:, 0], slope, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("rule", ["gchk", "straddle", "variance"])
