@@ -451,7 +451,7 @@ def _is_part(value: Any, *kinds: str) -> bool:
     """Return whether it is an object of one of these classes of Keras."""
     import keras
 
-    return isinstance(value, tuple(attrgetter(kind)(keras) for kind in kinds))
+    return isinstance(value, attrgetter(*kinds)(keras))
 
 
 _CODE = (type, types.FunctionType, types.MethodType, types.ModuleType)
