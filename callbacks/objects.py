@@ -425,7 +425,7 @@ def held_by(owner: Any, skip: Container[str] = ()) -> dict[str, Any]:
     return {
         name: value
         for name, value in getattr(owner, "__dict__", {}).items()
-        if not (name in skip or is_showing(value) or is_opened(owner, name, value))
+        if name not in skip and (type(value) in PLAIN or not (is_showing(value) or is_opened(owner, name, value)))
     }
 
 
