@@ -746,7 +746,7 @@ class _DataReader(_Reader):
     def _is_read(self, value: Any, part: bool) -> bool:
         kind = type(value)
         if kind not in self._kinds:
-            self._kinds[kind] = super()._is_read(value, part) and of_program(kind)
+            self._kinds[kind] = of_program(kind) and super()._is_read(value, part)
         self._values -= len(getattr(value, "__dict__", ()))
         return self._kinds[kind]
 
@@ -923,8 +923,8 @@ def _in_attributes(value: Any) -> bool:
     classes = [c for c in type(value).__mro__ if c is not object]
     if not classes or not all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes):
         return False
-    slots = sum(isinstance(one, types.MemberDescriptorType) for c in classes for one in vars(c).values())
-    return isinstance(value, _FIXED) or type(value).__basicsize__ <= _PLAIN_SIZE + _SLOT_SIZE * slots
+    slots = [one for c in classes for one in vars(c).values() if isinstance(one, types.MemberDescriptorType)]
+    return isinstance(value, _FIXED) or type(value).__basicsize__ <= _PLAIN_SIZE + _SLOT_SIZE * len(slots)
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
