@@ -202,6 +202,8 @@ class Watch:
 
         within: a fit, rather than at its end. of_callbacks: their attributes, too. apart: takes large arrays.
         """
+        if not self._references:
+            return {}, []
         owners = self._owners.items()
         places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(OF_MODEL)})
         # a metric that its first update builds starts each epoch again, unless its class says otherwise
