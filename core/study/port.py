@@ -423,6 +423,8 @@ class Port(Attempt):
 
         Raises NotSupported if a resumed training has weights of this trial, but reports its first position again.
         """
+        if self._over_folds:  # a fold sees to it itself
+            return
         if not (self.goes_back(epoch) or (epoch == self.epoch and self._resumes and not self._loads)):
             return
         if self._own_weights and self._resumes and epoch <= self._first_reported and this().alone:
@@ -566,7 +568,7 @@ class Port(Attempt):
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
         self._need_held()
-        if not over_folds(report.metrics) and (self._over_folds or (self._first is None and over_folds(self.metrics))):
+        if (self._over_folds or (self._first is None and over_folds(self.metrics))) and not over_folds(report.metrics):
             raise trains_over_folds(self.id)
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())
