@@ -693,8 +693,11 @@ class Asynchronous(Halving):
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
         rank, last = rung.rank(key), by.last(at, arrived)
         # the default search chooses its first full training itself, where others could be it
-        own = promotion is None or self.one_in_full or not self._any_waits
-        alone = own and top <= rank < last and not stops and self._alone(rung, key, by, history)
+        alone = (
+            (top <= rank < last and not stops)
+            and (promotion is None or self.one_in_full or not self._any_waits)
+            and self._alone(rung, key, by, history)
+        )
         if alone:
             top = last  # a pause would be followed at once by its resume
         evidence = {"rank": rank + 1, "arrived": arrived, "promoted": top, "rung": at}
