@@ -747,7 +747,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 stopping = trainer.early_stopping_callbacks
                 self._quiet = [(c, internals.check_early_stopping(c, False)) for c in stopping]
         rare = (trainer.check_val_every_n_epoch or 1) > 1  # perhaps not in the last epoch
-        if has and (rare or self.trial.goal.of == "best"):
+        if has and (rare or reporter.trial.goal.of == "best"):
             self._behind.commit()
             behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
             checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)
@@ -755,8 +755,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     @property
     def _ends_early(self) -> bool:
         """True if this fit ends here by its own plan, and another one may follow in the trial."""
-        planned, horizon = self.trial.planned, self.trial.horizon
-        return planned is not None and planned <= self.trial.epoch < (math.inf if horizon is None else horizon)
+        trial = self.trial
+        horizon = math.inf if trial.horizon is None else trial.horizon
+        return trial.planned is not None and trial.planned <= trial.epoch < horizon
 
     def _sign(self, trainer: Any) -> None:
         """State whose the weights are, which the program may keep: as an object, or in a file."""
