@@ -46,9 +46,11 @@ def of_devices() -> dict[str, Any]:
     """Return the state of torch's generators of devices: kind of device -> one of each."""
     if (torch := sys.modules.get("torch")) is None:
         return {}
-    kinds = [(kind, getattr(torch, kind, None)) for kind in ("cuda", "xpu")]
-    used = [(kind, of) for kind, of in kinds if of is not None and of.is_initialized()]  # asking breaks a later fork
-    found = {kind: [of_tensor(state) for state in of.get_rng_state_all()] for kind, of in used}
+    found = {}
+    for kind in ("cuda", "xpu"):
+        of = getattr(torch, kind, None)
+        if of is not None and of.is_initialized():  # asking breaks a later fork
+            found[kind] = [of_tensor(state) for state in of.get_rng_state_all()]
     if torch.backends.mps.is_available():
         found["mps"] = [of_tensor(torch.mps.get_rng_state())]
     return found
