@@ -40,6 +40,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from operator import attrgetter
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -321,7 +322,7 @@ def is_made_late(value: Any, before: str | None) -> bool:
 def mentioned(
     kind: type,
     methods: tuple[str, ...] | None = None,
-    names_of: Callable[[types.CodeType], Iterable[str]] = lambda code: code.co_names,
+    names_of: Callable[[types.CodeType], Iterable[str]] = attrgetter("co_names"),
     libraries: bool = False,
 ) -> set[str]:
     """Return the names that the program's own code of a class uses.
