@@ -218,7 +218,8 @@ def outcome(log: Log, budget: Budget) -> Outcome:
 
 def _full(log: Log, budget: Budget) -> str | None:
     """Return why no more trials start, or None. Trials that have started may continue."""
-    spent, recorded = log.history.spent, log.history.budget
+    history = log.history
+    spent, recorded = history.spent, history.budget
     full = spent.starts_no_more(budget)
     if full is None and recorded not in (None, budget) and log.logged_budget == budget:
         # another worker has recorded less since
