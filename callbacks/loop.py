@@ -276,6 +276,8 @@ class TrainingLoop:
         self._reports()
         if reporter.pausing and (why := trial.forgets()) is not None:
             reporter.decline(why, always=True)
+        if self._save is None and not reporter.stopping:  # there is nothing to keep
+            return False
         if not self._keeps_reports:
             return reporter.stopping
         self._keep_epoch()
