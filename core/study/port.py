@@ -313,8 +313,8 @@ class Port(Attempt):
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
         self._within_epoch(epoch, own)
-        several = not (this().alone or this().place.launcher)  # rank 0 does not know of ranks that it has started
-        if epoch is None and self.ended is None and several and not self._session.seen.all_report:
+        asks = epoch is None and self.ended is None and not self._session.seen.all_report
+        if asks and not (this().alone or this().place.launcher):  # rank 0 does not know of ranks that it has started
             self._follow_rank_0()
 
     def _follow_rank_0(self) -> None:
