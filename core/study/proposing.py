@@ -260,8 +260,9 @@ def _continues(log: Log) -> bool:
 
 
 def _start(replica: Replica, move: Start, deciding: float) -> Taken:
-    lease = replica.lease(len(replica.history), 1)
-    config = plain(replica.problem.space.canonical(move.config))
+    history = replica.history
+    lease = replica.lease(len(history), 1)
+    config = plain(history.problem.space.canonical(move.config))
     event = ev.Started(**_of_leg(replica, move, lease, deciding), config=config, partial=move.partial)
     replica.append(event, None, lease)
     return lease.trial, lease.attempt
@@ -313,11 +314,12 @@ def _resume(
 
 def _of_leg(replica: Replica, move: Start | Resume, lease: Lease, deciding: float) -> dict[str, Any]:
     """Return the fields that a start and a resumption have in common."""
-    pause_at = replica.problem.max_epochs if move.pause_at is None else move.pause_at
+    history = replica.history
+    pause_at = history.problem.max_epochs if move.pause_at is None else move.pause_at
     return {
         "at": lease.renewed, "trial": lease.trial, "pause_at": _float(pause_at), "resource": _float(move.resource),
         "tags": plain(move.tags), "reason": move.reason, "evidence": plain(move.evidence),
-        "seen": replica.history.position, "deciding": deciding, "worker": lease.holder, "price": replica.price,
+        "seen": history.position, "deciding": deciding, "worker": lease.holder, "price": replica.price,
     }  # fmt: skip
 
 
