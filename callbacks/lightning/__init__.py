@@ -329,13 +329,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _step_ends(self, trainer: Any, rest: Callable[[], None]) -> None:
         """Handle the end of a step, after all of its hooks. rest: Lightning's own end of the step."""
-        logs, ranks = self._logs(trainer), _ranks(trainer)
+        logs = self._logs(trainer)
         if logs is not None:
             self._find(trainer, TRAINING)
-            self._by_step = self._by_step or ranks.once(lambda: self._found is not None)
+            self._by_step = self._by_step or _ranks(trainer).once(lambda: self._found is not None)
             self._found = self._found if logs else None
         # a metric may be logged on rank 0 alone
-        self._due = self._by_step and (self._found is not None if ranks.alone else bool(logs))
+        self._due = self._by_step and (self._found is not None if _ranks(trainer).alone else bool(logs))
         rest()  # validates, and then reports
         if self._due and not at_boundary(trainer):
             self._report(trainer, TRAINING, within=True)
