@@ -345,12 +345,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._drew |= self._read is not None and self._read != checkpoint.drawn()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        horizon = self.trial.horizon
-        if self.trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
+        trial = self.trial
+        if trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
             self._tokens += checks.of_all_ranks(trainer, int(self._tokens_in(batch)))
-        if horizon is None or silent(trainer) or self._adds(trainer):
+        if trial.horizon is None or silent(trainer) or self._adds(trainer):
             return
-        if (self._position(trainer) or 0) >= horizon:
+        if (self._position(trainer) or 0) >= trial.horizon:
             self._ends = trainer.should_stop = True  # makes Lightning validate now
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -581,13 +581,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Start the fit; return whether it has nothing to do."""
         reporter, trial = self._reporter, self.trial
         self._steps_before = trainer.global_step
-        reporter.resume_hint = checks.how_to_resume(trainer, self.trial, self._hint)
+        reporter.resume_hint = checks.how_to_resume(trainer, trial, self._hint)
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, checks.first_epoch(trainer))
         of: int | str | None = self._of
         if of is None and not shards.sharded(trainer):
-            of = self.trial.signer(resuming.mark(trainer.lightning_module))
+            of = trial.signer(resuming.mark(trainer.lightning_module))
         reporter.begin(planned, trainer.lightning_module, starts, of)
         checks.check_start(trainer, trial)
         if resuming.outside(trainer):
@@ -635,13 +635,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
         None if steps are not reported; False at the end of an epoch, which shows whether the metric is logged by steps.
         """
-        goal, horizon = self.trial.goal, self.trial.horizon
+        trial = self.trial
+        goal, horizon = trial.goal, trial.horizon
         noisy = goal.smooth is not None or goal.rank_by is not None
-        if not (noisy or self.trial.unit != "epoch" or horizon == 1) or self._reporter.measures.goals:
+        if not (noisy or trial.unit != "epoch" or horizon == 1) or self._reporter.measures.goals:
             return None
         if self._validates or self._fresh.source == VALIDATION or checks.accumulates(trainer) or silent(trainer):
             return None
-        if self.trial.unit == "epoch" and not math.isfinite(trainer.num_training_batches):
+        if trial.unit == "epoch" and not math.isfinite(trainer.num_training_batches):
             return None
         if internals.logs_step(trainer):
             return True
