@@ -297,6 +297,8 @@ def changes(
     for name, value in values.items():
         now = mark(value, **how)
         changed = now != marks.get(name)
+        if not changed and type(value) in PLAIN:
+            continue
         late = changed and is_made_late(value, marks.get(name))
         if is_data(now) and not late:
             if changed:
