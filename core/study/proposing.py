@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -98,7 +98,16 @@ def answer(
         )
     replica.budget(budget)
     history = replica.history
-    if (over := outcome(replica, budget)).over:
+    asked: dict[int, tuple[Move, float]] = {}  # position of the log -> the policy's move there, and seconds for it
+
+    def ask() -> tuple[Move, float]:
+        if (position := replica.history.position) not in asked:
+            began = clock()
+            move = propose(replica.fold)
+            asked[position] = move, clock() - began
+        return asked[position]
+
+    if (over := outcome(replica, budget, lambda: ask()[0])).over:
         return Finish(over.reason)
     _need_finite(replica, history, max_failures)
     if budget.cost is not None:
@@ -111,7 +120,7 @@ def answer(
         found = Wait(full)
     else:
         with claimed(replica):
-            found = _decide(replica, full, clock)
+            found = _decide(replica, full, *ask())
     if isinstance(found, Finish):
         return found
     if isinstance(found, Wait):
@@ -148,11 +157,8 @@ def _need_finite(replica: Replica, history: History, max_failures: int) -> None:
         )
 
 
-def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken | Wait | Finish:
-    """Return the policy's move, appended. full: why no more trials start."""
-    began, history = clock(), replica.history
-    move = propose(replica.fold)
-    deciding = clock() - began
+def _decide(replica: Replica, full: str | None, move: Move, deciding: float) -> Taken | Wait | Finish:
+    """Append the policy's move, and return it. full: why no more trials start. deciding: seconds for the move."""
     if isinstance(move, Start):
         if "warning" in move.evidence:
             replica.warn_once(str(move.evidence["warning"]))
@@ -160,6 +166,7 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
+        history = replica.history
         replica.append(ev.Finished(at=replica.now(), reason=move.reason, seen=history.position), None)
         replica.tidy()
         if history.queue:
@@ -194,14 +201,17 @@ def propose(log: Decides) -> Move:
     return replace(move, config=history.queue[0], reason=reason, evidence={**move.evidence, ENQUEUED: True})
 
 
-def outcome(log: Log, budget: Budget) -> Outcome:
-    """Return whether the policy or a limit of the budget has ended the search."""
+def outcome(log: Log, budget: Budget, ask: Callable[[], Move] | None = None) -> Outcome:
+    """Return whether the policy or a limit of the budget has ended the search.
+
+    ask: returns the policy's next move. Default: None, by `propose`.
+    """
     history = log.history
     budget = history.wishes.extended(budget)
     unfinished = history.running + len(history.interrupted)
     ended = None if log.policy.plans and history.has_new_budget(budget, log.logged_budget) else history.finished
     limit = None if ended else history.spent.exhausts(budget)
-    if not (ended or limit or unfinished) and (full := _full(log, budget)) and not _continues(log):
+    if not (ended or limit or unfinished) and (full := _full(log, budget)) and not _continues(log, ask):
         limit = full
     reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
@@ -251,11 +261,11 @@ def _may_continue(log: Log) -> bool:
     return log.history.paused > 0 or log.policy.retrains
 
 
-def _continues(log: Log) -> bool:
-    """True if the policy would continue a trial that has started."""
+def _continues(log: Log, ask: Callable[[], Move] | None) -> bool:
+    """True if the policy would continue a trial that has started. ask: see `outcome`."""
     if not _may_continue(log):
         return False
-    move = propose(log)
+    move = propose(log) if ask is None else ask()
     return isinstance(move, Resume) or (isinstance(move, Start) and move.promotes)
 
 
