@@ -361,7 +361,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if not (silent(trainer) or batch_idx or dataloader_idx or shards.sharded(trainer)):
+        if not (batch_idx or dataloader_idx or silent(trainer) or shards.sharded(trainer)):
             self._sample(pl_module)
             if self._averages is None:
                 self._averages = attributes.holds_average(trainer)
