@@ -264,24 +264,29 @@ class TrainingLoop:
             raise InvalidInput(
                 "loop.report was called outside the loop. Report within it: for epoch in loop: ...; loop.report(value)"
             )
-        if (tokens is None) == (self.trial.unit == "token"):
+        trial, reporter = self.trial, self._reporter
+        if (tokens is None) == (trial.unit == "token"):
             raise InvalidInput(
-                f"The study counts {several_of(self.trial.unit)}, and loop.report(value, tokens=n) is for studies made "
+                f"The study counts {several_of(trial.unit)}, and loop.report(value, tokens=n) is for studies made "
                 "with max_tokens=. Give tokens= there, and leave it out elsewhere."
             )
         self._position = self._epoch if tokens is None else tokens
-        self.trial.looks_at_weights()
-        self._reporter.report(value, self._position, metrics)
+        trial.looks_at_weights()
+        reporter.report(value, self._position, metrics)
         self._reports()
-        if self._reporter.pausing and (why := self.trial.forgets()) is not None:
-            self._reporter.decline(why, always=True)
+        if reporter.pausing and (why := trial.forgets()) is not None:
+            reporter.decline(why, always=True)
+        if self._save is None and not reporter.stopping:  # there is nothing to keep
+            return False
         if not self._keeps_reports:
-            return self.stopping
+            return reporter.stopping
         self._keep_epoch()
-        if self.stopping and not self._behind.started:
+        if not reporter.stopping:
+            return False
+        if not self._behind.started:
             self._keep_end()
         # a state to resume from has the whole epoch: a program that reports first is not to leave it now
-        return self.stopping and not (self._reporter.pausing and self.trial.before_training)
+        return reporter.stopping and not (reporter.pausing and trial.before_training)
 
     @property
     def _keeps_reports(self) -> bool:

@@ -40,6 +40,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from operator import attrgetter
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -296,6 +297,8 @@ def changes(
     for name, value in values.items():
         now = mark(value, **how)
         changed = now != marks.get(name)
+        if not changed and type(value) in PLAIN:
+            continue
         late = changed and is_made_late(value, marks.get(name))
         if is_data(now) and not late:
             if changed:
@@ -321,7 +324,7 @@ def is_made_late(value: Any, before: str | None) -> bool:
 def mentioned(
     kind: type,
     methods: tuple[str, ...] | None = None,
-    names_of: Callable[[types.CodeType], Iterable[str]] = lambda code: code.co_names,
+    names_of: Callable[[types.CodeType], Iterable[str]] = attrgetter("co_names"),
     libraries: bool = False,
 ) -> set[str]:
     """Return the names that the program's own code of a class uses.
@@ -425,7 +428,7 @@ def held_by(owner: Any, skip: Container[str] = ()) -> dict[str, Any]:
     return {
         name: value
         for name, value in getattr(owner, "__dict__", {}).items()
-        if not (name in skip or is_showing(value) or is_opened(owner, name, value))
+        if name not in skip and (type(value) in PLAIN or not (is_showing(value) or is_opened(owner, name, value)))
     }
 
 
@@ -749,7 +752,7 @@ class _DataReader(_Reader):
     def _is_read(self, value: Any, part: bool) -> bool:
         kind = type(value)
         if kind not in self._kinds:
-            self._kinds[kind] = super()._is_read(value, part) and of_program(kind)
+            self._kinds[kind] = of_program(kind) and super()._is_read(value, part)
         self._values -= len(getattr(value, "__dict__", ()))
         return self._kinds[kind]
 
@@ -928,8 +931,8 @@ def _in_attributes(value: Any) -> bool:
     classes = [c for c in type(value).__mro__ if c is not object]
     if not classes or not all(c.__flags__ & _MADE_BY_PYTHON or c is types.SimpleNamespace for c in classes):
         return False
-    slots = sum(isinstance(one, types.MemberDescriptorType) for c in classes for one in vars(c).values())
-    return isinstance(value, _FIXED) or type(value).__basicsize__ <= _PLAIN_SIZE + _SLOT_SIZE * slots
+    slots = [one for c in classes for one in vars(c).values() if isinstance(one, types.MemberDescriptorType)]
+    return isinstance(value, _FIXED) or type(value).__basicsize__ <= _PLAIN_SIZE + _SLOT_SIZE * len(slots)
 
 
 def attributes_of(value: Any) -> dict[str, Any]:

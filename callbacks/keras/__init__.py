@@ -498,10 +498,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         trial.sign(_mark(model))  # a ModelCheckpoint may save this epoch
         if self._rates:
             self._rates.append(surroundings.rate_of(model))
+        names = self._names
         logs = {} if logs is None else logs
         of_step = {name: value for name, value in logs.items() if not name.startswith("val_")}
-        refuse_unset(model, "train_step", self._names, of_step, self._unset)
-        named = plain_names(model, logs, self._names)
+        refuse_unset(model, "train_step", names, of_step, self._unset)
+        named = plain_names(model, logs, names)
         self._last_logs = list(named)
         if self._reported_batch and trial.epoch == trained:
             pass  # with its last batch, of data whose length is not known

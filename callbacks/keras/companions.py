@@ -204,6 +204,8 @@ class Watch:
 
         within: a fit, rather than at its end. of_callbacks: their attributes, too. apart: takes large arrays.
         """
+        if not self._references:
+            return {}, []
         owners = self._owners.items()
         places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(OF_MODEL)})
         # a metric that its first update builds starts each epoch again, unless its class says otherwise
@@ -453,7 +455,7 @@ def _is_part(value: Any, *kinds: str) -> bool:
     """Return whether it is an object of one of these classes of Keras."""
     import keras
 
-    return isinstance(value, tuple(attrgetter(kind)(keras) for kind in kinds))
+    return isinstance(value, attrgetter(*kinds)(keras))
 
 
 _CODE = (type, types.FunctionType, types.MethodType, types.ModuleType)

@@ -422,9 +422,9 @@ def _unsaved(model: Any, twin: Any) -> dict[str, str]:
     """
     from keras import Model
 
-    found = {}
-    others = own_parts(twin)
-    for name, one in own_parts(model).items():
+    found, own = {}, own_parts(model)
+    others = own_parts(twin) if own else {}
+    for name, one in own.items():
         theirs = companions.settings_of(name, others[name]) if name in others else {}
         for path, marked in companions.settings_of(name, one).items():
             if path.endswith("/output_names") and isinstance(one, Model):
@@ -542,8 +542,8 @@ def _difference(model: Any, twin: Any, changed: Collection[str]) -> str | None:
 
 def _rules(weight: Any) -> list[Any]:
     """Return what Keras' layers set for a weight when they make it."""
-    others = [getattr(weight, name, None) for name in ("regularizer", "constraint")]
-    return [weight.trainable, *((type(one), getattr(one, "get_config", dict)()) for one in others)]
+    rules = getattr(weight, "regularizer", None), getattr(weight, "constraint", None)
+    return [weight.trainable, *[(type(one), getattr(one, "get_config", dict)()) for one in rules]]
 
 
 def _of_second(model: Any, make: Callable[[], Any], look: Callable[[Any], T]) -> T:

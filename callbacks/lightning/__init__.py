@@ -329,13 +329,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
     def _step_ends(self, trainer: Any, rest: Callable[[], None]) -> None:
         """Handle the end of a step, after all of its hooks. rest: Lightning's own end of the step."""
-        logs, ranks = self._logs(trainer), _ranks(trainer)
+        logs = self._logs(trainer)
         if logs is not None:
             self._find(trainer, TRAINING)
-            self._by_step = self._by_step or ranks.once(lambda: self._found is not None)
+            self._by_step = self._by_step or _ranks(trainer).once(lambda: self._found is not None)
             self._found = self._found if logs else None
         # a metric may be logged on rank 0 alone
-        self._due = self._by_step and (self._found is not None if ranks.alone else bool(logs))
+        self._due = self._by_step and (self._found is not None if _ranks(trainer).alone else bool(logs))
         rest()  # validates, and then reports
         if self._due and not at_boundary(trainer):
             self._report(trainer, TRAINING, within=True)
@@ -345,12 +345,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._drew |= self._read is not None and self._read != checkpoint.drawn()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        horizon = self.trial.horizon
-        if self.trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
+        trial = self.trial
+        if trial.unit == "token" and self._tokens_in is not None and not silent(trainer):
             self._tokens += checks.of_all_ranks(trainer, int(self._tokens_in(batch)))
-        if horizon is None or silent(trainer) or self._adds(trainer):
+        if trial.horizon is None or silent(trainer) or self._adds(trainer):
             return
-        if (self._position(trainer) or 0) >= horizon:
+        if (self._position(trainer) or 0) >= trial.horizon:
             self._ends = trainer.should_stop = True  # makes Lightning validate now
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -361,7 +361,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if not (silent(trainer) or batch_idx or dataloader_idx or shards.sharded(trainer)):
+        if not (batch_idx or dataloader_idx or silent(trainer) or shards.sharded(trainer)):
             self._sample(pl_module)
             if self._averages is None:
                 self._averages = attributes.holds_average(trainer)
@@ -581,13 +581,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """Start the fit; return whether it has nothing to do."""
         reporter, trial = self._reporter, self.trial
         self._steps_before = trainer.global_step
-        reporter.resume_hint = checks.how_to_resume(trainer, self.trial, self._hint)
+        reporter.resume_hint = checks.how_to_resume(trainer, trial, self._hint)
         planned = self._planned if trial.unit == "epoch" else None
         planned = checks.planned_steps(trainer) if trial.unit == "step" else planned
         starts = {"step": trainer.global_step, "token": self._tokens}.get(trial.unit, checks.first_epoch(trainer))
         of: int | str | None = self._of
         if of is None and not shards.sharded(trainer):
-            of = self.trial.signer(resuming.mark(trainer.lightning_module))
+            of = trial.signer(resuming.mark(trainer.lightning_module))
         reporter.begin(planned, trainer.lightning_module, starts, of)
         checks.check_start(trainer, trial)
         if resuming.outside(trainer):
@@ -635,13 +635,14 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
 
         None if steps are not reported; False at the end of an epoch, which shows whether the metric is logged by steps.
         """
-        goal, horizon = self.trial.goal, self.trial.horizon
+        trial = self.trial
+        goal, horizon = trial.goal, trial.horizon
         noisy = goal.smooth is not None or goal.rank_by is not None
-        if not (noisy or self.trial.unit != "epoch" or horizon == 1) or self._reporter.measures.goals:
+        if not (noisy or trial.unit != "epoch" or horizon == 1) or self._reporter.measures.goals:
             return None
         if self._validates or self._fresh.source == VALIDATION or checks.accumulates(trainer) or silent(trainer):
             return None
-        if self.trial.unit == "epoch" and not math.isfinite(trainer.num_training_batches):
+        if trial.unit == "epoch" and not math.isfinite(trainer.num_training_batches):
             return None
         if internals.logs_step(trainer):
             return True
@@ -747,7 +748,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 stopping = trainer.early_stopping_callbacks
                 self._quiet = [(c, internals.check_early_stopping(c, False)) for c in stopping]
         rare = (trainer.check_val_every_n_epoch or 1) > 1  # perhaps not in the last epoch
-        if has and (rare or self.trial.goal.of == "best"):
+        if has and (rare or reporter.trial.goal.of == "best"):
             self._behind.commit()
             behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
             checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)
@@ -755,8 +756,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
     @property
     def _ends_early(self) -> bool:
         """True if this fit ends here by its own plan, and another one may follow in the trial."""
-        planned, horizon = self.trial.planned, self.trial.horizon
-        return planned is not None and planned <= self.trial.epoch < (math.inf if horizon is None else horizon)
+        trial = self.trial
+        horizon = math.inf if trial.horizon is None else trial.horizon
+        return trial.planned is not None and trial.planned <= trial.epoch < horizon
 
     def _sign(self, trainer: Any) -> None:
         """State that the weights are this trial's: the program may keep them in an object or a file."""

@@ -140,11 +140,12 @@ class Snapshot:
 
 def marked(trainer: Any, of: Container[str] | None = None, data: bool = True) -> dict[str, dict[str, str]]:
     """Return marks of the attributes: owner -> name -> mark. of: these owners; None: all. data: also the data."""
-    return {
-        owner: {n: objects.mark(v, tensors=not _is_data(owner)) for n, v in held.items()}
-        for owner, held, _ in _all_owners(trainer)
-        if (of is None or owner in of) and (data or not _is_data(owner))
-    }
+    found = {}
+    for owner, held, _ in _all_owners(trainer):
+        of_data = _is_data(owner)
+        if (of is None or owner in of) and (data or not of_data):
+            found[owner] = {name: objects.mark(value, tensors=not of_data) for name, value in held.items()}
+    return found
 
 
 def prepare(trainer: Any, found: Mapping[str, Any], whole: bool) -> dict[str, set[str]]:
@@ -246,6 +247,8 @@ def _all_owners(trainer: Any) -> Iterator[Owner]:
 def _inner(owner: str, held: Mapping[str, Any], saved: Container[int], depth: int = 2) -> Iterator[Owner]:
     """Yield the objects in attributes that are no plain data, and have some: of the program's, or by a state_dict."""
     for name, value in held.items():
+        if type(value) in objects.PLAIN:
+            continue
         place, items = _place(owner, name), [("", value)]  # names and values
         if isinstance(value, (list, tuple, dict)) and len(value) <= _FEW:
             items = [(f".{key}", one) for key, one in (value.items() if isinstance(value, dict) else enumerate(value))]
@@ -338,7 +341,8 @@ def _held_weights(trainer: Any, owners: Container[str]) -> dict[str, str]:
     found = {}
     for owner, held, _ in _owners(trainer):
         for name, value in () if owner in hooked else held.items():
-            if saves and owner == "module." and callable(getattr(type(value), "state_dict", None)):
+            itself = saves and owner == "module." and callable(getattr(type(value), "state_dict", None))
+            if itself or type(value) in objects.PLAIN:
                 continue
             parts = {name: value}
             if is_owner := objects.of_program(type(value)) and _place(owner, name) in owners:

@@ -47,9 +47,11 @@ def of_devices() -> dict[str, Any]:
     """Return the state of torch's generators of devices: kind of device -> one of each."""
     if (torch := sys.modules.get("torch")) is None:
         return {}
-    kinds = [(kind, getattr(torch, kind, None)) for kind in ("cuda", "xpu")]
-    used = [(kind, of) for kind, of in kinds if of is not None and of.is_initialized()]  # asking breaks a later fork
-    found = {kind: [of_tensor(state) for state in of.get_rng_state_all()] for kind, of in used}
+    found = {}
+    for kind in ("cuda", "xpu"):
+        of = getattr(torch, kind, None)
+        if of is not None and of.is_initialized():  # asking breaks a later fork
+            found[kind] = [of_tensor(state) for state in of.get_rng_state_all()]
     if torch.backends.mps.is_available():
         found["mps"] = [of_tensor(torch.mps.get_rng_state())]
     return found
@@ -246,9 +248,10 @@ def new_generator(kind: str) -> Any:
 
 
 def _lists(state: Any) -> Any:
-    if isinstance(state, dict):
-        return {name: _lists(value) for name, value in state.items()}
-    return state.tolist() if isinstance(state, np.ndarray) else state
+    return {
+        name: _lists(one) if isinstance(one, dict) else one.tolist() if isinstance(one, np.ndarray) else one
+        for name, one in state.items()
+    }
 
 
 def _arrays(state: Any) -> Any:

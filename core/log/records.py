@@ -397,9 +397,10 @@ class TrialBuilder:
                     value = smoothed(self.problem.goal, self.epochs, self.values)
                     self.smoothed.append(value)
                 self._rank(len(self.values) - 1, value)
+                stops = e.verdict.stops
                 if e.verdict.action is not Action.UNJUDGED:  # CONTINUE after a pause that was declined
-                    self.verdict = e.verdict if e.verdict.stops else None
-                if not e.verdict.stops and e.verdict.pause_at is not None:
+                    self.verdict = e.verdict if stops else None
+                if not stops and e.verdict.pause_at is not None:
                     self.pause_at = e.verdict.pause_at
             case Checkpointed():
                 self.saved = e

@@ -199,7 +199,8 @@ class ThisProcess:
     @property
     def alone(self) -> bool:
         """True if it is the only process of its training."""
-        return self.place.rank == 0 and self.place.world in (None, 1)
+        place = self.place
+        return place.rank == 0 and place.world in (None, 1)
 
     @property
     def single(self) -> bool:

@@ -29,6 +29,7 @@ from . import rows, sql
 from .base import CLAIM, Conflict, Lease, Release, check_new
 
 T = TypeVar("T")
+_FLUSHED = {Checkpointed, Kept, Ended}  # after them older files are deleted
 _READS = 10  # tries to read a file while it is written
 _STEP = 0.1  # seconds that SQLite itself waits for a lock
 _LINKED: set[tuple[int, int]] = set()  # files with several names, of which this process has warned
@@ -145,7 +146,7 @@ class SqliteStore(sql.SqlStore):
         position, last = self._run(work)
         if last is not None:
             self._saw(name, last, 0)
-        if any(isinstance(event, Checkpointed | Kept | Ended) for event in events):  # then older files are deleted
+        if not _FLUSHED.isdisjoint(map(type, events)):
             with suppress(OSError):
                 disk.force(Path(f"{self._path}-wal"))
         return position

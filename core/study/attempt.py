@@ -148,7 +148,7 @@ class Attempt:
                     self.epoch = epoch_number(e.epoch)
                     if e.verdict.pause_at is not None and not e.verdict.stops:
                         self.pause_at = e.verdict.pause_at
-                    stays = self._stops and e.verdict.action is Action.UNJUDGED
+                    stays = e.verdict.action is Action.UNJUDGED and self._stops
                     if not stays and not e.copied:
                         # a store reads evidence lazily
                         self.verdict = replace(e.verdict, evidence=dict(e.verdict.evidence))

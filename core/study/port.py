@@ -313,8 +313,8 @@ class Port(Attempt):
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
         self._within_epoch(epoch, own)
-        several = not (this().alone or this().place.launcher)  # rank 0 does not know of ranks that it has started
-        if epoch is None and self.ended is None and several and not self._session.seen.all_report:
+        asks = epoch is None and self.ended is None and not self._session.seen.all_report
+        if asks and not (this().alone or this().place.launcher):  # rank 0 does not know of ranks that it has started
             self._follow_rank_0()
 
     def _follow_rank_0(self) -> None:
@@ -423,6 +423,8 @@ class Port(Attempt):
 
         Raises NotSupported if a resumed training has weights of this trial, but reports its first position again.
         """
+        if self._over_folds:  # a fold sees to it itself
+            return
         if not (self.goes_back(epoch) or (epoch == self.epoch and self._resumes and not self._loads)):
             return
         if self._own_weights and self._resumes and epoch <= self._first_reported and this().alone:
@@ -568,7 +570,7 @@ class Port(Attempt):
             Exception: The exception of the policy. The report is stored before, unjudged.
         """
         self._need_held()
-        if not over_folds(report.metrics) and (self._over_folds or (self._first is None and over_folds(self.metrics))):
+        if (self._over_folds or (self._first is None and over_folds(self.metrics))) and not over_folds(report.metrics):
             raise trains_over_folds(self.id)
         if self.measures.others:
             self.measures.check(report.metrics, self.metrics if self.measures.limited else ())

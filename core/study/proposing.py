@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -98,7 +98,16 @@ def answer(
         )
     replica.budget(budget)
     history = replica.history
-    if (over := outcome(replica, budget)).over:
+    asked: dict[int, tuple[Move, float]] = {}  # position of the log -> the policy's move there, and seconds for it
+
+    def ask() -> tuple[Move, float]:
+        if (position := replica.history.position) not in asked:
+            began = clock()
+            move = propose(replica.fold)
+            asked[position] = move, clock() - began
+        return asked[position]
+
+    if (over := outcome(replica, budget, lambda: ask()[0])).over:
         return Finish(over.reason)
     _need_finite(replica, history, max_failures)
     if budget.cost is not None:
@@ -111,7 +120,7 @@ def answer(
         found = Wait(full)
     else:
         with claimed(replica):
-            found = _decide(replica, full, clock)
+            found = _decide(replica, full, *ask())
     if isinstance(found, Finish):
         return found
     if isinstance(found, Wait):
@@ -148,11 +157,8 @@ def _need_finite(replica: Replica, history: History, max_failures: int) -> None:
         )
 
 
-def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken | Wait | Finish:
-    """Return the policy's move, appended. full: why no more trials start."""
-    began, history = clock(), replica.history
-    move = propose(replica.fold)
-    deciding = clock() - began
+def _decide(replica: Replica, full: str | None, move: Move, deciding: float) -> Taken | Wait | Finish:
+    """Append the policy's move, and return it. full: why no more trials start. deciding: seconds for the move."""
     if isinstance(move, Start):
         if "warning" in move.evidence:
             replica.warn_once(str(move.evidence["warning"]))
@@ -160,6 +166,7 @@ def _decide(replica: Replica, full: str | None, clock: MonotonicClock) -> Taken 
     if isinstance(move, Resume):
         return _resume(replica, move, deciding, by_policy=True)
     if isinstance(move, Finish):
+        history = replica.history
         replica.append(ev.Finished(at=replica.now(), reason=move.reason, seen=history.position), None)
         replica.tidy()
         if history.queue:
@@ -194,14 +201,17 @@ def propose(log: Decides) -> Move:
     return replace(move, config=history.queue[0], reason=reason, evidence={**move.evidence, ENQUEUED: True})
 
 
-def outcome(log: Log, budget: Budget) -> Outcome:
-    """Return whether the policy or a limit of the budget has ended the search."""
+def outcome(log: Log, budget: Budget, ask: Callable[[], Move] | None = None) -> Outcome:
+    """Return whether the policy or a limit of the budget has ended the search.
+
+    ask: returns the policy's next move. Default: None, by `propose`.
+    """
     history = log.history
     budget = history.wishes.extended(budget)
     unfinished = history.running + len(history.interrupted)
     ended = None if log.policy.plans and history.has_new_budget(budget, log.logged_budget) else history.finished
     limit = None if ended else history.spent.exhausts(budget)
-    if not (ended or limit or unfinished) and (full := _full(log, budget)) and not _continues(log):
+    if not (ended or limit or unfinished) and (full := _full(log, budget)) and not _continues(log, ask):
         limit = full
     reason = ended or (limit and f"{limit}: {_harvest(history)}")
     if reason is not None or history.held is not None:
@@ -218,7 +228,8 @@ def outcome(log: Log, budget: Budget) -> Outcome:
 
 def _full(log: Log, budget: Budget) -> str | None:
     """Return why no more trials start, or None. Trials that have started may continue."""
-    spent, recorded = log.history.spent, log.history.budget
+    history = log.history
+    spent, recorded = history.spent, history.budget
     full = spent.starts_no_more(budget)
     if full is None and recorded not in (None, budget) and log.logged_budget == budget:
         # another worker has recorded less since
@@ -250,17 +261,18 @@ def _may_continue(log: Log) -> bool:
     return log.history.paused > 0 or log.policy.retrains
 
 
-def _continues(log: Log) -> bool:
-    """True if the policy would continue a trial that has started."""
+def _continues(log: Log, ask: Callable[[], Move] | None) -> bool:
+    """True if the policy would continue a trial that has started. ask: see `outcome`."""
     if not _may_continue(log):
         return False
-    move = propose(log)
+    move = propose(log) if ask is None else ask()
     return isinstance(move, Resume) or (isinstance(move, Start) and move.promotes)
 
 
 def _start(replica: Replica, move: Start, deciding: float) -> Taken:
-    lease = replica.lease(len(replica.history), 1)
-    config = plain(replica.problem.space.canonical(move.config))
+    history = replica.history
+    lease = replica.lease(len(history), 1)
+    config = plain(history.problem.space.canonical(move.config))
     event = ev.Started(**_of_leg(replica, move, lease, deciding), config=config, partial=move.partial)
     replica.append(event, None, lease)
     return lease.trial, lease.attempt
@@ -312,11 +324,12 @@ def _resume(
 
 def _of_leg(replica: Replica, move: Start | Resume, lease: Lease, deciding: float) -> dict[str, Any]:
     """Return the fields that a start and a resumption have in common."""
-    pause_at = replica.problem.max_epochs if move.pause_at is None else move.pause_at
+    history = replica.history
+    pause_at = history.problem.max_epochs if move.pause_at is None else move.pause_at
     return {
         "at": lease.renewed, "trial": lease.trial, "pause_at": _float(pause_at), "resource": _float(move.resource),
         "tags": plain(move.tags), "reason": move.reason, "evidence": plain(move.evidence),
-        "seen": replica.history.position, "deciding": deciding, "worker": lease.holder, "price": replica.price,
+        "seen": history.position, "deciding": deciding, "worker": lease.holder, "price": replica.price,
     }  # fmt: skip
 
 

@@ -389,11 +389,12 @@ class States:
         """State that the log has a report."""
         if self._trains_first is None:
             self._trains_first = self.trained
-        self._made_before = self._made
-        self._made_at_report = self._made if self._made_at_report is None else self._made_at_report
-        self._saved_in_epoch |= self.waiting is not None
+        self._made_before = made = self._made
+        self._made_at_report = made if self._made_at_report is None else self._made_at_report
         if self.waiting is None:  # the state saved last is of an earlier report, within this epoch
             self._drawn = None
+            return
+        self._saved_in_epoch = True
         self._renew_drawn()  # an evaluation may have drawn; the program may be killed before the end of the epoch
         self._log_waiting(attempt)
 

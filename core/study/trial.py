@@ -503,10 +503,6 @@ class Trial(Port, KnowsAttributes):
             self._fold._loads |= self._loads
             self._fold._need_loaded()
 
-    def _restart_before(self, epoch: float) -> None:
-        if not self._over_folds:  # a fold does it itself
-            super()._restart_before(epoch)
-
     def restart(self, position: float = 0.0, advice: str = "") -> None:
         super().restart(position, advice)
         self._starts_updates()

@@ -1,10 +1,12 @@
 """Asking: a policy's end, budgets that change, and budgets that nothing is charged to."""
 
 import pytest
+from told_rules import Scripted
 from virtual import search, study
 from worlds import Clock
 
-from haltune import Budget, Finish, HaltuneWarning
+from haltune import Budget, Finish, Float, HaltuneWarning, Maximize, Problem, Space, Study, Trial
+from haltune.log.decisions import Action
 from haltune.policies import EI, RandomSearch, Rollout
 from haltune.store.memory import MemoryStore
 from haltune.study.redecide import redecide
@@ -42,3 +44,26 @@ def test_a_budget_of_costs_that_are_not_reported_gives_one_warning(policy):
             with found.ask() as trial:
                 trial.report(0.5, epoch=1)
     assert len(caught) == 1
+
+
+class Counted(Scripted):
+    """Counts its proposals."""
+
+    proposals = 0
+
+    def propose(self, state, history, rng):
+        self.proposals += 1
+        return super().propose(state, history, rng)
+
+
+def test_the_policy_is_asked_once_for_each_decision_also_once_no_more_trials_may_start():
+    policy = Counted({(0, 1): Action.PAUSE, (1, 1): Action.PAUSE})
+    found = Study(Problem(Space({"x": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 2), policy, seed=0, budget="2 trials")
+    asked = 0
+    while isinstance(trial := found.ask(), Trial):
+        asked += 1
+        with trial:
+            for _ in trial.epochs():
+                trial.report(0.5)
+    assert [t.attempt for t in found.trials] == [2, 2]  # the second one resumes when no other may start
+    assert asked == policy.proposals == 4

@@ -691,12 +691,15 @@ class Asynchronous(Halving):
         stops = max(had, rungs[at].resource) >= by.stops_from
         # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
-        rank, last = rung.rank(key), by.last(at, arrived)
+        rank = rung.rank(key)
         # the default search chooses its first full training itself, where others could be it
-        own = promotion is None or self.one_in_full or not self._any_waits
-        alone = own and top <= rank < last and not stops and self._alone(rung, key, by, history)
+        alone = (
+            (top <= rank < by.last(at, arrived) and not stops)
+            and (promotion is None or self.one_in_full or not self._any_waits)
+            and self._alone(rung, key, by, history)
+        )
         if alone:
-            top = last  # a pause would be followed at once by its resume
+            top = by.last(at, arrived)  # a pause would be followed at once by its resume
         evidence = {"rank": rank + 1, "arrived": arrived, "promoted": top, "rung": at}
         best = f"; the best {plural(top, 'continues', 'continue')}"
         outcome = best if top else ", too few trials yet to promote one"

@@ -672,8 +672,8 @@ class Remaining:
         # of each limit: the rest, the cost of an epoch of a trial (None: a new one), the cost of an attempt besides its
         # epochs, and the factor of safety in these costs
         self.limits: list[tuple[float, Rate, float, float]] = []
-        budget, spent = history.budget, history.spent
-        if budget is None or not spent.epochs:
+        budget = history.budget
+        if budget is None or trials_alone(budget) is not None or not (spent := history.spent).epochs:
             return
         pending, attempts, trained = history.pending, 1.0, 0.0
         if judged is not None:
