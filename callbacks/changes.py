@@ -254,13 +254,13 @@ def _varies(tensor: Any) -> bool:
 
 def tensors_in(value: Any, depth: int) -> Iterator[Any]:
     """Yield the tensors and arrays in a value: lists, dicts, models, objects of the program, to a depth."""
-    if hasattr(value, "untyped_storage"):
+    if hasattr(type(value), "untyped_storage"):
         yield value
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
         import torch
 
         yield torch.tensor(value)
-    elif hasattr(value, "named_parameters"):
+    elif hasattr(value, "named_parameters") and not isinstance(value, dict):
         yield from value.parameters()
     elif depth:
         inner: Iterable[Any] = ()
@@ -295,11 +295,11 @@ def printed(value: Any, known: set[int], depth: int = 3) -> Any:
         return repr(value)
     if id(value) in known:
         return None
-    if hasattr(value, "untyped_storage"):
+    if hasattr(type(value), "untyped_storage"):
         return fingerprint_of([value])
     if isinstance(value, np.ndarray):
         return value.tobytes() if value.dtype.hasobject else objects.mark(value)  # it may be a file of any size
-    if hasattr(value, "named_parameters"):
+    if hasattr(value, "named_parameters") and not isinstance(value, dict):  # one with __getattr__ = dict.get has all
         tensors = [t for t in (*value.parameters(), *value.buffers()) if id(t) not in known]
         return fingerprint_of(tensors) if tensors else None  # a module around the model may have weights of its own
     if not depth or callable(value):
@@ -394,7 +394,8 @@ def _few(values: Any) -> Iterator[Any]:
 
 def _trains(value: Any) -> bool:
     """Return whether it is a tensor, a model or an optimizer, rather than something that shows or measures."""
-    return any(hasattr(value, name) for name in ("untyped_storage", "named_parameters", "zero_grad"))
+    names = () if isinstance(value, dict) else ("untyped_storage", "named_parameters", "zero_grad")
+    return any(hasattr(value, name) for name in names)
 
 
 # a torch model

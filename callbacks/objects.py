@@ -492,7 +492,7 @@ def _sample(value: Any, few: int = _FEW) -> Any:
         with np.errstate(all="ignore"):
             total = value.sum() if whole else ""
         return [list(value.shape), str(total), str(value.flat[:: value.size // few + 1].tolist())]
-    if hasattr(value, "untyped_storage"):
+    if hasattr(type(value), "untyped_storage"):
         flat = local(value).reshape(-1)
         total = ""
         with suppress(RuntimeError):  # some kinds of numbers have no sum
@@ -654,12 +654,12 @@ class _Reader:
             return self._array(value)
         if is_generator(value):
             return {"is": "generator", "kind": kind_of(value), "state": of_generator(value)}
-        if hasattr(value, "untyped_storage"):
+        if hasattr(type(value), "untyped_storage"):  # a dict with __getattr__ = dict.get has any name
             return self._tensor(value, name)
         for kind, word in _CONTAINERS.items():
             if isinstance(value, kind):
                 state = {"is": word, "items": self._items(value, name), "longest": getattr(value, "maxlen", None)}
-                named = hasattr(value, "_fields") or type(value) in _DICTS
+                named = hasattr(type(value), "_fields") or type(value) in _DICTS
                 made = getattr(value, "default_factory", None)
                 default = None if made is None else _named(made)
                 return state | ({"class": _class(value), "default": default} if named else {})
@@ -827,7 +827,7 @@ class _Writer:
                     return generator
                 raise _otherwise(name)
             case "tensor" | "tensor itself":
-                tensor, there = self._tensor_of(state), value if hasattr(value, "untyped_storage") else None
+                tensor, there = self._tensor_of(state), value if hasattr(type(value), "untyped_storage") else None
                 if not state["cpu"]:
                     tensor = tensor.to(self._device if there is None or there.is_cpu else there.device)
                 return tensor.requires_grad_(there is not None and there.requires_grad)

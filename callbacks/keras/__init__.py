@@ -292,7 +292,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._continue(self._resumed, more)
         if attempt.before is None and self.trial.unit == "step":
             begun = int(self.trial.epoch)
-            attempt.before = 0 if begun and self._resumed is None else max(0, optimizers.steps_before(model) - begun)
+            # without a file of haltune, what a trial continues is its own, as from a backup of Keras
+            own = self._resumed is None and (begun or surroundings.has_backup(listed, model))
+            attempt.before = 0 if own else max(0, optimizers.steps_before(model) - begun)
         self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)
         by_epochs = any(type(c).__name__ == "LearningRateScheduler" for c in listed)
         self._rates = [surroundings.rate_of(model)] if by_epochs else []

@@ -499,7 +499,8 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _is_variable(value: Any) -> bool:
     """Return whether it is a variable of Keras or TensorFlow."""
-    return hasattr(value, "assign") and hasattr(value, "numpy")
+    kind = type(value)  # a dict of settings may have any attribute: __getattr__ = dict.get
+    return hasattr(kind, "assign") and hasattr(kind, "numpy")
 
 
 def _slots(name: str, owner: Any, seen: set[int]) -> list[Slot]:

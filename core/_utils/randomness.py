@@ -361,13 +361,17 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
 
     code: also those in variables of a module that the program's code there names, as rng = np.random.default_rng(0).
     """
-    found: dict[int, tuple[str, Any]] = {}
+    found: dict[str, Any] = {}
     seen: set[int] = set()
     left = deque((root, str(i), depth) for i, root in enumerate(roots))
     while left and len(seen) < _MOST:
         value, path, depth = left.popleft()
         if is_generator(value) or _is_of_tensorflow(value):
-            found.setdefault(id(value), (path, value))
+            if id(value) not in seen:
+                seen.add(id(value))
+                while path in found:  # as in the modules of a class and of its base
+                    path += "'"
+                found[path] = value
         elif depth and type(value) not in _LEAVES and id(value) not in seen:
             seen.add(id(value))
             of_list, wrapped = isinstance(value, (list, tuple)), []
@@ -377,7 +381,7 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
                 else:
                     left.append((inner, f"{path}.{name}", depth - 1))
             left.extendleft(reversed(wrapped))
-    return dict(found.values())
+    return found
 
 
 def states_of(generators: dict[str, Any]) -> dict[str, Any]:
@@ -439,7 +443,7 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
         uses = [(vars(sys.modules[of]), names) for of, names in _NAMES[kind] if of in sys.modules]
     found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
     return [
-        (name, one)
+        (f"module {name}", one)  # the object may have an attribute with this name
         for name, one in found
         if is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__))
     ]

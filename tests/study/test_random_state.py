@@ -20,7 +20,7 @@ import pytest
 from paused_studies import pausing_study
 
 from haltune import Float, Study, Trial
-from haltune._utils.randomness import capture
+from haltune._utils.randomness import capture, generators_in
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput
 from haltune.log.events import Status
@@ -363,6 +363,22 @@ def test_a_shuffled_loader_of_torch_continues_where_a_plain_loop_paused(tmp_path
         return drawn
 
     test_a_plain_loop_that_resumes_draws_as_without_a_pause(program, True, tmp_path)
+
+
+rng = np.random.default_rng(3)
+
+
+class Draws:
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(4)
+
+    def __call__(self) -> float:
+        return float(rng.random() + self.rng.random())
+
+
+def test_generators_with_one_name_in_an_object_and_in_its_module_are_both_found() -> None:
+    one = Draws()
+    assert {id(held) for held in generators_in(one).values()} == {id(rng), id(one.rng)}
 
 
 def test_a_plain_loop_resumes_with_another_bit_generator_of_numpy(tmp_path: Path) -> None:

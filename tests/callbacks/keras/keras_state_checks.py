@@ -768,10 +768,17 @@ class Around(keras.utils.PyDataset):
         self.inner.on_epoch_end()
 
 
+class Settings(dict):
+    __getattr__ = dict.get
+
+
+SETTINGS = Settings(scale=2.0)
+
+
 class Augmented(Shuffled):
     def __getitem__(self, index):
         x, y = super().__getitem__(index)
-        return keras.ops.convert_to_numpy(noisy(x)), y
+        return keras.ops.convert_to_numpy(noisy(SETTINGS.scale * x)), y
 
 
 def augmented():

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 from callback_fakes import PAUSE, STOP, FakeTrial
-from keras_resume_checks import STEPS, X, Y, momentum, net, seed_everything
+from keras_resume_checks import STEPS, X, Y, momentum, net, once, seed_everything
 from paused_studies import pausing_study
 
 from haltune.callbacks.keras import HaltuneCallback
@@ -47,6 +47,27 @@ def test_steps_that_a_model_has_made_before_its_trial_do_not_count():
             fit(HaltuneCallback(trial), model, initial_epoch=int(trial.epoch) // STEPS)
     (found,) = study.trials
     assert (found.attempt, found.epochs.tolist()) == (2, [STEPS, 2 * STEPS])
+
+
+@once
+def test_steps_that_a_killed_attempt_has_left_in_a_backup_of_keras_count(tmp_path):
+    class Dies(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise ValueError("killed")
+
+    def train(trial, *others):
+        backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+        fit(HaltuneCallback(trial), before=[backup, *others], epochs=4)
+
+    study = pausing_study(at=(), epochs=4 * STEPS, unit="step", verbose=0)
+    trial = study.ask()
+    with pytest.raises(ValueError, match="killed"):
+        train(trial, Dies())
+    trial.interrupt()
+    with pytest.warns(HaltuneWarning, match="BackupAndRestore continues this trial without its random numbers"):
+        train(study.ask())
+    assert study.trials[0].epochs.tolist() == [STEPS, 2 * STEPS, 3 * STEPS, 4 * STEPS]
 
 
 @pytest.mark.parametrize("rung", [2 * STEPS, 3 * STEPS])

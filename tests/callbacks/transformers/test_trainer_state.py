@@ -57,18 +57,22 @@ class Unfreezes(TrainerCallback):
             model.layers[-1].requires_grad_(True)
 
 
+class Settings(dict):
+    __getattr__ = dict.get
+
+
 class Cools(TrainerCallback):
     """It lowers the dropout by a count of its own."""
 
     def __init__(self):
-        self.seen, self.starts = 0, 0
+        self.seen, self.starts, self.settings = 0, 0, Settings(rate=0.3)
 
     def on_train_begin(self, *args, **others):
         self.starts += 1
 
     def on_step_end(self, args, state, control, model, **others):
         self.seen += 1
-        model.layers[1].p = 0.3 / (1 + self.seen)
+        model.layers[1].p = self.settings.rate / (1 + self.seen)
 
 
 class Weighs(Trainer):
