@@ -158,7 +158,8 @@ class Reporter:
             )
         self.trial: Trial = trial
         self.metric: str = monitor or trial.goal.metric
-        if monitor is not None and direction(monitor) == -trial.goal.sign:
+        # of the goal itself the study has warned
+        if monitor not in (None, trial.goal.metric) and direction(self.metric) == -trial.goal.sign:
             other = "Minimize" if trial.goal.sign > 0 else "Maximize"
             trial.hint(
                 f"HaltuneCallback(trial, monitor={monitor!r}) reports {monitor} to a study with {trial.goal!r}, but by "

@@ -20,9 +20,11 @@ LARGEST = 1e60  # for larger values, squares of variances overflow
 
 
 def python_number(value: Any) -> Any:
-    """Return a number as a Python int or float, also from NumPy; other values do not change."""
+    """Return a number or truth value of NumPy as Python's, a number as int or float; other values do not change."""
     if isinstance(value, np.floating):
         return float(value)
+    if isinstance(value, np.bool_):
+        return bool(value)
     if isinstance(value, int | str) or not hasattr(type(value), "__index__"):
         return value
     try:
@@ -77,7 +79,8 @@ def check_kinds(options: Any, of: type | None = None) -> None:
             continue
         value, (allowed, of_type) = getattr(options, field.name), _KINDS[what]
         fits = isinstance(value, of_type) and not (what == "int" and isinstance(value, bool))
-        if not (fits or (value is None and may_be_none)):
+        whole = what == "int" and isinstance(value, float) and value.is_integer()  # 40 / 2; the dataclass may refuse it
+        if not (fits or whole or (value is None and may_be_none)):
             other = ", or None" if may_be_none else ""
             raise InvalidInput(
                 f"{type(options).__name__}({field.name}={value!r}): use {allowed}{other}; got {type(value).__name__}"

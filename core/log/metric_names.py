@@ -38,6 +38,7 @@ _SHARES = _words_of(  # shares: at most 1, or 100 in percent
 _AT_LEAST_0 = _words_of(
     """rmse mse mae mape smape rmsle error err errors merror wer cer ter mer der fid brier ece eer misclassification"""
 )
+_LOGS = _words_of("log log2 log10 ln db")  # of them a metric has other limits
 _PARTS = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[^\W\dA-Z_]+\d*|\d+")
 
@@ -65,7 +66,7 @@ def meant(metric: str) -> str | None:
 def is_never_negative(metric: str) -> bool:
     """Return whether a metric is an error of at least 0, by its name: rmse; not loss, which may be a logarithm."""
     words = _words(metric)
-    return direction(metric) == -1.0 and "log" not in words and not _AT_LEAST_0.isdisjoint(words)
+    return direction(metric) == -1.0 and _LOGS.isdisjoint(words) and not _AT_LEAST_0.isdisjoint(words)
 
 
 def limit(metric: str, sign: float, values: Array) -> float | None:
@@ -74,7 +75,7 @@ def limit(metric: str, sign: float, values: Array) -> float | None:
     sign: +1 to maximize, -1 to minimize. None if the limit is unknown.
     """
     words = set(_words(metric))
-    if direction(metric) != sign or "log" in words or not len(values) or values.min() < 0.0:
+    if direction(metric) != sign or words & _LOGS or not len(values) or values.min() < 0.0:
         return None
     highest = float(values.max())
     if sign > 0 and words & _SHARES and highest <= 100.0:

@@ -87,7 +87,7 @@ class SqliteStore(sql.SqlStore):
             ) from error
         if os.path.isdir(self._path):
             raise StoreError(f"{url}: {self._path} is a folder. Give a file, such as '{path}/search.db'")
-        if path.startswith("~") and not os.path.isdir(os.path.dirname(path)):
+        if path.startswith("~") and not os.path.isdir(os.path.dirname(path) or "."):
             whole = os.path.expanduser(path)
             raise StoreError(f"{url}: only a shell reads ~ as your home folder. Give the whole path, {whole!r}")
         if not os.path.isdir(folder := os.path.dirname(self._path)):

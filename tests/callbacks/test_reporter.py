@@ -281,6 +281,7 @@ def test_what_is_no_trial_or_no_name_is_refused(arguments, sentence):
         ("val_acc", True, "score", None),
         ("val_acc", True, None, None),
         ("val_acc", False, None, None),  # the study warns of the goal itself
+        ("val_acc", False, "val_acc", None),
     ],
 )
 def test_a_monitored_metric_that_is_better_the_other_way_round_is_hinted_at(metric, maximize, monitor, advice):

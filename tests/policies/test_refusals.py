@@ -105,6 +105,12 @@ def test_options_that_make_no_sense_are_refused(make: Callable[[], Any], says: s
         make()
 
 
+def test_whole_numbers_as_floats_and_truth_values_of_numpy_are_allowed() -> None:
+    assert RandomSearch(trials=40 / 2).trials == 20  # type: ignore[arg-type]
+    assert TruVaR(anticipate=np.bool_(True)).anticipate is True  # type: ignore[arg-type]
+    assert OptimalStopping(reference_curves=np.bool_(False)).reference_curves is False  # type: ignore[arg-type]
+
+
 UNSUITABLE: list[tuple[Any, int | None, str]] = [
     (Hyperband(), None, "needs max_resource"),
     (Hyperband(81), 27, "Lower it to 27"),

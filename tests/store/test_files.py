@@ -58,6 +58,7 @@ def test_a_path_in_the_home_folder_as_a_shell_writes_it_is_refused_with_the_whol
         open_store("~/a.db")
     (tmp_path / "~").mkdir()
     assert open_store("~/a.db").names() == []
+    assert open_store("~a.db").names() == []  # a file in this folder
 
 
 def test_a_windows_path_whose_backslash_python_read_as_an_escape_is_refused() -> None:

@@ -354,7 +354,8 @@ def test_an_error_that_is_reported_with_its_sign_reversed_is_warned_of_once() ->
     with pytest.warns(HaltuneWarning, match="val_rmse = -0.4 is negative, and the study minimizes it") as caught:
         reporting("val_rmse")  # the score of cross_val_score(scoring="neg_root_mean_squared_error")
     assert len(caught) == 1
-    reporting("val_loss")  # warnings are errors here
+    for metric in ("val_loss", "log10_mse", "mse_db"):
+        reporting(metric)  # warnings are errors here
 
 
 def test_an_estimate_over_folds_that_is_negative_is_not_taken_for_an_error_with_its_sign_reversed() -> None:
