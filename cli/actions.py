@@ -70,10 +70,10 @@ def run(
     command = list(words or ())
     if study is None:
         if not command or not command[0].endswith(".toml"):
-            file = command[0] if command else ""
-            other = f" To continue the search in {file}: haltune resume {file} -- python train.py." * file.endswith(
-                ".db"
-            )
+            other = ""
+            if command and command[0].endswith(".db"):
+                log = command[0]
+                other = f" To continue the search in {log}: haltune resume {log} -- python train.py."
             raise InvalidInput(f"Name the study file first: haltune run search.toml -- python train.py.{other}")
         study = Path(command.pop(0))
     limits = {"trial_timeout": trial_timeout, "memory_limit": memory_limit, "logs": logs}
