@@ -991,7 +991,7 @@ def test_epochs_that_count_from_zero_are_asked_for_also_if_the_first_has_no_vali
             ("--depth", "{depth}", "--opt={m},{lr}", "{folder}"),
             ("some trial has no value for {m}, and with it {lr}",),
         ),
-        (STUDY + CSV + "[program]\ncwd = '{folder}'\n", WORDS, ("does not hold train.py", "/train.py")),
+        (STUDY + CSV + "[program]\ncwd = '{folder}'\n", WORDS, ("without train.py", "/train.py")),
         (STUDY + "[program]\ncommand = ['A=1', 'python', '{lr}{depth}']\n" + PRINTED, None, ("env = { NAME = ",)),
         (STUDY + "[program]\ncommand = 'cd a && python {lr} {depth}'\n" + PRINTED, None, ("No shell reads",)),
         (STUDY + CSV, None, ("No program is named",)),
