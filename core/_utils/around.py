@@ -30,7 +30,11 @@ def of_program(kind: type) -> bool:
 def of_library(module: str) -> bool:
     """Return whether a module is of an installed package or of haltune."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return module.partition(".")[0] == "haltune" or "site-packages" in file or "dist-packages" in file
+    return module.partition(".")[0] == "haltune" or _is_installed(file)
+
+
+def _is_installed(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file
 
 
 def is_own(module: str | None) -> bool:
@@ -50,7 +54,8 @@ def frames(frame: FrameType | None = None) -> Iterator[FrameType]:
     """
     frame, left = sys._getframe(1) if frame is None else frame, _MOST
     while frame is not None and left:
-        if is_own(frame.f_globals.get("__name__")):
+        # a package may run code of its own by another name, such as a worker of pytest-xdist
+        if is_own(frame.f_globals.get("__name__")) and not _is_installed(frame.f_code.co_filename):
             left -= 1
             yield frame
         frame = frame.f_back
