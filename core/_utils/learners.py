@@ -24,6 +24,7 @@ from haltune.errors import NotSupported
 from .around import OPAQUE, frames, variables
 from .boosters import library_of, rounds_of
 
+_WITHOUT = (*OPAQUE, FunctionType)  # classes of values that are no learners, and hold none
 _SHORT = 20  # elements of a list
 _SAMPLED = 32  # elements of an array
 _OF_WEIGHT = 1024  # elements of a weight of Keras
@@ -39,7 +40,7 @@ def visible() -> list[Any]:
 
     def look(value: Any, depth: int) -> None:
         kind = type(value)
-        if issubclass(kind, (*OPAQUE, FunctionType)) or id(value) in seen or kind.__module__.startswith("haltune."):
+        if issubclass(kind, _WITHOUT) or id(value) in seen or kind.__module__.startswith("haltune."):
             return
         seen.add(id(value))
         with suppress(Exception):  # it has no weak references, is not fitted, or raises

@@ -363,7 +363,7 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
     """
     found: dict[str, Any] = {}
     seen: set[int] = set()
-    left = deque((root, str(i), depth) for i, root in enumerate(roots))
+    left = deque((root, str(i), depth) for i, root in enumerate(roots) if type(root) not in _LEAVES)
     while left and len(seen) < _MOST:
         value, path, depth = left.popleft()
         if is_generator(value) or _is_of_tensorflow(value):
@@ -372,16 +372,24 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
                 while path in found:  # as in the modules of a class and of its base
                     path += "'"
                 found[path] = value
-        elif depth and type(value) not in _LEAVES and id(value) not in seen:
+        elif depth and id(value) not in seen and not _keeps_books(type(value)):
             seen.add(id(value))
             of_list, wrapped = isinstance(value, (list, tuple)), []
             for name, inner in (*_inside(value), *(_named_by(value) if code else ())):
+                if type(inner) in _LEAVES:
+                    continue
                 if name in _WRAPPED or (of_list and not isinstance(inner, (list, tuple, dict))):
                     wrapped.append((inner, f"{path}.{name}", depth))
                 else:
                     left.append((inner, f"{path}.{name}", depth - 1))
             left.extendleft(reversed(wrapped))
     return found
+
+
+@functools.cache
+def _keeps_books(kind: type) -> bool:
+    """Return whether a class is of haltune's own records, such as a trial: they hold nothing of the program's data."""
+    return kind.__module__.startswith("haltune.") and not kind.__module__.startswith("haltune.callbacks.")
 
 
 def states_of(generators: dict[str, Any]) -> dict[str, Any]:
