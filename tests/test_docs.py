@@ -160,10 +160,15 @@ def test_every_page_is_reached_from_the_readme():
     assert set(PAGES) - reached == set()
 
 
-def test_the_table_names_every_policy():
-    lines = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8").split("## All of them")[1].splitlines()
+def test_the_table_and_the_reference_name_every_policy():
+    names, docs = haltune.policies.POLICY_NAMES, ROOT / "docs"
+    lines = (docs / "policies.md").read_text(encoding="utf-8").split("## All of them")[1].splitlines()
     table = "\n".join(line for line in lines if line.startswith("| `"))
-    assert {name for name in haltune.policies.POLICY_NAMES if f"| `{name}(" not in table} == set()
+    lacking = {name for name in names if f"| `{name}(" not in table}
+    assert lacking == set(), 'each needs a row, "| `Name()` |", in the table "All of them" of docs/policies.md'
+    shown = (docs / "reference" / "policies.md").read_text(encoding="utf-8").splitlines()
+    lacking = {name for name in names if f"::: haltune.policies.{name}" not in shown}
+    assert lacking == set(), "each needs a line, ::: haltune.policies.Name, in docs/reference/policies.md"
 
 
 def test_the_extras_are_there():
