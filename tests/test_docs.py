@@ -179,6 +179,24 @@ def test_the_extras_are_there():
     assert named <= set(extras)
 
 
+def test_each_callback_has_its_extra_its_page_and_its_section():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    asked = {re.match(r"[\w-]+", one)[0] for extra in extras.values() for one in extra}
+    loops = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "loops").glob("*.md"))
+    reference = (ROOT / "docs" / "reference" / "callbacks.md").read_text(encoding="utf-8")
+    files = (*(ROOT / "callbacks").glob("*.py"), *(ROOT / "callbacks").glob("*/__init__.py"))
+    named = {
+        (file.parent if file.stem == "__init__" else file).stem: file.read_text(encoding="utf-8") for file in files
+    }
+    names = [name for name, text in named.items() if re.search(r"^class HaltuneCallback\b", text, re.M)]
+    assert len(names) > 7
+    assert [n for n in names if n.replace("_", "-") not in asked] == [], "each needs an extra in pyproject.toml"
+    shown = [n for n in names if f"from haltune.callbacks.{n} import HaltuneCallback" in loops]
+    assert shown == names, "each needs a program on a page of docs/loops"
+    listed = [n for n in names if f"::: haltune.callbacks.{n}.HaltuneCallback\n" in reference]
+    assert listed == names, "each needs a section in docs/reference/callbacks.md"
+
+
 SCRIPT = """
 import haltune
 trial = haltune.current_trial()
