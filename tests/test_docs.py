@@ -160,10 +160,15 @@ def test_every_page_is_reached_from_the_readme():
     assert set(PAGES) - reached == set()
 
 
-def test_the_table_names_every_policy():
-    lines = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8").split("## All of them")[1].splitlines()
+def test_the_table_and_the_reference_name_every_policy():
+    names, docs = haltune.policies.POLICY_NAMES, ROOT / "docs"
+    lines = (docs / "policies.md").read_text(encoding="utf-8").split("## All of them")[1].splitlines()
     table = "\n".join(line for line in lines if line.startswith("| `"))
-    assert {name for name in haltune.policies.POLICY_NAMES if f"| `{name}(" not in table} == set()
+    lacking = {name for name in names if f"| `{name}(" not in table}
+    assert lacking == set(), 'each needs a row, "| `Name()` |", in the table "All of them" of docs/policies.md'
+    shown = (docs / "reference" / "policies.md").read_text(encoding="utf-8").splitlines()
+    lacking = {name for name in names if f"::: haltune.policies.{name}" not in shown}
+    assert lacking == set(), "each needs a line, ::: haltune.policies.Name, in docs/reference/policies.md"
 
 
 def test_the_extras_are_there():
@@ -172,6 +177,24 @@ def test_the_extras_are_there():
     named = {extra for group in re.findall(r"\.\[([a-z,]+)\]", whole) for extra in group.split(",")}
     assert named >= {"lightning", "keras", "report", "cli", "postgres", "ray", "demo", "dev"}
     assert named <= set(extras)
+
+
+def test_each_callback_has_its_extra_its_page_and_its_section():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    asked = {re.match(r"[\w-]+", one)[0] for extra in extras.values() for one in extra}
+    loops = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "loops").glob("*.md"))
+    reference = (ROOT / "docs" / "reference" / "callbacks.md").read_text(encoding="utf-8")
+    files = (*(ROOT / "callbacks").glob("*.py"), *(ROOT / "callbacks").glob("*/__init__.py"))
+    named = {
+        (file.parent if file.stem == "__init__" else file).stem: file.read_text(encoding="utf-8") for file in files
+    }
+    names = [name for name, text in named.items() if re.search(r"^class HaltuneCallback\b", text, re.M)]
+    assert len(names) > 7
+    assert [n for n in names if n.replace("_", "-") not in asked] == [], "each needs an extra in pyproject.toml"
+    shown = [n for n in names if f"from haltune.callbacks.{n} import HaltuneCallback" in loops]
+    assert shown == names, "each needs a program on a page of docs/loops"
+    listed = [n for n in names if f"::: haltune.callbacks.{n}.HaltuneCallback\n" in reference]
+    assert listed == names, "each needs a section in docs/reference/callbacks.md"
 
 
 SCRIPT = """

@@ -59,7 +59,7 @@ def check_counts(**counts: Any) -> None:
             raise InvalidInput(f"{what}={count!r}: use a whole number, 0 or more")
 
 
-def check_whole(owner: str, least: int, most: float = math.inf, **values: Any) -> None:
+def check_whole(owner: str, least: int, most: float = math.inf, /, **values: Any) -> None:
     """Raise InvalidInput for options of `owner` that are not whole numbers from `least` to `most`."""
     for option, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

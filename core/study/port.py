@@ -388,7 +388,8 @@ class Port(Attempt):
         If the program handles such an exception and ends the trial, the trial fails, as by `breaks`.
 
         Args:
-            under_way: Returns whether the fit still runs.
+            under_way: Returns whether the fit still runs. A flag would stay set after the exception, so ask the stack:
+                `haltune._utils.interruption.caller("fit", "tinyfit") is not None`.
         """
         self._fit = under_way
         if under_way is None and this().alone:

@@ -219,7 +219,8 @@ def test_a_real_study_stops_trainings_and_continues_after_a_failure(lib, handles
             others = [lib.each_round(raises)] if trial.id == 1 else []
             with suppress(Exception) if handles else nullcontext():
                 lib.train(*others, lib.told(trial), rounds=trial.max_epochs)
-    assert [t.status for t in s.trials] == ["completed", "failed", "stopped"]
+    stated = "whose fit an exception ends, also one that the program handles, fails: see reporter.fail and trial.fits"
+    assert [t.status for t in s.trials] == ["completed", "failed", "stopped"], f"a trial {stated}"
     if handles and lib.name not in ("lightning", "pytorch_lightning"):  # others call no hook with the exception
         assert "which the program handled, ended its fit after epoch 1" in s.trials[1].error
     assert [t.epochs.tolist() for t in s.trials] == [[1, 2, 3, 4], [1], [1, 2]]

@@ -83,6 +83,13 @@ def used_up(study: Study, trials: int = 5) -> bool:
     return begun <= trials <= len(study.trials) and (begun == trials or study.policy.retrains)
 
 
+@pytest.mark.parametrize("name", QUICK)
+def test_a_form_is_large_enough_for_the_laws(name: str) -> None:
+    study, form = searched(name), f"the form {name!r} in tests/support/worlds.py"
+    assert len(study.trials) >= 5, f"{form} must start at least five trials"
+    assert any(t.epoch >= EPOCHS for t in study.trials), f"{form} must train one of five trials for all {EPOCHS} epochs"
+
+
 # law 1
 
 

@@ -1,7 +1,9 @@
 """A policy is rebuilt from its spec in the log, or an error gives the reason."""
 
+import ast
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from worlds import POLICIES, problem, search, small_study
@@ -23,9 +25,20 @@ def holds_a_function(spec):
 
 
 def test_every_policy_has_a_form_that_the_laws_hold():
-    """A new policy needs a row of POLICIES in tests/support/worlds.py."""
-    made = [make() for make in POLICIES.values()]
-    assert {type(policy).__name__ for policy in made} >= set(haltune.policies.POLICY_NAMES)
+    made = {type(make()).__name__ for make in POLICIES.values()}
+    lacking = set(haltune.policies.POLICY_NAMES) - made
+    assert lacking == set(), "each needs a quick form in POLICIES of tests/support/worlds.py"
+
+
+def test_type_checkers_see_every_name():
+    tree = ast.parse(Path(haltune.policies.__file__).read_text(encoding="utf-8"))
+    (typed,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {(one.module, alias.asname) for one in typed.body for alias in one.names}
+    parts = haltune.policies._MODULES | haltune.policies._PARTS
+    named = {(module, name) for module, names in parts.items() for name in names}
+    assert seen == named, (
+        "core/policies/__init__.py: import the names of _MODULES under TYPE_CHECKING, each `as` itself"
+    )
 
 
 @pytest.mark.parametrize("name", POLICIES)

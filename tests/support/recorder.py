@@ -3,13 +3,14 @@
     PYTHONPATH=tests/support python tests/support/recorder.py tests/recorded_logs/0.3.0
 
 Writes 0.3.0.sqlite, with a study for each policy and each kind of event, and 0.3.0.json, with what each search came to.
-Clocks, identities and workers are fixed, so the same code writes the same logs. Run it once for each release, and never
-change what a release recorded.
+Clocks, identities and workers are fixed, so the same code writes the same JSON, and the same logs apart from the paths
+of a temporary folder. Run it once for each release, and never change what a release recorded.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sqlite3
 import sys
@@ -263,11 +264,12 @@ def told_of(study: StudyView) -> dict[str, Any]:
 
 @contextmanager
 def fixed() -> Iterator[None]:
-    """Give identities and workers in order, instead of at random."""
+    """Give identities and workers in order, instead of at random, and say nothing."""
     identities = count(1)
     with (
         patch("secrets.token_hex", lambda n: f"{next(identities):0{2 * n}x}"),
         patch("haltune.study.replica.new_holder", lambda: "host/boot/0/1/1/worker"),
+        patch.object(logging.getLogger("haltune"), "disabled", True),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", HaltuneWarning)
