@@ -345,7 +345,7 @@ def track(
     if mlflow is not None:
         trackers.append(MLflow(mlflow, experiment))
     if wandb is not None:
-        trackers.append(WandB(wandb, mode="offline" if offline else "online"))
+        trackers.append(WandB(wandb, mode="offline" if offline else None))
     if tensorboard is not None:
         trackers.append(TensorBoard(tensorboard))
     if not trackers:
