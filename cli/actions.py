@@ -39,7 +39,6 @@ from haltune.trackers.tracker import Tracker
 from .common import STOPPED, Name, Places, Where, errors, find, say, studies_of, study_of
 from .study_file import read
 
-Fresh = Annotated[bool, typer.Option("--fresh", hidden=True, help="no effect: every trial starts in a new process")]
 Workers = Annotated[
     int | None, typer.Option(help="number of trials that train at the same time; by default the file's, or 1")
 ]
@@ -59,7 +58,6 @@ def run(
         Path | None, typer.Option(help="folder for the output of trials; by default next to the store")
     ] = None,
     price: Annotated[float | None, typer.Option(help="price of a worker per hour; by default HALTUNE_PRICE")] = None,
-    fresh: Fresh = False,
 ) -> None:
     """Train a search's trials: [bold]haltune run digits.toml -- python train.py --lr {lr}[/]
 
@@ -98,7 +96,6 @@ def resume(
     ] = None,
     workers: Workers = None,
     gpus: Annotated[str, typer.Option(help="'auto', 'none', or a list such as 0,1")] = "auto",
-    fresh: Fresh = False,
 ) -> None:
     """Resume a stopped search. With a program after --, or in the study file, train its trials on this machine.
 
@@ -348,7 +345,7 @@ def track(
     if mlflow is not None:
         trackers.append(MLflow(mlflow, experiment))
     if wandb is not None:
-        trackers.append(WandB(wandb, mode="offline" if offline else "online"))
+        trackers.append(WandB(wandb, mode="offline" if offline else None))
     if tensorboard is not None:
         trackers.append(TensorBoard(tensorboard))
     if not trackers:

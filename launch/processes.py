@@ -32,6 +32,7 @@ from .crew import Child, Crew, Ending, Options, Slot, need_stored
 Train = Callable[[Trial], object]
 Errors = tuple[type[BaseException], ...]
 _READY, _BEGUN = "ready", "begun"  # messages of a worker: it can train; it has started a trial
+_UNGUARDED = 76  # exit status of a worker whose program launches workers while it is imported
 _SPAWN = multiprocessing.get_context("spawn")  # a forked process would share threads' locks and CUDA's state
 
 
@@ -71,6 +72,11 @@ class Worker(Child):
                 return None
         limits.kill_rest(self.session, 5.0)
         self._process.join(5.0)
+        if not self._started and self._process.exitcode == _UNGUARDED:
+            return Ending(
+                raised="A worker imports this program, which launches workers again. Put `study.optimize(..., "
+                "workers=...)` or `launch.run(...)` under `if __name__ == '__main__':`."
+            )
         how = limits.how_it_died(self._process.exitcode)
         if not self._started and (self._process.exitcode or 0) > 0:  # the next one would die too
             return Ending(
@@ -206,10 +212,7 @@ def run(
                 print(run(study, train, workers=2).reason)
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # CPython checks this too
-        raise InvalidInput(
-            "A worker imports this program, which launches workers again. Put `study.optimize(..., workers=...)` or "
-            "`launch.run(...)` under `if __name__ == '__main__':`."
-        )
+        raise SystemExit(_UNGUARDED)  # the launcher says why, once
     if follows():
         raise NotSupported(
             "This process is one rank of a distributed training, and each rank runs the whole program. Launch such a "

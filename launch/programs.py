@@ -50,6 +50,7 @@ _SETTLED = 0.5  # seconds without a change after which a checkpoint counts as wr
 _SETTLED_FOLDER = 1.0, 3.0  # the same of a folder, between whose files a program may compute: 20% of an epoch
 _STILL = 0.1  # the same, once the program has logged the next row
 _OPEN = 10.0  # seconds without a change after which a checkpoint is complete although a file of it is open to write
+_MUTE = 60.0, 100  # seconds and printed lines without a match of the pattern, after which a hint says so
 _SCAN = 0.2  # seconds between looks for checkpoints
 _WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
 _LINKS = "linked"  # folder in a trial's folder: hard links to the checkpoints that the log names
@@ -375,6 +376,7 @@ class Unedited(Child):
         assert self._process.stdin is not None
         self._input = self._process.stdin  # at whose end the supervisor ends the program
         self.session, self.began = self._process.pid, time.monotonic()
+        self._next_count = self.began + _MUTE[0]
         return True
 
     # while it trains
@@ -440,6 +442,12 @@ class Unedited(Child):
                 "program write nan, which counts: pandas writes an empty cell instead, unless to_csv has na_rep='nan'.",
                 "missed",
             )
+        if self._metrics.path is None and not self._log.names and time.monotonic() >= self._next_count:
+            self._next_count += _MUTE[0]
+            with suppress(OSError), self._output.open("rb") as file:
+                file.seek(self._printed)
+                if sum(1 for _ in file) >= _MUTE[1]:
+                    trial.hint(f"{self._columns()} If its first value comes later, this is no fault.", "no metric")
         late = max(3.0, (trial.horizon or 0.0) / 5)  # many evaluate once in hundreds of steps
         if not trial.epoch and curve.waits >= late and trial.goal.metric not in self._log.names:
             trial.hint(

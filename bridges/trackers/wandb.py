@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,8 @@ class WandB:
     Args:
         project: Name of the project. Default: None, the study's name.
         entity: The team or user. Default: None, your default entity.
-        mode: "online", or "offline", which writes to `folder` without an account. Default: "online".
+        mode: "online", or "offline", which writes to `folder` without an account. Default: None, as wandb does:
+            WANDB_MODE, or "online".
         folder: Folder for the files of Weights & Biases. Default: ".".
 
     Raises:
@@ -46,7 +48,7 @@ class WandB:
         self,
         project: str | None = None,
         entity: str | None = None,
-        mode: Literal["online", "offline"] = "online",
+        mode: Literal["online", "offline"] | None = None,
         folder: str = ".",
     ) -> None:
         try:
@@ -56,7 +58,8 @@ class WandB:
         self._wandb: Any = wandb
         self._project, self._entity, self._mode = project, entity, mode
         self._folder = str(Path(folder).absolute())  # the training code may change the working directory
-        self.place = f"{entity or ''} {project or ''} {self._folder if mode == 'offline' else ''}"
+        offline = (mode or os.environ.get("WANDB_MODE")) == "offline"
+        self.place = f"{entity or ''} {project or ''} {self._folder if offline else ''}"
 
     def open(self, search: Search) -> int:
         self._search = search  # the tracker may have sent another one

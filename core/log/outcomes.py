@@ -195,7 +195,7 @@ class Comparisons:
             return ""
         found = self._arrived(rung)
         own = found.costs.get(t.id)
-        if own is None or not np.isfinite(own).all():
+        if own is None or not np.isfinite([*own, *t.values[-1:]]).all():
             return ""
         if self.history.problem.further:
             rank = _among(own, found.finite, len(found.finite) - 1)[0]
@@ -317,6 +317,8 @@ class Comparisons:
     def _continued(self, t: TrialRecord, run: TrialRecord, at: int, rung: _Rung) -> bool:
         if rung.unit == "anew":
             return t.id in self._winners
+        if (own := self._rung(t)) is not None:  # a decision may come late: then its reports go beyond its rung
+            return own.level > rung.level
         further = t.tags["rung"] > rung.stage
         if rung.unit == "epochs":
             further = (t.pause_at or math.inf) > rung.level

@@ -29,7 +29,7 @@ from haltune._utils.checks import number, unfit
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
 from haltune.display import numeral, several_of
-from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, RankLost, StoreError
+from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NoRoom, NotSupported, RankLost, StoreError
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.folds import over_folds
@@ -760,7 +760,14 @@ class Port(Attempt):
             ('weights', True)
         """
         check_write(write)
-        return self._save(write, suffix, keep, resumes_only, "is saved")
+        try:
+            return self._save(write, suffix, keep, resumes_only, "is saved")
+        except NoRoom as error:  # the loops of haltune decline a pause then, and train on
+            error.add_note(
+                "haltune: make room or raise disk_quota; TrainingLoop(trial, save=write) trains on without a pause. "
+                "Or catch NoRoom around trial.save(write)."
+            )
+            raise
 
     def _save(
         self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool, about: str

@@ -775,6 +775,16 @@ def test_a_metric_that_never_comes_is_an_error_that_says_what_is_there(search, s
     assert [name for name in named if name not in said] == []
 
 
+def test_a_pattern_without_a_match_is_told_while_the_program_trains(search, monkeypatch):
+    monkeypatch.setattr("haltune.launch.programs._MUTE", (0.0, 100))
+    code, said = search(
+        STUDY + "[metrics]\npattern = 'acc=(?P<val_acc>.*)'\n",
+        "import time\nfor n in range(150):\n    print('accuracy', n, flush=True)\ntime.sleep(2)\n",
+    )
+    assert code == 1
+    assert re.search("No line that it printed matches the pattern; .* If its first value comes later", said)
+
+
 @pytest.mark.parametrize(
     ("written", "named"),
     [

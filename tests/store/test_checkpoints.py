@@ -174,8 +174,9 @@ def test_no_room_under_a_quota(tmp_path: Path) -> None:
     second.room_for(100)
     with pytest.raises(NoRoom, match=r"1\.1 KB.*disk_quota is 1 KB"):
         second.room_for(200)
-    with pytest.raises(NoRoom):
+    with pytest.raises(NoRoom) as caught:
         second.save(write("x" * 200))
+    assert "raise disk_quota; TrainingLoop(trial, save=write) trains on" in caught.value.__notes__[0]
     assert files(world) == ["trial-0/attempt-1-epoch-1.ckpt"]
 
 

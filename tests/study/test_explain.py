@@ -128,7 +128,9 @@ def test_the_rank_of_a_trial_and_how_many_continued_are_those_of_the_whole_log(
         assert found, (because, expected)
         assert tuple(map(int, found.groups())) == expected[:3]
         assert (" so far" in because) == (not study.outcome.over)
-        if "its configuration continued as another trial" not in because:
+        if any(other.tags.get("of") == t.id for other in study.trials):
+            assert "its configuration continued as another trial" in because
+        else:
             others = plural(expected[3], "other") if expected[3] else "none"
             assert f"; {others} continued" in because
         was = "when it paused" if t.status is Status.PAUSED else "when stopped"
@@ -149,6 +151,25 @@ def test_a_rank_gives_the_epoch_of_a_report_that_came_after_the_rung() -> None:
     because = {t.id: study.explain(t.id) for t in study.trials}
     assert "2nd of 3 after 3 epochs; 1 other continued" in because[1]
     assert "3rd of 3 after 3 epochs, counted at epoch 5; 1 other continued" in because[2]
+
+
+def test_a_trial_that_is_stopped_late_did_not_continue_from_its_rung() -> None:
+    """Its reports of epochs 3 to 5 are delivered late, so the decision of rung 3 comes at epoch 6."""
+    from haltune.report.digest import digest
+
+    problem = Problem(Space({"x": Float(0.0, 1.0)}), Minimize("loss"), EPOCHS)
+    policy = of.SuccessiveHalving(n=9, eta=3, asynchronous="stop", min_resource=3)
+    study = Study(problem, policy, seed=0, budget=Budget(trials=3), verbose=0)
+    for trial in study:
+        with trial:
+            for epoch in range(1, EPOCHS + 1):
+                if trial.report(float(trial.id), epoch=epoch, judge=epoch not in (3, 4, 5)).stops:
+                    break
+    assert [t.epoch for t in study.trials] == [9, 6, 6]
+    because = [study.explain(t.id) for t in study.trials]
+    assert "2nd of 3 after 3 epochs; 1 other continued" in because[1]
+    assert "3rd of 3 after 3 epochs; 1 other continued" in because[2]
+    assert digest(study).comparisons.counts(3.0) == (1, 3)
 
 
 def test_the_first_that_paused_is_the_last_in_the_end_and_every_listing_says_so() -> None:

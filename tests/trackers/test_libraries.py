@@ -142,7 +142,9 @@ def test_weights_and_biases_has_a_group_of_runs_offline(study, other, tmp_path, 
     assert (options["group"], options["project"]) == (other.name, other.name)
     begun.clear()
     told(study, lambda: tracker)
-    told(study, lambda: WandB(mode="offline", folder=str(tmp_path)))
+    monkeypatch.setenv("WANDB_MODE", "offline")  # the mode if none is given, as in wandb itself
+    told(study, lambda: WandB(folder=str(tmp_path)))
+    assert WandB(folder=str(tmp_path)).place == tracker.place
     search = next(iter(study.events())).id
     assert list(begun) == [f"{search}-{i}" for i in range(8)]
     assert {(options["group"], options["project"]) for options in begun.values()} == {(study.name, "digits- lr-width")}
