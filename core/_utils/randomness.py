@@ -372,7 +372,7 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
                 while path in found:  # as in the modules of a class and of its base
                     path += "'"
                 found[path] = value
-        elif depth and id(value) not in seen and not _keeps_books(type(value)):
+        elif depth and id(value) not in seen and not _keeps_books(type(value).__module__):
             seen.add(id(value))
             of_list, wrapped = isinstance(value, (list, tuple)), []
             for name, inner in (*_inside(value), *(_named_by(value) if code else ())):
@@ -387,9 +387,9 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
 
 
 @functools.cache
-def _keeps_books(kind: type) -> bool:
-    """Return whether a class is of haltune's own records, such as a trial: they hold nothing of the program's data."""
-    return kind.__module__.startswith("haltune.") and not kind.__module__.startswith("haltune.callbacks.")
+def _keeps_books(module: str) -> bool:
+    """Return whether a module is of haltune's own records, such as a trial: they hold nothing of the program's data."""
+    return module.startswith("haltune.") and not module.startswith("haltune.callbacks.")
 
 
 def states_of(generators: dict[str, Any]) -> dict[str, Any]:
