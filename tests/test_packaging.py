@@ -335,6 +335,7 @@ def test_the_lowest_versions_are_those_that_are_tried() -> None:
         assert str(lowest[requirement.name]) == f"=={least.version}", requirement.name
 
 
+@pytest.mark.slow
 def test_the_description_for_the_package_index_links_to_pages_of_the_site(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]

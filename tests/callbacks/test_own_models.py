@@ -591,8 +591,8 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_has_weights_that_were_not_s
     [
         ("saves and loads all", False),
         ("saves the weights", True),
-        ("saves a folder of weights", True),
-        ("loads the weights of all that it saves", True),
+        pytest.param("saves a folder of weights", True, marks=pytest.mark.slow),
+        pytest.param("loads the weights of all that it saves", True, marks=pytest.mark.slow),
         ("trains by SGD without momentum, and saves the weights", False),
         ("makes an optimizer each epoch, and saves the weights", False),
         ("trains by Adam after epoch 2, and saves all", False),

@@ -64,6 +64,7 @@ def away(mortal: Server, seconds: float) -> Iterator[None]:
         back.join()
 
 
+@pytest.mark.slow
 def test_a_training_continues_while_its_server_is_away_and_its_reports_are_delivered_after(mortal: Server) -> None:
     study = opened(mortal.database())
     trial = asked(study)

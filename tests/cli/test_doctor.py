@@ -215,7 +215,12 @@ TIMED = {"import random": "import random, time", '{"draw": state}': '{"draw": st
         ({}, "it reports exactly the same", 0),
         pytest.param(*LOSSY, marks=pytest.mark.slow),
         pytest.param({"SEED": "None"}, "two trainings without a pause differ", 1, marks=pytest.mark.slow),
-        (TIMED, "it reports exactly the same 3 epochs; the metric 'took' differs without a pause, too", 0),
+        pytest.param(
+            TIMED,
+            "it reports exactly the same 3 epochs; the metric 'took' differs without a pause, too",
+            0,
+            marks=pytest.mark.slow,
+        ),
         pytest.param(TIMED | LOSSY[0], *LOSSY[1:], marks=pytest.mark.slow),
         pytest.param({"trial.save(": "id("}, "nothing was saved at the pause", 1, marks=pytest.mark.slow),
         ({"import random": "import no_such_package"}, "No module named 'no_such_package'", 1),

@@ -18,6 +18,7 @@ from processes import ends
 from trainings import wait_for
 from typer.testing import CliRunner
 
+from examples import quickly
 from haltune import load_study
 from haltune._utils import disk
 from haltune.cli import doctor as frameworks
@@ -391,6 +392,7 @@ def test_a_trial_whose_metrics_are_printed_resumes_in_the_worker_that_has_paused
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rows_before_a_checkpoint_at_sigterm_count_although_the_store_fails_once(search, tmp_path, monkeypatch):
     epoch_after = TRAIN.replace(
         'json.dump(state, open(f"{a.out}/at-{state[\'epoch\']}.json", "w"))',
@@ -440,9 +442,7 @@ SLOW_SAVES = {
 }
 
 
-@pytest.mark.parametrize(
-    "how", ["a folder", "an open file", "an open log", pytest.param("an empty file", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("how", quickly(SLOW_SAVES, "an open file"))
 def test_a_program_is_not_ended_in_the_middle_of_a_save(search, tmp_path, monkeypatch, how):
     monkeypatch.setattr(programs, "_SETTLED_FOLDER", (3.0, 3.0), raising=False)
     if how == "an open log":
@@ -467,6 +467,7 @@ def test_a_program_is_not_ended_in_the_middle_of_a_save(search, tmp_path, monkey
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_a_program_completes_after_it_was_recorded_is_recorded_again(search, tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "_SETTLED_FOLDER", (0.1, 0.1), raising=False)
     save = "path = f\"{a.out}/at-{state['epoch']}.json\"; import time; " + SLOW_SAVES["a folder"].replace(
@@ -498,6 +499,7 @@ def test_a_checkpoint_without_a_number_is_copied_if_it_is_written_after_every_ep
     assert re.search(r"-[0-9a-f]{8}\.weights\.h5$", best.checkpoint)  # its whole ending, which Keras looks at
 
 
+@pytest.mark.slow
 def test_short_epochs_do_not_make_a_pause_wait_longer_for_a_folder_without_a_number(search, tmp_path):
     save = "path = a.out + '/last'; os.makedirs(path, exist_ok=True); json.dump(state, open(path + '/a', 'w'))"
     program = TRAIN.replace(SAVE, save).replace("json.load(open(a.resume))", "json.load(open(a.resume + '/a'))")
@@ -624,6 +626,7 @@ def test_the_checkpoint_of_the_best_epoch_is_kept_if_that_epoch_counts(search, t
     assert best.epoch == json.loads(Path(best.checkpoint).read_text())["epoch"] == 2
 
 
+@pytest.mark.slow
 def test_the_model_of_an_attempt_that_counts_stays_while_a_later_one_is_behind_it(search, tmp_path):
     falls = TRAIN.replace("a.lr * state['epoch'] + a.depth", "a.lr * state['epoch'] * (state['epoch'] < 3) + a.depth")
     study = STUDY.replace("trials = 2", "trials = 1").replace("[space]", 'of = "best"\n[space]') + CSV

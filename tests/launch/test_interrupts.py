@@ -117,6 +117,7 @@ def test_interrupted_twice_it_leaves_at_once_and_the_same_program_continues(tmp_
     check_nothing_was_lost(finish(tmp_path))
 
 
+@pytest.mark.slow
 def test_shortly_before_it_is_killed_it_gives_back_what_is_not_saved(tmp_path, monkeypatch):
     monkeypatch.setenv("HALTUNE_GRACE", "0.5")
     program = start(tmp_path)

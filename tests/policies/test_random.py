@@ -9,7 +9,7 @@ from haltune import Choice, Int, Maximize, Problem, Space
 from haltune.policies import RandomSearch
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize(
     "space",
     [

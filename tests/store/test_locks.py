@@ -104,6 +104,7 @@ def session(url: str, name: str = "somebody") -> Any:
 LOCK = "SELECT id FROM haltune_studies WHERE name = 's' FOR UPDATE"
 
 
+@pytest.mark.slow
 def test_a_session_that_keeps_a_study_locked_is_an_error_after_some_patience(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def test_a_pooler_works_by_session_and_by_transaction_says_what_to_set(
 # -- silence ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_port_that_never_answers_is_waited_for_no_longer_than_patience_says() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()

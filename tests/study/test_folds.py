@@ -294,6 +294,7 @@ def test_a_fold_that_ended_early_is_not_trained_again_after_a_pause() -> None:
     assert (record.epoch, record.values[-1], record.status) == (3.5, 1.5, Status.COMPLETED)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # generators of the dead process
 @given(life=st.integers(2, 30), after=st.booleans(), k=st.integers(1, 3), epochs=st.integers(1, 3))
 @settings(max_examples=25, deadline=None)

@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy
 from interrupted import ROOM, default_ctrl_c, uninterrupted
 
+from examples import quickly
 from haltune import Budget, Float, Maximize, Minimize, Problem, Space, Storage, Study, Trial
 from haltune._utils.forks import held_off
 from haltune.gp import Kernel
@@ -109,7 +110,7 @@ DECIDED: dict[str, Any] = {
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a generator that is closed
-@pytest.mark.parametrize("kind", DECIDED)
+@pytest.mark.parametrize("kind", quickly(DECIDED, "brackets"))
 @pytest.mark.usefixtures("default_ctrl_c")
 def test_a_decision_that_is_interrupted_anywhere_is_made_again_as_if_it_was_not(kind: str) -> None:
     policy, goal, at, step = DECIDED[kind]

@@ -458,7 +458,7 @@ for trial in study:
 """
 
 
-@pytest.mark.parametrize("killed", [0, 1])  # before the first trial torch is not imported
+@pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.slow), 1])  # 0: before torch is imported
 def test_a_trial_whose_new_process_imports_torch_late_splits_its_data_as_before(killed: int, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -716,7 +716,7 @@ def masks():
     return Masks(None, mlm=False, seed=5)
 
 
-@pytest.mark.parametrize("options", [{}, WORKERS])
+@pytest.mark.parametrize("options", [{}, pytest.param(WORKERS, marks=pytest.mark.slow)])
 def test_a_generator_that_a_collator_makes_at_its_first_batch_continues(options, tmp_path):
     record, _, said = trained(tmp_path, (1, 2), collator=masks, **options)
     assert (record.attempt, said) == (3, [])

@@ -45,7 +45,7 @@ def test_a_run_spends_what_the_schedule_says(sizes: Any, resume: bool) -> None:
         (SuccessiveHalving(n=20, eta=2), 13),  (SuccessiveHalving(n=10, min_resource=3), 9),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("workers", [1, 5])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_other_schedules_are_spent_to_the_epoch(policy: Any, R: int, workers: int) -> None:
     lab = Lab(lambda: policy, rising, epochs=R, workers=workers).run()
     assert lab.study.spent.epochs == policy.table(R).total()

@@ -368,6 +368,7 @@ def shows(page, text):
     page.wait_for_function("text => document.body.innerText.includes(text)", arg=text)
 
 
+@pytest.mark.slow
 def test_several_open_pages_follow_a_running_search_without_a_complaint(watched):
     study, served, context = watched
     with study.ask() as trial:
