@@ -5,17 +5,16 @@ import io
 import json
 import math
 import os
-import pty
 import re
 import sqlite3
 import subprocess
 import sys
-import termios
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from terminal import at_a_terminal
 from trainings import PROBLEM
 from typer.testing import CliRunner
 
@@ -136,24 +135,10 @@ def test_on_a_terminal_a_table_fits_and_shows_all_parameters_and_in_a_pipe_nothi
     for trial in study:
         for epoch in trial.epochs():
             trial.report((0.9 if trial.id == 0 else 0.1) - 0.1 / epoch, seconds=1.0)
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (40, width))
     command = [sys.executable, "-m", "haltune", "trials", str(tmp_path / "s.db")]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(width)}
-    written = b""
-    with subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as child:
-        os.close(theirs)
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # Linux: the other end is closed
-                break
-            if not part:
-                break
-            written += part
-    os.close(ours)
-    lines = re.sub(r"\x1b\[[\d;]*m", "", written.decode()).splitlines()
-    assert child.returncode == 0, lines
+    code, written = at_a_terminal(command, width)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", written).splitlines()
+    assert code == 0, lines
     assert len(lines) > 6
     assert max(map(len, lines)) <= width
     whole = [f"parameter_0={t.config['parameter_0']:.3g}," for t in study.trials]

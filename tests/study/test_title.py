@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
+from terminal import at_a_terminal
 
 HEAD = """
 import sys
@@ -70,27 +67,13 @@ for trial in study:
 TITLE = re.compile(r"\x1b\]2;([^\x07\x1b]*)\x07|\x1b\[2[23];2t")
 
 
-def at_a_terminal(program: str, folder: Path, more: str = "", term: str = "xterm") -> str:
+def shown(program: str, folder: Path, more: str = "", term: str = "xterm") -> str:
     """Run a program whose output is a terminal of 100 columns, and return all that it wrote there."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (40, 100))
-    environment = {**os.environ, "TERM": term, "COLUMNS": "100", "LINES": "40", "KERAS_BACKEND": "torch"}
     text = (HEAD + program).replace("**MORE", more)
-    command = [sys.executable, "-W", "ignore", "-c", text]
-    with subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as child:
-        os.close(theirs)
-        written = b""
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # Linux: the other end is closed
-                break
-            if not part:
-                break
-            written += part
-    os.close(ours)
-    assert child.returncode == 0, written.decode()
-    return written.decode()
+    variables = {"TERM": term, "LINES": "40", "KERAS_BACKEND": "torch"}
+    code, written = at_a_terminal([sys.executable, "-W", "ignore", "-c", text], 100, folder, variables)
+    assert code == 0, written
+    return written
 
 
 def screen(written: str) -> list[str]:
@@ -129,7 +112,7 @@ def test_the_title_tells_of_the_search_and_the_bar_of_a_training_stays_whole(
     program: str, bar: str, module: str, tmp_path: Path
 ) -> None:
     pytest.importorskip(module)
-    written = at_a_terminal(program, tmp_path)
+    written = shown(program, tmp_path)
     titles = [found[1] for found in TITLE.finditer(written) if found[1]]
     assert re.fullmatch(r"haltune.*1 of 2 trials, \d epochs?, 0:\d\d; .*acc .*", titles[0])
     assert written.rindex("\x1b[23;2t") > written.rindex("\x1b]2;")  # the former title comes back
@@ -144,4 +127,4 @@ def test_the_title_tells_of_the_search_and_the_bar_of_a_training_stays_whole(
 @pytest.mark.parametrize(("more", "term"), [("verbose=0", "xterm"), ("", "dumb")])
 def test_no_title_is_set_where_nothing_is_logged_or_a_terminal_has_none(more: str, term: str, tmp_path: Path) -> None:
     pytest.importorskip("tqdm")
-    assert TITLE.search(at_a_terminal(TQDM, tmp_path, more, term)) is None
+    assert TITLE.search(shown(TQDM, tmp_path, more, term)) is None

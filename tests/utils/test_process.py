@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from whims import PROBLEM, Whims
 from haltune import Budget, Study, Trial
 from haltune._utils.process import new_holder, surely_gone
 from haltune.log.events import Expired, Status
+from haltune.store.base import Lease
 from haltune.store.sqlite import SqliteStore
 from haltune.study.view import read_study
 
@@ -41,21 +43,26 @@ def test_other_machines_boots_and_containers_are_never_judged(position: int, val
     assert not surely_gone("/".join(parts))
 
 
+def asked_again(store: Path, held: Callable[[Lease], Lease]) -> tuple[Trial, Trial]:
+    """Ask for a trial, change its lease to one that another process holds, and ask in the study opened again."""
+    study = Study(PROBLEM, Whims(), store, seed=1, budget=Budget(trials=3))
+    first = study.ask()
+    assert isinstance(first, Trial)
+    replica = study.session.replica
+    (lease,) = replica.store.leases(study.name)
+    replica.store.append(study.name, [], seen=study.history.position, about=first.id, lease=held(lease))
+    again = Study(PROBLEM, Whims(), store, seed=1, budget=Budget(trials=3)).ask()
+    assert isinstance(again, Trial)
+    return first, again
+
+
 @proc
 @pytest.mark.parametrize("shares", [False, True])  # whether machines may share the store, as with a server
 def test_a_trial_of_before_a_reboot_resumes_at_once_if_its_store_is_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares: bool
 ) -> None:
     monkeypatch.setattr(SqliteStore, "one_machine", not shares)
-    study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
-    first = study.ask()
-    assert isinstance(first, Trial)
-    store = study.session.replica.store
-    (lease,) = store.leases(study.name)
-    held = replace(lease, holder=with_part(1, "another-boot"))
-    store.append(study.name, [], seen=study.history.position, about=first.id, lease=held)
-    again = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3)).ask()
-    assert isinstance(again, Trial)
+    first, again = asked_again(tmp_path / "a.db", lambda lease: replace(lease, holder=with_part(1, "another-boot")))
     assert (again.id, again.attempt) == ((1, 1) if shares else (0, 2))
     assert read_study(tmp_path / "a.db").history.trial(first.id).attempt == again.attempt
 
@@ -79,18 +86,15 @@ def test_two_machines_at_one_file_are_warned_of(
     warns: bool,
 ) -> None:
     monkeypatch.setattr(SqliteStore, "one_machine", not shares)
-    study = Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3))
-    first = study.ask()
-    assert isinstance(first, Trial)
-    store = study.session.replica.store
-    (lease,) = store.leases(study.name)
     parts = new_holder().split("/")
     parts[:2] = [given or own for given, own in zip(place, parts[:2], strict=True)]
-    held = replace(lease, holder="/".join(parts), renewed=lease.renewed + renewed, expires=lease.expires + 1000.0)
-    store.append(study.name, [], seen=study.history.position, about=first.id, lease=held)
+
+    def held(lease: Lease) -> Lease:
+        return replace(lease, holder="/".join(parts), renewed=lease.renewed + renewed, expires=lease.expires + 1000.0)
+
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        Study(PROBLEM, Whims(), tmp_path / "a.db", seed=1, budget=Budget(trials=3)).ask()
+        asked_again(tmp_path / "a.db", held)
     assert any("Two machines that use one SQLite file" in str(one.message) for one in said) == warns
 
 
