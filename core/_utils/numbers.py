@@ -3,8 +3,8 @@
 haltune cannot restore them. If a resumed trial starts with the first value of a number, although it paused with another
 one, its program does not restore it either. Random keys of JAX count as numbers, too. So do weights, arrays and tensors
 that the loop sets, such as the state of an LSTM or a batch that is read ahead, and how many elements collected data
-have, such as a replay buffer. A counter of the module, which a function counts up by `global`, goes on from trial to
-trial instead.
+have, such as a replay buffer. A counter of the module, which a function counts up by `global`, continues from
+trial to trial instead.
 """
 
 from __future__ import annotations

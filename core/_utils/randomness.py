@@ -248,10 +248,9 @@ def new_generator(kind: str) -> Any:
 
 
 def _lists(state: Any) -> Any:
-    return {
-        name: _lists(one) if isinstance(one, dict) else one.tolist() if isinstance(one, np.ndarray) else one
-        for name, one in state.items()
-    }
+    if isinstance(state, dict):
+        return {name: _lists(value) for name, value in state.items()}
+    return state.tolist() if isinstance(state, np.ndarray) else state
 
 
 def _arrays(state: Any) -> Any:
