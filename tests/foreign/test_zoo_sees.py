@@ -1,7 +1,9 @@
 """The zoo's harness on programs that are wrong on purpose: each breaks the truth that it should."""
 
+import contextlib
 import types
 
+import numpy as np
 import pytest
 import zoo
 
@@ -9,7 +11,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from haltune import Float, HaltuneWarning, Minimize  # noqa: E402
 
-TRUE = {"resumed": True, "loads": True, "all_batches": True, "own": True, "saves": "last", "advice": None}
+TRUE = {
+    "resumed": True, "loads": True, "all_batches": True, "own": True, "saves": "last", "advice": None,
+    "hidden": False,
+}  # fmt: skip
 x = torch.linspace(-1, 1, 32)[:, None]
 y = 3 * x + 1
 
@@ -56,7 +61,8 @@ def program(**changed):
 
     declared = zoo.Declaration(
         ["torch"], space={"lr": Float(0.001, 1.0)}, goal=Minimize("val_loss"), max_epochs=3,
-        trials=[{"lr": 0.1}, {"lr": 0.03}], updates=4, says=["advice"] if does.advice else [],
+        trials=[{"lr": 0.1}, {"lr": 0.03}], updates=4, hidden=does.hidden,
+        says=["advice"] if does.advice else [],
     )  # fmt: skip
     return zoo.Program("made up", search, evaluate, declared, "for trial in study: fit(ckpt_path=trial.checkpoint)")
 
@@ -83,19 +89,53 @@ def broken(runs):
         ({"advice": "some advice: pass ckpt_path=trial.checkpoint"}, {"said"}),
         ({"advice": "some advice: Maximize('val_loss')"}, {"said"}),
         ({"advice": "some advice: monitor='val_acc'"}, {"said"}),
+        ({"hidden": True}, {"counted"}),
     ],
 )
 def test_a_wrong_program_breaks_its_truth_and_a_right_one_none(changed, truths):
     assert broken(zoo.train_all(program(**changed))) == truths
 
 
-def test_a_warning_that_is_not_declared_is_seen():
+@pytest.mark.parametrize("exact", [True, False])
+def test_weights_that_differ_are_seen_without_torch_where_curves_are_equal(exact):
+    linear_model = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
+    import joblib
+
     def search(study):
         for trial in study:
-            trial.warn("nobody expects this")
-            trial.report(0.5, 3)
+            with trial:
+                model = linear_model.SGDRegressor(random_state=0, **trial.config)
+                if trial.checkpoint:
+                    model = joblib.load(trial.checkpoint)
+                    model.coef_ *= 1.0 if exact else 1.001
+                for epoch in trial.epochs():
+                    model.partial_fit(np.arange(32.0)[:, None] / 32, np.arange(32.0) / 8)
+                    trial.report(0.5, epoch)
+                    trial.save(lambda path, model=model: joblib.dump(model, path), ".joblib")
 
-    runs = zoo.train_all(zoo.Program("made up", search, lambda *_: 0.5, program().declared))
+    declared = zoo.Declaration(
+        ["sklearn"], space={"alpha": Float(1e-6, 0.1, log=True)}, goal=Minimize("loss"), max_epochs=3,
+        trials=[{"alpha": 0.01}, {"alpha": 0.001}], counts="sklearn.linear_model:SGDRegressor.partial_fit",
+    )  # fmt: skip
+    runs = zoo.train_all(zoo.Program("made up", search, lambda *_: 0.5, declared))
+    with contextlib.nullcontext() if exact else pytest.raises(AssertionError, match="weights do not"):
+        zoo.resumed(runs)
+
+
+def reports_alone(study):
+    for trial in study:
+        trial.warn("nobody expects this")
+        trial.report(0.5, 3)
+
+
+def test_a_training_without_weights_is_not_compared():
+    runs = zoo.train_all(zoo.Program("made up", reports_alone, lambda *_: 0.5, program().declared))
+    with pytest.raises(AssertionError, match="no weights were seen"):
+        zoo.own(runs)
+
+
+def test_a_warning_that_is_not_declared_is_seen():
+    runs = zoo.train_all(zoo.Program("made up", reports_alone, lambda *_: 0.5, program().declared))
     assert all("nobody expects this" in ran.lines for ran in (runs.straight, runs.paused, runs.alone))
     with pytest.raises(AssertionError, match="nobody expects this"):
         zoo.said(runs)

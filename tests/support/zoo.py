@@ -5,14 +5,15 @@ A program is a module of tests/foreign/zoo with
     search(study)           the program, as its author writes it: models, loops and callbacks, nothing of this harness
     evaluate(path, config)  the goal's metric of the model in a file or folder, loaded as its author would load it
     zoo = dict(...)         what is expected of it: see Declaration
-    trained(path)           the updates that the model in a file has seen; only where its library counts them in it
+    trained(path)           the updates that the model in a file has seen, where its library counts them in it
 
 and is trained three times, with the same configurations and seeds: straight, where nothing pauses; paused, where every
 trial pauses at each of the positions `pauses` and resumes in another order; and alone, the last configuration without
 the others. A trial starts with the same state of the random generators in all three, and resumes with another one, as
 in another process.
 
-    counted  At each report the updates that were made, by a counter of this harness, are those of its position.
+    counted  At each report the updates that were made, by a counter of this harness, are those of its position; where
+             Python does not see them, those of the best file are, by its library's.
     resumed  Curves and final weights of paused equal those of straight, digit for digit; or nothing paused, for the one
              reason that was logged.
     own      Curve and weights of alone equal those of the same configuration in straight.
@@ -77,13 +78,18 @@ class Declaration:
     trials: Sequence[Mapping[str, Any]] = ()  # configurations; the last one is trained alone too
     pauses: Sequence[float] = (1, 2)  # positions; where a validation follows, the first one counts
     updates: float | Callable[[float], float] = 1  # of one unit, or until a position
-    counts: str = "torch"  # what makes updates: see counting; "": only `trained` of the program counts
+    counts: str = "torch"  # what makes updates: see counting
+    hidden: bool = False  # True: Python does not see each of them; `trained` of the program counts them
     aside: int = 0  # updates of a first fit before its training, as of a finder
     refuses: str = ""  # pattern of the error, before an update
     declines: str = ""  # pattern of the warning that nothing pauses
     says: Sequence[str] = ()  # patterns of other warnings and hints, each of which comes
     best_epoch: bool = True  # False: in paused too, a trial counts with its last epoch
     keeps: bool = True  # False: it says that no model is kept
+
+    def until(self, position: float) -> float:
+        """Return the updates until a position."""
+        return self.updates(position) if callable(self.updates) else position * self.updates
 
 
 @dataclass(frozen=True)
@@ -187,10 +193,9 @@ class Watch:
         self._updated: dict[int, tuple[Any, Callable[[], list[bytes]]]] = {}  # since the last report
         self._before: dict[int, tuple[Any, Callable[[], list[bytes]]]] = {}  # between the last two reports
 
-    def made_update(self, by: Any = None, arrays: Callable[[], list[bytes]] | None = None) -> None:
+    def made_update(self, by: Any, arrays: Callable[[], list[bytes]]) -> None:
         self.updates += 1
-        if arrays is not None:
-            self._updated[id(by)] = by, arrays
+        self._updated[id(by)] = by, arrays
 
     def enter(self, trial: Trial) -> None:
         self.trial, self.updates = trial, 0
@@ -214,7 +219,7 @@ class Watch:
         if self.trial is not None:
             self.made[self.trial.id, self.trial.attempt] = self.updates
             parts = sorted(part for _, arrays in (self._updated or self._before).values() for part in arrays())
-            if parts or self.trial.attempt == 1:  # a callback may end a resumed training before its first update
+            if parts:  # a callback may end a resumed training before its first update
                 self.weights[self.trial.id] = hashlib.sha256(b"".join(parts)).hexdigest()
         self.trial, self._updated, self._before = None, {}, {}
 
@@ -253,17 +258,30 @@ class WatchedStudy(Study):
         return answer
 
 
+# what a call that makes updates has learnt, by its object and its arguments
+_LEARNT: Mapping[str, Callable[..., Sequence[Any]]] = {
+    "torch": lambda optimizer: [p for group in optimizer.param_groups for p in group["params"]],
+    "keras": lambda optimizer, *_: [v.value for v in optimizer._trainable_variables],
+    "fastai.optimizer": lambda optimizer, *_: [p for p, *_ in optimizer.all_params()],
+    "catboost": lambda model, *_: [model.get_leaf_values()],
+    "lightgbm": lambda booster, *_: re.findall("(?:threshold|leaf_value)=.*", booster.model_to_string(-1)),
+    "xgboost": lambda booster, *_: booster.get_dump(),
+    "sklearn.cluster": lambda clusters, *_: [clusters.cluster_centers_],
+    "sklearn.linear_model": lambda linear, *_: [linear.coef_, linear.intercept_],
+    "sklearn.neural_network._stochastic_optimizers": lambda optimizer, weights, *_: weights,
+}
+
+
 @contextlib.contextmanager
 def counting(watch: Watch, counts: str) -> Iterator[None]:
-    """Count updates. counts: "torch", its optimizers' steps; "keras"; "package.module:Class.method"; "": nothing."""
-    if not counts:
-        yield
-        return
+    """Count updates. counts: "torch", its optimizers' steps; "keras"; "package.module:Class.method", see _LEARNT."""
+    module, _, method = counts.partition(":")
+    learnt = _LEARNT[module]
     if counts == "torch":
         from torch.optim import optimizer
 
         def stepped(by: Any, args: Any, kwargs: Any) -> None:
-            watch.made_update(by, lambda: [_bytes(p) for g in by.param_groups for p in g["params"]])
+            watch.made_update(by, lambda: [*map(_bytes, learnt(by))])
 
         handle = optimizer.register_optimizer_step_post_hook(stepped)
         try:
@@ -271,14 +289,12 @@ def counting(watch: Watch, counts: str) -> Iterator[None]:
         finally:
             handle.remove()
         return
-    module, _, method = counts.partition(":") if counts != "keras" else ("keras", "", "Optimizer.apply")
+    if counts == "keras":
+        module, method = "keras.src.optimizers.base_optimizer", "BaseOptimizer.apply"
     *owners, name = method.split(".")
     owner: Any = importlib.import_module(module)
-    if counts == "keras":
-        owner = importlib.import_module("keras.src.optimizers.base_optimizer").BaseOptimizer
-    else:
-        for part in owners:
-            owner = getattr(owner, part)
+    for part in owners:
+        owner = getattr(owner, part)
     original = getattr(owner, name)
     on_jax = counts == "keras" and sys.modules["keras"].backend.backend() == "jax"
     if on_jax:
@@ -288,12 +304,14 @@ def counting(watch: Watch, counts: str) -> Iterator[None]:
 
     def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(self, *args, **kwargs)
+
+        def made() -> None:
+            watch.made_update(self, lambda: [*map(_bytes, learnt(self, *args))])
+
         if on_jax:
-            jax.debug.callback(watch.made_update)
-        elif counts == "keras":
-            watch.made_update(self, lambda: [_bytes(v.value) for v in self._trainable_variables])
+            jax.debug.callback(made)
         else:
-            watch.made_update()
+            made()
         return answer
 
     setattr(owner, name, counted)
@@ -337,6 +355,7 @@ class Ran:
 
     @property
     def weights(self) -> list[str]:
+        assert {t.id for t in self.trials} <= self.watch.weights.keys(), "no weights were seen"
         return [self.watch.weights[t.id] for t in self.trials]
 
     @property
@@ -412,6 +431,10 @@ class Runs:
     paused: Ran
     alone: Ran
 
+    @property
+    def all(self) -> tuple[Ran, Ran, Ran]:
+        return self.straight, self.paused, self.alone
+
 
 def train_all(program: Program) -> Runs:
     configs, at = program.declared.trials, program.declared.pauses
@@ -423,12 +446,12 @@ def train_all(program: Program) -> Runs:
 
 
 def counted(runs: Runs) -> None:
-    for ran in (runs.straight, runs.paused, runs.alone):
-        updates, aside = ran.declared.updates, ran.declared.aside
-        until = updates if callable(updates) else (lambda position, each=updates: position * each)
+    assert not runs.straight.declared.hidden or any(ran.trained for ran in runs.all), "nothing counts the updates"
+    for ran in runs.all:
+        until, aside = ran.declared.until, ran.declared.aside
         if ran.trained is not None:
             assert ran.trained[1] == until(ran.trained[0]), f"(epoch, updates) of the best file: {ran.trained}"
-        if not ran.declared.counts:
+        if ran.declared.hidden:
             continue
         for (trial, attempt), reports in ran.watch.reported.items():
             begin = until(ran.watch.begins[trial, attempt])
@@ -479,7 +502,7 @@ _IMPERATIVE = r"(?i)\b(write|pass|give|call|set|add|use|make|start)\b"
 
 
 def said(runs: Runs) -> None:
-    for ran in (runs.straight, runs.paused, runs.alone):
+    for ran in runs.all:
         declared, goal = ran.declared, ran.declared.goal
         expected = [*declared.says, *filter(None, [declared.declines])]
         advice = [line for line in ran.lines if not re.match(_USUAL, line)]
@@ -498,8 +521,8 @@ def said(runs: Runs) -> None:
             to_do = " ".join(part for part in re.split(r"(?<=\.) ", line) if re.search(_IMPERATIVE, part))
             for advised in re.findall(r"\w+=(?:trial\.\w+|None|True|False)|HaltuneCallback\([^)]*\w=[^)]*\)", to_do):
                 assert "".join(advised.split()) not in done, f"the program does so already: {line}"
-    for pattern in (*runs.paused.declared.says,):
-        everything = [line for ran in (runs.straight, runs.paused, runs.alone) for line in ran.lines]
+    everything = [line for ran in runs.all for line in ran.lines]
+    for pattern in runs.paused.declared.says:
         assert any(re.search(pattern, line) for line in everything), f"nothing says {pattern!r}"
 
 

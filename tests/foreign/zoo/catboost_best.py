@@ -25,6 +25,10 @@ def evaluate(path, config):
     return -np.mean(np.log(np.where(y[200:] == 1, chance, 1 - chance)))
 
 
+def trained(path):
+    return CatBoostClassifier().load_model(path).tree_count_
+
+
 zoo = dict(
     needs=["catboost"],
     space={"learning_rate": Float(0.01, 1.0, log=True)},
@@ -32,6 +36,7 @@ zoo = dict(
     max_epochs=8,
     trials=[{"learning_rate": 0.9}, {"learning_rate": 0.8}],
     pauses=[2, 5],
-    counts="",
+    counts="catboost:CatBoost._fit",
+    hidden=True,
     says=["of='best'", "is not kept: CatBoost kept its best round 6, but the trial counts with 8"],
 )

@@ -70,6 +70,10 @@ def evaluate(path, config):
     return float(np.abs(CatBoostRegressor().load_model(path).predict(x[100:]) - y[100:]).mean())
 
 
+def trained(path):
+    return CatBoostRegressor().load_model(path).tree_count_
+
+
 zoo = dict(
     needs=["catboost"],
     space={"learning_rate": Float(0.01, 1.0, log=True)},
@@ -77,5 +81,6 @@ zoo = dict(
     max_epochs=8,
     trials=[{"learning_rate": 0.8}, {"learning_rate": 0.5}],
     pauses=[2, 5],
-    counts="",
+    counts="catboost:CatBoost._fit",
+    hidden=True,
 )

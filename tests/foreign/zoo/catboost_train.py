@@ -36,5 +36,6 @@ zoo = dict(
     max_epochs=8,
     trials=[{"learning_rate": 0.3}, {"learning_rate": 0.1}],
     pauses=[2, 5],
-    counts="",
+    counts="catboost:CatBoost._fit",
+    hidden=True,
 )

@@ -29,6 +29,10 @@ def evaluate(path, config):
     return keras.models.load_model(path).evaluate(x[64:], y[64:], verbose=0)
 
 
+def trained(path):
+    return int(keras.models.load_model(path).optimizer.iterations)
+
+
 zoo = dict(
     needs=["keras", "tensorflow"],
     backend="tensorflow",
@@ -39,5 +43,6 @@ zoo = dict(
     trials=[{"lr": 0.05}, {"lr": 0.02}],
     pauses=[1, 3],
     updates=4,
-    counts="",
+    counts="keras",
+    hidden=True,
 )
