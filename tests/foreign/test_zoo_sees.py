@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from haltune import Float, HaltuneWarning, Minimize  # noqa: E402
 
 TRUE = {
-    "resumed": True, "loads": True, "all_batches": True, "own": True, "saves": "last", "advice": None,
+    "resumed": True, "loads": True, "all_batches": True, "own": True, "saves": "last", "advice": None, "after": 0,
     "hidden": False,
 }  # fmt: skip
 x = torch.linspace(-1, 1, 32)[:, None]
@@ -39,7 +39,7 @@ def program(**changed):
                     state = torch.load(trial.checkpoint)
                     net.load_state_dict(state["net"])
                     sgd.load_state_dict(state["sgd"])
-                if does.advice:
+                if does.advice and not does.after:
                     trial.warn(does.advice)
                 for epoch in trial.epochs():
                     order, passes = torch.Generator().manual_seed(epoch if does.resumed else passes), passes + 1
@@ -52,6 +52,8 @@ def program(**changed):
                     if does.saves == "first" and epoch == 3:
                         state["net"] = torch.nn.Linear(1, 1).state_dict()
                     trial.save(lambda path, state=state: torch.save(state, path))
+                    if does.advice and does.after == epoch:
+                        trial.warn(does.advice)
                 last.update(net.state_dict())
 
     def evaluate(path, config):
@@ -89,6 +91,8 @@ def broken(runs):
         ({"advice": "some advice: pass ckpt_path=trial.checkpoint"}, {"said"}),
         ({"advice": "some advice: Maximize('val_loss')"}, {"said"}),
         ({"advice": "some advice: monitor='val_acc'"}, {"said"}),
+        ({"advice": "some advice", "after": 1}, set()),
+        ({"advice": "some advice", "after": 2}, {"said"}),
         ({"hidden": True}, {"counted"}),
     ],
 )

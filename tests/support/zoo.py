@@ -20,7 +20,7 @@ in another process.
     kept     study.best.checkpoint, evaluated, gives study.best.value: of the last epoch in straight, of the best one in
              paused.
     said     Each warning or hint is declared; none names another study's metric or the other direction, or advises
-             what the program does.
+             what the program does, or comes after its trial has trained on from where it may pause first.
 
 To add a program: write the module, 25 to 60 lines; declare the updates of an epoch (or of the study's other unit) as
 its author would count them, and where it pauses. `pytest tests/foreign/test_zoo.py -k NAME` trains it. What haltune
@@ -84,6 +84,7 @@ class Declaration:
     refuses: str = ""  # pattern of the error, before an update
     declines: str = ""  # pattern of the warning that nothing pauses
     says: Sequence[str] = ()  # patterns of other warnings and hints, each of which comes
+    late: Sequence[str] = ()  # the same, of what only the end of a training shows, or a second fit
     best_epoch: bool = True  # False: in paused too, a trial counts with its last epoch
     keeps: bool = True  # False: it says that no model is kept
 
@@ -190,12 +191,19 @@ class Watch:
         self.made: dict[tuple[int, int], int] = {}  # -> updates
         self.again: dict[int, int] = {}  # trial -> attempts that its program gave up
         self.weights: dict[int, str] = {}  # trial -> digest of what was updated last
+        # line -> when it came first: trial and attempt, reports and updates of the attempt
+        self.came: dict[str, tuple[tuple[int, int], int, int]] = {}
         self._updated: dict[int, tuple[Any, Callable[[], list[bytes]]]] = {}  # since the last report
         self._before: dict[int, tuple[Any, Callable[[], list[bytes]]]] = {}  # between the last two reports
 
     def made_update(self, by: Any, arrays: Callable[[], list[bytes]]) -> None:
         self.updates += 1
         self._updated[id(by)] = by, arrays
+
+    def comes(self, line: str) -> None:
+        """Note a line that is logged; one between two trials is of the one before."""
+        attempt = (-1, 0) if self.trial is None else (self.trial.id, self.trial.attempt)
+        self.came.setdefault(line, (attempt, len(self.reported.get(attempt, ())), self.updates))
 
     def enter(self, trial: Trial) -> None:
         self.trial, self.updates = trial, 0
@@ -221,7 +229,7 @@ class Watch:
             parts = sorted(part for _, arrays in (self._updated or self._before).values() for part in arrays())
             if parts:  # a callback may end a resumed training before its first update
                 self.weights[self.trial.id] = hashlib.sha256(b"".join(parts)).hexdigest()
-        self.trial, self._updated, self._before = None, {}, {}
+        self._updated, self._before = {}, {}
 
 
 def seed(number: int) -> None:
@@ -373,26 +381,33 @@ class Ran:
 
 
 class _Lines(logging.Handler):
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch) -> None:
         super().__init__(logging.INFO)
-        self.lines: list[str] = []
+        self.watch = watch
+        self.logged: list[str] = []
+        self.warned: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+        self.logged.append(record.getMessage())
+        self.watch.comes(self.logged[-1])
+
+    def warn(self, message: Warning | str, *others: object) -> None:
+        """As warnings.showwarning."""
+        if isinstance(message, HaltuneWarning):
+            self.warned.append(str(message))
+            self.watch.comes(self.warned[-1])
 
 
 def train(program: Program, configs: Sequence[Mapping[str, Any]], at: Sequence[float] = (), of: str = "last") -> Ran:
     """Train a program in an empty folder. at: where its trials pause. of: the epoch that counts for a trial."""
     declared = program.declared
-    watch, store, log = Watch(), WatchedStore(), _Lines()
+    watch, store = Watch(), WatchedStore()
     store.watch = watch
+    log = _Lines(watch)
     ran = Ran(program.source, declared, watch)
     goal = replace(declared.goal, of=of) if of == "best" else declared.goal
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        contextlib.chdir(folder),
-        warnings.catch_warnings(record=True) as heard,
-    ):
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), warnings.catch_warnings():
+        warnings.showwarning = log.warn
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", HaltuneWarning)
         logger = logging.getLogger("haltune")
@@ -420,8 +435,7 @@ def train(program: Program, configs: Sequence[Mapping[str, Any]], at: Sequence[f
         finally:
             logger.removeHandler(log)
             logger.setLevel(level)
-    ran.logged = tuple(log.lines)
-    ran.warned = tuple(str(w.message) for w in heard if isinstance(w.message, HaltuneWarning))
+    ran.logged, ran.warned = tuple(log.logged), tuple(log.warned)
     return ran
 
 
@@ -501,10 +515,20 @@ _USUAL = (
 _IMPERATIVE = r"(?i)\b(write|pass|give|call|set|add|use|make|start)\b"
 
 
+def _in_time(ran: Ran, line: str) -> bool:
+    """Return whether a line comes at the latest with the first report after which its trial may pause."""
+    first = ran.declared.pauses[0] if ran.declared.pauses else 1
+    attempt, *when = ran.watch.came[line]
+    reports = ran.watch.reported.get(attempt, [])
+    latest = [[n, made] for n, (position, made) in enumerate(reports, 1) if position >= first]
+    latest += [[len(reports), ran.declared.until(first) + ran.declared.aside]]  # there is none
+    return when <= latest[0]
+
+
 def said(runs: Runs) -> None:
     for ran in runs.all:
         declared, goal = ran.declared, ran.declared.goal
-        expected = [*declared.says, *filter(None, [declared.declines])]
+        expected = [*declared.says, *declared.late, *filter(None, [declared.declines])]
         advice = [line for line in ran.lines if not re.match(_USUAL, line)]
         known = "|".join(expected) or r"(?!)"
         undeclared = [line for line in advice if not re.search(known, line)]
@@ -517,12 +541,15 @@ def said(runs: Runs) -> None:
             assert set(names) <= ran.metrics, line
             assert f"{'Maximize' if isinstance(goal, Minimize) else 'Minimize'}(" not in line
         done = "".join(ran.source.split())
+        late = "|".join(declared.late) or r"(?!)"
         for line in advice:
+            when = f"too late, at (trial, attempt), reports, updates = {ran.watch.came[line]}"
+            assert re.search(late, line) or _in_time(ran, line), f"{when}: {line}"
             to_do = " ".join(part for part in re.split(r"(?<=\.) ", line) if re.search(_IMPERATIVE, part))
             for advised in re.findall(r"\w+=(?:trial\.\w+|None|True|False)|HaltuneCallback\([^)]*\w=[^)]*\)", to_do):
                 assert "".join(advised.split()) not in done, f"the program does so already: {line}"
     everything = [line for ran in runs.all for line in ran.lines]
-    for pattern in runs.paused.declared.says:
+    for pattern in (*runs.paused.declared.says, *runs.paused.declared.late):
         assert any(re.search(pattern, line) for line in everything), f"nothing says {pattern!r}"
 
 

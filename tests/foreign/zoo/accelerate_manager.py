@@ -52,6 +52,6 @@ zoo = dict(
     pauses=[1, 3],
     updates=4,
     declines="cannot be paused, because self.ema changes in training, and accelerator.save_state leaves it out",
-    says=["is not kept: self.ema changes"],
+    late=["is not kept: self.ema changes"],
     keeps=False,
 )

@@ -38,5 +38,6 @@ zoo = dict(
     pauses=[2, 5],
     counts="catboost:CatBoost._fit",
     hidden=True,
-    says=["of='best'", "is not kept: CatBoost kept its best round 6, but the trial counts with 8"],
+    says=["of='best'"],
+    late=["is not kept: CatBoost kept its best round 6, but the trial counts with 8"],
 )

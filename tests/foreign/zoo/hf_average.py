@@ -58,6 +58,7 @@ zoo = dict(
     pauses=[1, 2],
     updates=4,
     declines=r"EMA\.average changes in training",
-    says=["other weights than the model that the Trainer saves", "load_best_model_at_end=True keeps the best"],
+    says=["load_best_model_at_end=True keeps the best"],
+    late=["other weights than the model that the Trainer saves"],
     keeps=False,
 )

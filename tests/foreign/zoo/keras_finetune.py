@@ -44,6 +44,7 @@ zoo = dict(
     slow=True,
     says=["the program may change the model, a callback or random numbers before another fit"],
     declines="compiles the model again after it has trained",
+    late=["compiles the model again after it has trained"],
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=4,

@@ -53,6 +53,6 @@ zoo = dict(
     pauses=[1, 3],
     updates=4,
     counts="keras",
-    says=["A callback logs 'val_teacher', and Teacher.teacher, a model apart from that of the fit"],
+    late=["A callback logs 'val_teacher', and Teacher.teacher, a model apart from that of the fit"],
     keeps=False,
 )

@@ -60,7 +60,7 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    says=[r"is not kept: its value is of other weights"],
+    late=[r"is not kept: its value is of other weights"],
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=5,
