@@ -159,12 +159,12 @@ def _watch(kind: type, name: str) -> None:
     owner = next((one for one in kind.__mro__ if name in vars(one)), None)
     method: Any = None if owner is None else vars(owner)[name]
     if hasattr(method, "fn"):  # scikit-learn's available_if
-        method.fn = _watched(method.fn)
+        method.fn = _watched(method.fn, name)
     elif isinstance(method, FunctionType):
-        setattr(owner, name, _watched(method))
+        setattr(owner, name, _watched(method, name))
 
 
-def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
+def _watched(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     if hasattr(method, _WATCHED):
         return method
 
@@ -173,7 +173,7 @@ def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
         weights = _weights_of(trainer, args, named) if _refused else set()
         asks = of_keras(trainer) and _has_callback(named.get("callbacks"))  # it checks itself whose weights these are
         for learner, (before, words) in [*_refused.items()]:
-            own = learner is trainer and method.__name__ in _trains_by(learner)
+            own = learner is trainer and name in _trains_by(learner)
             if own or (weights and not weights.isdisjoint(_own_weights(learner))):
                 now = mark(learner)
                 if now == before and not asks:
