@@ -474,7 +474,10 @@ def set_buffers(model: Any, found: Mapping[str, Any]) -> None:
 
 
 def unsaved_buffers(model: Any) -> list[tuple[str, Any]]:
-    """Return the names and values of the buffers that a state_dict lacks."""
+    """Return the names and values of the buffers that a state_dict lacks.
+
+    torch names them in a private set of each module only. Without it, they would start again in a resumed trial.
+    """
     found = []
     for prefix, part in model.named_modules():
         for name in sorted(part._non_persistent_buffers_set):

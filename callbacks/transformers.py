@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haltune._utils.interruption import Interruption, caller, variable
+from haltune._utils.interruption import Interruption, caller, variables
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
@@ -171,8 +171,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._start(state.global_step)
         # callbacks get neither the Trainer nor the checkpoint that it loads. Without them, EarlyStoppingCallback would
         # forget its count, and a trial could continue another trial's state
-        train = caller("train", "transformers.")
-        given = {} if train is None else train.f_locals
+        given = variables(caller("train", "transformers."))
         trainer, path = given.get("self"), given.get("resume_from_checkpoint")
         loaded = self._loaded(state, path)
         _continue_callbacks(state, trainer)
@@ -278,8 +277,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         step = state.global_step
         if self._training and step != self._weights_at:  # the first batch of an evaluation
             # callbacks get the model of train(); without the evaluated one, other weights would be kept as the best
-            loop = caller("evaluation_loop", "transformers.")
-            model = others.get("model") if loop is None else variable(loop, "self").model
+            evaluates = variables(caller("evaluation_loop", "transformers.")).get("self")
+            model = others.get("model") if evaluates is None else evaluates.model
             self._weights_at, self._weights = step, fingerprint(model)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
@@ -674,7 +673,7 @@ def _diverged() -> bool:
     loop = None if logs is None else logs.f_back
     while loop is not None and "tr_loss_step" not in loop.f_code.co_varnames:  # a subclass may have the method, too
         loop = loop.f_back
-    loss = None if loop is None else variable(loop, "tr_loss_step")
+    loss = variables(loop).get("tr_loss_step")
     return loss is not None and not math.isfinite(float(loss))
 
 
@@ -686,7 +685,7 @@ def _evaluates_more() -> bool:
     """
     frame = inner = caller("evaluate", "transformers.")
     while frame is not None and inner is not None:
-        known = frame.f_locals if frame.f_code is inner.f_code else {}  # the program may have these names, too
+        known = variables(frame) if frame.f_code is inner.f_code else {}  # the program may have these names, too
         if _SET in known and isinstance(sets := known.get("eval_dataset"), dict):
             return bool(known[_SET] != [*sets][-1])
         frame = frame.f_back
