@@ -294,7 +294,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._evaluated = state.global_step
         if self._weights_at == state.global_step and not self._first_step:
             self.trial.sign(self._weights)  # in a resumed training, an average may have those with which others start
-        name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
+        name = next((n for n in _in_evaluations(self.monitor) if n in metrics), None)
         if self._unreported is None and name is not None and not (self._by_log and self._names & {*self._in_training}):
             self._by_log = False  # the metric was in no log
             self._unreported = metrics[name], self._position(args, state)
@@ -413,7 +413,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _unranked(self, metrics: Any) -> bool:
         """Return whether the metric of rank_by= is missing both in `metrics` and in the training logs."""
         rank_by = self.trial.goal.rank_by
-        return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
+        return rank_by is not None and not {*_in_evaluations(rank_by)} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> tuple[str, bool, bool]:
         """Report the pending values; return the decision, and whether to take a checkpoint of this step.
@@ -613,7 +613,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return
         better = f"{type(goal).__name__}({goal.metric!r}, of='best')"
         metric = str(args.metric_for_best_model)
-        same = {metric, f"eval_{metric}"} & {self.monitor, f"eval_{self.monitor}"}
+        same = {*_in_evaluations(metric)} & {*_in_evaluations(self.monitor)}
         if same and (args.greater_is_better is True) == (goal.sign > 0):
             keeps, do = "the best model of a training", f"Write {better} in the study"
         else:
@@ -641,7 +641,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             how = "Return it from compute_metrics, there without 'eval_'"
             raise unranked(rank_by, self._seen - {"epoch"}, "in the first evaluation", how)
         names = self._seen | self._names if self._by_log else self._seen
-        if names & {self.monitor, f"eval_{self.monitor}", *(self._in_training if self._by_log else ())}:
+        if names & {*_in_evaluations(self.monitor), *(self._in_training if self._by_log else ())}:
             return
         found = any(name.startswith("eval_") for name in self._seen)
         late |= self._by_log and self._logs >= _LOGS_WITHOUT_VALUE and self.monitor.startswith("train_")
@@ -660,6 +660,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             raise missing(self.monitor, self._seen - {"epoch"}, "in the first evaluation", how)
         how = _EVALUATE.format(_DATA)
         raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # never the training loss
+
+
+def _in_evaluations(metric: str) -> tuple[str, str]:
+    """Return the names that a metric can have in evaluations."""
+    return metric, f"eval_{metric}"
 
 
 def _diverged() -> bool:

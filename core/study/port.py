@@ -34,7 +34,7 @@ from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.folds import over_folds
 from haltune.log.history import History
-from haltune.log.problem import length_argument, rounded
+from haltune.log.problem import length_advice, rounded
 from haltune.ranks import this, torch_ranks, without_barriers
 
 from .attempt import Attempt, Failure, Report
@@ -982,12 +982,10 @@ class Port(Attempt):
     def _look_at_plan(self) -> None:
         """Warn if the trial has ended below max_epochs because its last fit planned so: no other fit followed."""
         if self.horizon is not None and self.epoch == self.planned and self.epoch < self.horizon:
-            full = length_argument(self.unit)
-            set_it = f", or set {full}={self.epoch:.0f} in the search" if float(self.epoch).is_integer() else ""
             self.warn(
                 f"Trial {self.id} ended after {self._at(self.epoch)}, as its last fit planned, but the search "
-                f"compares final values at {self.unit} {self.horizon}. Unless your program ended it early, give the "
-                f"loop trial.{full}{set_it}.",
+                f"compares final values at {self.unit} {self.horizon}. {length_advice(self.unit, self.epoch)}, unless "
+                "your program ended it early.",
                 "horizon",
                 once=True,
             )
