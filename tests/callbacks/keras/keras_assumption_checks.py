@@ -207,7 +207,7 @@ def refused():
     for train in (
         lambda: model.fit(X, Y, verbose=0),
         lambda: model.train_on_batch(X, Y),
-        lambda: model.optimizer.apply([keras.ops.ones_like(weight) for weight in weights], weights),
+        lambda: model.optimizer.apply([keras.ops.ones(weight.shape) for weight in weights], weights),
     ):
         with pytest.raises(NotSupported, match="of another trial"):
             train()
