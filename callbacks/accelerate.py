@@ -126,9 +126,10 @@ class AcceleratedLoop(TrainingLoop):
                 "automatic_checkpoint_naming."
             )
 
-    # An Accelerator has no public names for the models and loaders that it prepared and for the objects and hooks that
-    # it was given to save. Without them, a model of another trial would be trained on, loaders would start again
-    # (huggingface/accelerate#2016), a checkpoint could run any code, and an average that a hook saves would not pause.
+    # An Accelerator has no public names for the models, optimizers, schedulers and loaders that it prepared and for the
+    # objects and hooks that it was given to save. Without them, a model of another trial would be trained on, gradients
+    # that wait for a step would be lost, loaders would start again (huggingface/accelerate#2016), a checkpoint could
+    # run any code, and an average that a hook saves would not pause.
 
     def __iter__(self) -> Iterator[int]:
         """Yield epochs, from 1 or, for a resumed trial, from the first after its checkpoint."""

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from haltune._utils.disk import discard
-from haltune.ranks import torch_ranks
-
 from .reporter import Reporter, ordinary_errors
 
 
@@ -68,7 +65,7 @@ class Behind:
                 with ordinary_errors():
                     written.work.result() if ready is None else ready(written.work, written.path)
             except Exception:
-                torch_ranks().first(lambda: discard(written.path))
+                self._reporter.trial.give_up_save(written.path)
                 raise
             waited = written.seconds + time.monotonic() - began
             self._reporter.trial.commit_save(written.path, waited, keep=written.position)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from haltune._utils.interruption import caller
+from haltune._utils.interruption import caller, variables
 from haltune.errors import InvalidInput
 from haltune.study import Trial
 from haltune.study.trial import Fold
@@ -29,8 +29,7 @@ def given_by(trial: Trial, package: str, argument: str) -> tuple[int | None, int
     Callbacks do not get it, so it is read from the call. Without it, a trial could continue another trial's model.
     argument: of the library's function `train`.
     """
-    frame = caller("train", package)
-    path = None if frame is None else frame.f_locals.get(argument)
+    path = variables(caller("train", package)).get(argument)
     owner = trial.owner(path) if isinstance(path, (str, os.PathLike)) else None
     if owner != trial.id or isinstance(trial, Fold) or path != trial.resumes_from:
         return owner, None

@@ -26,12 +26,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from haltune._utils.interruption import Interruption, caller
+from haltune._utils.interruption import Interruption, caller, variables
 from haltune.errors import NotSupported
 from haltune.study import Trial
 from haltune.study.trial import Fold
@@ -119,9 +118,12 @@ class HaltuneCallback(Reporting):
                 shutil.copy(checkpoint, self._file)  # CatBoost writes over it
         return {"save_snapshot": True, "snapshot_file": _File(self), "snapshot_interval": _SELDOM}
 
-    def _read_functions(self, fit: FrameType, in_time: bool) -> None:
-        """Restore what the program's own functions remembered. in_time: before CatBoost has called one."""
-        callbacks, params = fit.f_locals["callbacks"] or [], fit.f_locals["params"]
+    def _read_functions(self, given: Mapping[str, Any], in_time: bool) -> None:
+        """Restore what the program's own functions remembered.
+
+        given: the variables of the fit. in_time: before CatBoost has called one of the functions.
+        """
+        callbacks, params = given["callbacks"] or [], given["params"]
         own = [params.get(name) for name in ("loss_function", "eval_metric", "custom_metric")]
         own = [one for value in own for one in (value if isinstance(value, list) else [value])]
         hooks = [other.after_iteration for other in callbacks if other is not self]
@@ -131,7 +133,7 @@ class HaltuneCallback(Reporting):
         self._later = OwnFunctions(hooks[callbacks.index(self) :] if self in callbacks else (), (), self.trial, False)
         if resumes and in_time:
             self._own.put_back(str(checkpoint))
-            self._prepared = fit.f_locals["self"] if fit.f_locals["init_model"] is None else None
+            self._prepared = given["self"] if given["init_model"] is None else None
 
     @of_instance
     def after_iteration(self, info: Any) -> bool:
@@ -181,14 +183,14 @@ class HaltuneCallback(Reporting):
         # CatBoost gives its only hook neither the model nor the other callbacks (catboost/catboost#1942), so they are
         # read from the call. Without them no model is kept, and two HaltuneCallbacks would report every round.
         fit, period = caller("_fit", "catboost."), 1
-        if fit is not None:
-            if sum(isinstance(other, HaltuneCallback) for other in fit.f_locals["callbacks"]) > 1:
+        if given := variables(fit):
+            if sum(isinstance(other, HaltuneCallback) for other in given["callbacks"]) > 1:
                 raise two_callbacks("callbacks=[...]")
-            self._model = fit.f_locals["self"]
-            params = fit.f_locals["params"]
+            self._model = given["self"]
+            params = given["params"]
             if self._own is None:
-                self._read_functions(fit, False)
-            self._cuts = params.get("use_best_model", bool(fit.f_locals["train_params"]["eval_sets"]))
+                self._read_functions(given, False)
+            self._cuts = params.get("use_best_model", bool(given["train_params"]["eval_sets"]))
             period = params.get("metric_period") or 1
             exact = str(params.get("loss_function")).partition(":")[0] in _EXACT
             exact = params.get("leaf_estimation_method", "Exact" if exact else None) == "Exact"
@@ -201,7 +203,7 @@ class HaltuneCallback(Reporting):
             earlier._end()  # the trial ends before another fit, which CatBoost did not announce
         self._refuse_snapshot(iteration - 1)
         rounds = None if fit is None or "iterations" not in params else params["iterations"] - iteration + 1
-        begins(self._reporter, rounds, self._training, iteration - 1, self._owner(fit))
+        begins(self._reporter, rounds, self._training, iteration - 1, self._owner(given))
         _FITS[self.trial] = weakref.ref(self)
         if self._cuts:
             advise_best(self._reporter, "CatBoost (use_best_model)")
@@ -210,14 +212,14 @@ class HaltuneCallback(Reporting):
         self._reporter.defer(Interruption(fit is not None, loop, patient=True, ends=ends))
         self.trial.before_end(self._end)
 
-    def _owner(self, fit: FrameType | None) -> int | str | None:
+    def _owner(self, given: Mapping[str, Any]) -> int | str | None:
         """Return the trial of the study whose model the fit was given to continue, or None."""
-        self._given = 0
-        if fit is None or (given := fit.f_locals["init_model"]) is None:
+        self._given, before = 0, given.get("init_model")
+        if before is None:
             return None
-        loaded = fit.f_locals["train_params"]["init_model"]
+        loaded = given["train_params"]["init_model"]
         self._given = 0 if loaded is None else loaded.tree_count_
-        if isinstance(given, (str, os.PathLike)) and (owner := self.trial.owner(given)) is not None:
+        if isinstance(before, (str, os.PathLike)) and (owner := self.trial.owner(before)) is not None:
             return owner
         return None if loaded is None else self.trial.signer(_mark(loaded))
 
@@ -311,8 +313,8 @@ class _File(os.PathLike[str]):
         self._callback = callback
 
     def __fspath__(self) -> str:
-        if (fit := caller("_prepare_train_params", "catboost.")) is not None:
-            self._callback._read_functions(fit, True)
+        if given := variables(caller("_prepare_train_params", "catboost.")):
+            self._callback._read_functions(given, True)
         return str(self._callback._file)
 
     __str__ = __fspath__

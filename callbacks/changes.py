@@ -260,7 +260,7 @@ def tensors_in(value: Any, depth: int) -> Iterator[Any]:
         import torch
 
         yield torch.tensor(value)
-    elif hasattr(value, "named_parameters") and not isinstance(value, dict):
+    elif _is_module(value):
         yield from value.parameters()
     elif depth:
         inner: Iterable[Any] = ()
@@ -270,6 +270,11 @@ def tensors_in(value: Any, depth: int) -> Iterator[Any]:
             inner = objects.attributes_of(value).values()
         for one in inner:
             yield from tensors_in(one, depth - 1)
+
+
+def _is_module(value: Any) -> bool:
+    """Return whether it is a module of torch. A dict with __getattr__ = dict.get has any attribute."""
+    return hasattr(value, "named_parameters") and not isinstance(value, dict)
 
 
 def _storages(saved: Iterable[Any]) -> set[int]:
@@ -299,7 +304,7 @@ def printed(value: Any, known: set[int], depth: int = 3) -> Any:
         return fingerprint_of([value])
     if isinstance(value, np.ndarray):
         return value.tobytes() if value.dtype.hasobject else objects.mark(value)  # it may be a file of any size
-    if hasattr(value, "named_parameters") and not isinstance(value, dict):  # one with __getattr__ = dict.get has all
+    if _is_module(value):
         tensors = [t for t in (*value.parameters(), *value.buffers()) if id(t) not in known]
         return fingerprint_of(tensors) if tensors else None  # a module around the model may have weights of its own
     if not depth or callable(value):
@@ -474,7 +479,10 @@ def set_buffers(model: Any, found: Mapping[str, Any]) -> None:
 
 
 def unsaved_buffers(model: Any) -> list[tuple[str, Any]]:
-    """Return the names and values of the buffers that a state_dict lacks."""
+    """Return the names and values of the buffers that a state_dict lacks.
+
+    torch names them in a private set of each module only. Without it, they would start again in a resumed trial.
+    """
     found = []
     for prefix, part in model.named_modules():
         for name in sorted(part._non_persistent_buffers_set):

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from haltune._utils.interruption import Interruption, caller
+from haltune._utils.interruption import Interruption, caller, variables
 from haltune._utils.randomness import capture, damaged, restore, tupled
 from haltune.display import plural
 from haltune.errors import InvalidInput, NotSupported
@@ -276,7 +276,8 @@ class HaltuneCallback(Reporting):
         tuning = caller("fine_tune", "fastai.callback.schedule")  # it calls fit twice; without it there is no advice
         if tuning is None:
             return planned if planned > horizon else None
-        epochs, frozen = tuning.f_locals["epochs"], tuning.f_locals["freeze_epochs"]
+        known = variables(tuning)
+        epochs, frozen = known["epochs"], known["freeze_epochs"]
         if self._course.before < frozen and epochs + frozen > horizon:
             self._reporter.advise(
                 f"learn.fine_tune({epochs}) trains {epochs + frozen} epochs, {frozen} of them frozen, but the search's "

@@ -24,7 +24,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from haltune._utils import boosters
-from haltune._utils.interruption import Interruption, caller
+from haltune._utils.interruption import Interruption, caller, variables
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
@@ -111,11 +111,12 @@ class HaltuneCallback(Reporting):
     def order(self) -> int:
         """Where it is called among the callbacks.
 
-        LightGBM asks for it when it sorts the callbacks of a training, before it calls the first.
+        LightGBM asks for it when it sorts the callbacks of a training, before it calls the first. A callback gets none
+        of the training's arguments. Without them, what the program's callbacks, objective and metrics remember would
+        start again in a resumed training.
         """
-        frame = caller("train", "lightgbm.")
-        if frame is not None and "callbacks_before_iter" in frame.f_locals:
-            given = frame.f_locals
+        given = variables(caller("train", "lightgbm."))
+        if "callbacks_before_iter" in given:
             metrics = given.get("feval")
             functions = [given.get("fobj"), *(metrics if isinstance(metrics, list) else [metrics])]
             _, at = given_by(self.trial, "lightgbm.", "init_model")
@@ -152,8 +153,7 @@ class HaltuneCallback(Reporting):
         """
         from lightgbm.callback import _EarlyStoppingCallback, _RecordEvaluationCallback, _ResetParameterCallback
 
-        frame = caller("train", "lightgbm.")
-        known = {} if frame is None else frame.f_locals
+        known = variables(caller("train", "lightgbm."))
         self._others, self._records, self._stoppers = [], [], []
         for name in ("callbacks_before_iter", "callbacks_after_iter"):
             callbacks = known.get(name, [])

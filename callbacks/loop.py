@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from haltune._utils.disk import discard, force
+from haltune._utils.disk import force
 from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import OwnGenerators, put, put_back
 from haltune.display import plural, several_of
@@ -378,7 +378,7 @@ class TrainingLoop:
             together(lambda: force(path))  # a part of this rank may not have left the memory of its machine
             ranks.once(lambda: self._check_parts(path))
         except Exception:
-            ranks.first(lambda: discard(path))
+            self.trial.give_up_save(path)
             raise
         self.trial.commit_save(path, time.monotonic() - began, keep, not (keep or self._is_evaluated))
 
@@ -393,7 +393,7 @@ class TrainingLoop:
                 together(lambda: put(self._random(path), self._generators.capture()))
             write = partial(_to_disk, together(lambda: copies(path)) if self._together else copies(path), path)
         except Exception:
-            torch_ranks().first(lambda: discard(path))
+            self.trial.give_up_save(path)
             raise
         self._behind.start(path, write, began)
 

@@ -569,6 +569,8 @@ def weights(model: Any) -> list[Any]:
     """Return the parameters of a torch model, under FSDP the parts that this process holds.
 
     There the parameters of a module are whole after a validation and parts after a step, so they cannot be compared.
+    FSDP has no public names for the parts. Without them, haltune would take a model for another one after a validation,
+    and not keep it.
     """
     own, others = [], set()  # parts, and ids of the parameters that share their weights
     for module in model.modules():

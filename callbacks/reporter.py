@@ -35,7 +35,7 @@ from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, 
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Status
 from haltune.log.metric_names import direction
-from haltune.log.problem import Measures, length_argument, position_argument
+from haltune.log.problem import Measures, length_advice, length_argument, position_argument
 from haltune.study import Fold, Trial
 from haltune.study.attempt import Attempt, Report
 from haltune.study.port import Port
@@ -298,11 +298,10 @@ class Reporter:
                     "a final model, leave out HaltuneCallback.",
                 )
         elif planned is not None and horizon is not None and planned > horizon:
-            full = length_argument(trial.unit)
-            set_it = f", or set {full}={planned:g} in the search" if float(planned).is_integer() else ""
             self.advise(
-                f"This fit plans {plural(planned, trial.unit)}, but the search's {full} is {horizon}: haltune ends "
-                f"each fit there, before the end of a learning-rate schedule. Give the loop trial.{full}{set_it}.",
+                f"This fit plans {plural(planned, trial.unit)}, but the search's {length_argument(trial.unit)} is "
+                f"{horizon}: haltune ends each fit there, before the end of a learning-rate schedule. "
+                f"{length_advice(trial.unit, planned)}.",
                 "horizon",
             )
         trial.planned, self._by_other = planned, False
@@ -786,19 +785,23 @@ def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool =
     listed = f"Logged names: {', '.join(names)}." if names else "Nothing was logged."
     near = nearest(name, names) if guess else None
     monitor = f"HaltuneCallback(trial, monitor={near or 'name'!r})"
-    do = f"{how}, or name another one, {monitor}."
-    if near:
-        do = f"If you mean {near!r}, write {monitor}; otherwise {how[0].lower()}{how[1:]}."
+    do = _do(near, monitor, how, f"name another one, {monitor}")
     return InvalidInput(f"The metric {name!r} was not logged {when}. {listed} {do}")
 
 
 def unranked(rank_by: str, logged: Iterable[str], when: str, how: str) -> InvalidInput:
     """Return the error for a metric of rank_by= that was never logged; arguments as in `missing`."""
     names = sorted(set(logged))
-    do = f"{how}, or use one of these names."
-    if near := nearest(rank_by, names):
-        do = f"If you mean {near!r}, write rank_by={near!r}; otherwise {how[0].lower()}{how[1:]}."
+    near = nearest(rank_by, names)
+    do = _do(near, f"rank_by={near!r}", how, "use one of these names")
     return InvalidInput(f"rank_by={rank_by!r} was not logged {when}. Logged names: {', '.join(names)}. {do}")
+
+
+def _do(near: str | None, write: str, how: str, other: str) -> str:
+    """Return what to do about a name that was not logged. near: a similar one. write: to use that. how: to log it."""
+    if near is None:
+        return f"{how}, or {other}."
+    return f"If you mean {near!r}, write {write}; otherwise {how[0].lower()}{how[1:]}."
 
 
 def nearest(name: str, names: Iterable[str], likeness: float = 0.5) -> str | None:

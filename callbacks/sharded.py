@@ -496,7 +496,10 @@ def _group_of_threads() -> Any:
 
 @contextmanager
 def _trainable(model: Any, names: set[str]) -> Iterator[None]:
-    """Let just these parameters be trainable within the block."""
+    """Let just these parameters be trainable within the block.
+
+    Private names alone say which parameters are in a flat one. Without them, its optimizer's state would not be loaded.
+    """
     changed = []
     for name, parameter in model.named_parameters():  # the first version of FSDP may join several in a flat one
         within = plain_name(name).removesuffix("_flat_param")

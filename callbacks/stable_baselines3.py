@@ -149,6 +149,8 @@ class HaltuneCallback(Reporting):
             self._reporter.defer(Interruption.within("learn", "stable_baselines3."))
         elif not self._reporter.ended and _learns():
             trial.fits(_learns)
+        # the callback that `learn` calls, to which others have no access. Its answer alone ends the training, so
+        # without its hooks a trial would not stop after an evaluation
         root = self.locals["callback"]
         if self.parent is not None:  # events do not pass these hooks on
             _follow(root, "_on_rollout_start", self._on_rollout_start)
@@ -410,7 +412,10 @@ def _learns() -> bool:
 
 
 def _updates(model: Any) -> int:
-    """Return the updates of a policy so far, for which Stable-Baselines3 has no public name."""
+    """Return the updates of a policy so far, for which Stable-Baselines3 has no public name.
+
+    Without them, a report before the first update would count as trained.
+    """
     return int(model._n_updates)
 
 

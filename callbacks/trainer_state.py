@@ -258,6 +258,7 @@ class Unsaved(Portable):
             return lost
         generations = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         every = generations * getattr(trainer, "num_iterations", 1)
+        # TRL has no public names for them. Without them, this pause would go through and train on other completions
         if getattr(trainer, "_buffered_inputs", None) is not None and getattr(trainer, "_step", 0) % every:
             return "TRL trains several steps on the same completions, which the Trainer does not save"
         if getattr(getattr(self._loader, "base_dataloader", self._loader), "persistent_workers", False):
@@ -278,7 +279,11 @@ class Unsaved(Portable):
         return None
 
     def _loss(self) -> list[float]:
-        """Return the training loss since the last log, and the step of that log."""
+        """Return the training loss since the last log, and the step of that log; nothing where its loop has them.
+
+        The Trainer has no public names for them. Without them, the first loss that it logs after a pause would leave
+        out the steps before.
+        """
         with suppress(AttributeError):
             return [self.trainer._tr_loss.item(), self.trainer._globalstep_last_logged]
         return []
@@ -341,7 +346,10 @@ class Unsaved(Portable):
         vars(self.trainer).pop("_load_rng_state", None)
 
     def _load_again(self) -> None:
-        """Load weights, and set rates, that hooks of the start have changed since the Trainer loaded them."""
+        """Load weights, and set rates, that hooks of the start have changed since the Trainer loaded them.
+
+        The Trainer loads weights by a private method only. Without it, such a trial would resume from other weights.
+        """
         trainer, found = self.trainer, self._restored
         sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
         if not sharded and fingerprint(trainer.model) != found.get("weights"):

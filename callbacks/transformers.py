@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from haltune._utils.interruption import Interruption, caller, variable
+from haltune._utils.interruption import Interruption, caller, variables
 from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
@@ -171,8 +171,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._start(state.global_step)
         # callbacks get neither the Trainer nor the checkpoint that it loads. Without them, EarlyStoppingCallback would
         # forget its count, and a trial could continue another trial's state
-        train = caller("train", "transformers.")
-        given = {} if train is None else train.f_locals
+        given = variables(caller("train", "transformers."))
         trainer, path = given.get("self"), given.get("resume_from_checkpoint")
         loaded = self._loaded(state, path)
         _continue_callbacks(state, trainer)
@@ -278,8 +277,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         step = state.global_step
         if self._training and step != self._weights_at:  # the first batch of an evaluation
             # callbacks get the model of train(); without the evaluated one, other weights would be kept as the best
-            loop = caller("evaluation_loop", "transformers.")
-            model = others.get("model") if loop is None else variable(loop, "self").model
+            evaluates = variables(caller("evaluation_loop", "transformers.")).get("self")
+            model = others.get("model") if evaluates is None else evaluates.model
             self._weights_at, self._weights = step, fingerprint(model)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
@@ -295,7 +294,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._evaluated = state.global_step
         if self._weights_at == state.global_step and not self._first_step:
             self.trial.sign(self._weights)  # in a resumed training, an average may have those with which others start
-        name = next((n for n in (self.monitor, f"eval_{self.monitor}") if n in metrics), None)
+        name = next((n for n in _in_evaluations(self.monitor) if n in metrics), None)
         if self._unreported is None and name is not None and not (self._by_log and self._names & {*self._in_training}):
             self._by_log = False  # the metric was in no log
             self._unreported = metrics[name], self._position(args, state)
@@ -414,7 +413,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
     def _unranked(self, metrics: Any) -> bool:
         """Return whether the metric of rank_by= is missing both in `metrics` and in the training logs."""
         rank_by = self.trial.goal.rank_by
-        return rank_by is not None and not {rank_by, f"eval_{rank_by}"} & {*metrics, *self._names}
+        return rank_by is not None and not {*_in_evaluations(rank_by)} & {*metrics, *self._names}
 
     def _report(self, metrics: Any, args: Any, state: Any, others: Any, ends: bool) -> tuple[str, bool, bool]:
         """Report the pending values; return the decision, and whether to take a checkpoint of this step.
@@ -614,7 +613,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return
         better = f"{type(goal).__name__}({goal.metric!r}, of='best')"
         metric = str(args.metric_for_best_model)
-        same = {metric, f"eval_{metric}"} & {self.monitor, f"eval_{self.monitor}"}
+        same = {*_in_evaluations(metric)} & {*_in_evaluations(self.monitor)}
         if same and (args.greater_is_better is True) == (goal.sign > 0):
             keeps, do = "the best model of a training", f"Write {better} in the study"
         else:
@@ -642,7 +641,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             how = "Return it from compute_metrics, there without 'eval_'"
             raise unranked(rank_by, self._seen - {"epoch"}, "in the first evaluation", how)
         names = self._seen | self._names if self._by_log else self._seen
-        if names & {self.monitor, f"eval_{self.monitor}", *(self._in_training if self._by_log else ())}:
+        if names & {*_in_evaluations(self.monitor), *(self._in_training if self._by_log else ())}:
             return
         found = any(name.startswith("eval_") for name in self._seen)
         late |= self._by_log and self._logs >= _LOGS_WITHOUT_VALUE and self.monitor.startswith("train_")
@@ -663,6 +662,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         raise missing(self.monitor, self._logged, "in this fit", how, guess=False)  # never the training loss
 
 
+def _in_evaluations(metric: str) -> tuple[str, str]:
+    """Return the names that a metric can have in evaluations."""
+    return metric, f"eval_{metric}"
+
+
 def _diverged() -> bool:
     """Return whether the loss of the last batch is not finite.
 
@@ -674,7 +678,7 @@ def _diverged() -> bool:
     loop = None if logs is None else logs.f_back
     while loop is not None and "tr_loss_step" not in loop.f_code.co_varnames:  # a subclass may have the method, too
         loop = loop.f_back
-    loss = None if loop is None else variable(loop, "tr_loss_step")
+    loss = variables(loop).get("tr_loss_step")
     return loss is not None and not math.isfinite(float(loss))
 
 
@@ -686,7 +690,7 @@ def _evaluates_more() -> bool:
     """
     frame = inner = caller("evaluate", "transformers.")
     while frame is not None and inner is not None:
-        known = frame.f_locals if frame.f_code is inner.f_code else {}  # the program may have these names, too
+        known = variables(frame) if frame.f_code is inner.f_code else {}  # the program may have these names, too
         if _SET in known and isinstance(sets := known.get("eval_dataset"), dict):
             return bool(known[_SET] != [*sets][-1])
         frame = frame.f_back

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from haltune._utils import boosters
-from haltune._utils.interruption import Interruption, caller
+from haltune._utils.interruption import Interruption, caller, variables
 from haltune.errors import NotSupported
 from haltune.study.trial import Fold
 
@@ -49,7 +49,8 @@ _BEST = ("best_iteration", "best_score")  # its attributes that EarlyStopping se
 _OF_TWO_NAMES = (
     "eta", "learning_rate", "gamma", "min_split_loss", "lambda", "reg_lambda", "alpha", "reg_alpha",
 )  # fmt: skip
-# XGBoost's callbacks that number rounds -> what they add to a number, and what they remember
+# XGBoost's callbacks that number rounds -> what they add to a number, and what they remember. XGBoost saves neither:
+# without them, a resumed training would stop at another round, and write its checkpoints under other numbers
 _NUMBERING = {
     "EarlyStopping": ("starting_round", ("stopping_history", "best_scores", "current_rounds", "maximize")),
     "TrainingCheckPoint": ("_start", ("_epoch",)),
@@ -132,8 +133,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             if owner is None and rounds:
                 owner = self.trial.signer(_mark(model))
             self._booster = weakref.ref(model)
-        train = caller("cv" if is_cv(model) else "train", "xgboost.")
-        given = {} if train is None else train.f_locals
+        given = _arguments(model)
         begins(self._reporter, given.get("num_boost_round"), model, self._before, owner)
         if not is_cv(model):
             model.set_attr(**{_OWNER: f"{self.trial.id} {self._given}"})
@@ -270,9 +270,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
 
 def _number_on(rounds: int) -> None:
-    """Continue the numbers of the rounds before this training: XGBoost numbers rounds from 0 in each training."""
-    frame = caller("before_training", "xgboost.callback")
-    container = None if frame is None else frame.f_locals["self"]
+    """Continue the numbers of the rounds before this training: XGBoost numbers rounds from 0 in each training.
+
+    Without it, a LearningRateScheduler would start again in a resumed training.
+    """
+    container = variables(caller("before_training", "xgboost.callback")).get("self")
 
     def later(hook: Any) -> Any:
         return lambda model, epoch, *others: hook(model, rounds + epoch, *others)
@@ -305,14 +307,22 @@ def _callbacks(hook: str) -> list[Any]:
     A callback has no access to the others, so they are read from the call. Without them, EarlyStopping would forget the
     rounds before a pause.
     """
-    frame = caller(hook, "xgboost.callback")
-    return [] if frame is None else frame.f_locals["self"].callbacks
+    container = variables(caller(hook, "xgboost.callback")).get("self")
+    return [] if container is None else container.callbacks
+
+
+def _arguments(model: Any) -> dict[str, Any]:
+    """Return the arguments of the training under way, which XGBoost does not give to callbacks.
+
+    Without them, a stop in the last round would make `xgb.cv` cut its results, a plan shorter than max_epochs would
+    not be known, and what objectives and metrics of the program remember would start again in a resumed training.
+    """
+    return variables(caller("cv" if is_cv(model) else "train", "xgboost."))
 
 
 def _is_last(model: Any, epoch: int) -> bool:
     """Return whether XGBoost ends the training after this round anyway."""
-    frame = caller("cv" if is_cv(model) else "train", "xgboost.")
-    return frame is not None and epoch + 1 == frame.f_locals["num_boost_round"]
+    return epoch + 1 == _arguments(model).get("num_boost_round")
 
 
 @contextmanager
@@ -357,8 +367,8 @@ def _booster(model: Any) -> str:
 
 def _given() -> dict[str, Any]:
     """Return the parameters that the training was given."""
-    frame = caller("train", "xgboost.")
-    return {} if frame is None else {name: v for name, v in dict(frame.f_locals["params"]).items() if v is not None}
+    given = variables(caller("train", "xgboost.")).get("params", {})
+    return {name: value for name, value in dict(given).items() if value is not None}
 
 
 def _drawing(model: Any) -> str:

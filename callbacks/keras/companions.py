@@ -29,7 +29,7 @@ import numpy as np
 
 from haltune._utils import randomness
 from haltune._utils.around import is_own, names_in
-from haltune._utils.interruption import caller
+from haltune._utils.interruption import caller, variables
 from haltune.errors import NotSupported
 from haltune.study import Study
 from haltune.study.port import Port, weak
@@ -742,8 +742,8 @@ class Data:
     def __init__(self, trial: int, reader: Any, earlier: Data | None = None, within: Any = None) -> None:
         import keras
 
-        frame = caller("fit", "keras.")
-        iterator = None if frame is None else frame.f_locals.get("epoch_iterator")
+        given = variables(caller("fit", "keras."))
+        iterator = given.get("epoch_iterator")
         self._fit: Callable[[], Any] = weak(iterator)
         read = objects.variables_of(getattr(getattr(iterator, "data_adapter", None), "generator", None))
         self._generator: Callable[[], Any] = weak(read.get("generator", (None,))[0])  # that the program gave to fit
@@ -755,7 +755,6 @@ class Data:
         source = self._source
         self._of_training: _Source = _Source(trial, source, None if earlier is None else earlier._of_training)
         self._of_training.generators |= randomness.generators_in(generator)
-        given = {} if frame is None else frame.f_locals
         evaluated = [(given.get("validation_data"), bool(given.get("validation_steps"))), (within, False)]
         before: list[Any] = [None, None] if earlier is None else earlier._of_validation
         self._of_validation: list[_Validation] = [
@@ -888,8 +887,7 @@ def batches_of_epoch(planned: int | None) -> int:
 
     Keras counts them only in a local of Model.fit. Without it, an epoch that ended early would count as a whole one.
     """
-    frame = caller("fit", "keras.")
-    end = None if frame is None else frame.f_locals.get("end_step")
+    end = variables(caller("fit", "keras.")).get("end_step")
     trained = (planned or 0) if end is None else int(end) + 1
     return min(trained, planned) if planned else trained  # with steps_per_execution, end_step may be beyond the end
 

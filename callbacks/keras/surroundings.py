@@ -9,11 +9,11 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from haltune._utils.interruption import caller
+from haltune._utils.interruption import caller, variables
 from haltune.errors import NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
@@ -30,12 +30,12 @@ def calling_list(callback: Any) -> list[Any]:
     """Return the list of callbacks that is calling a hook of `callback`; an empty list if it is not found.
 
     Keras gives a callback its model and its parameters, but no access to the others, so the list is searched in the
-    frames above: a CallbackList has it as `callbacks`. If another version of Keras has no such list, there are no
-    warnings and no tracker logs; the training does not change.
+    frames above: a CallbackList has it as `callbacks`. Without it, a resumed fit would lose the state of the other
+    callbacks, and there would be no warnings and no tracker logs.
     """
     frame = sys._getframe(1)
     for _ in range(_DEPTH):
-        owner = frame.f_locals.get("self")
+        owner = variables(frame).get("self")
         listed = None if owner is callback else getattr(owner, "callbacks", None)
         if isinstance(listed, list) and any(c is callback for c in listed):
             return listed
@@ -145,10 +145,13 @@ def _reads_first(function: Any) -> bool:
     return any(one.opname.startswith("LOAD") and name in str(one.argval) for one in dis.get_instructions(code))
 
 
-def _arguments_of_fit() -> Mapping[str, Any]:
-    """Return the arguments of the call of fit, which callbacks do not receive; nothing in a loop of the program's."""
-    fit = caller("fit", "keras.")
-    return {} if fit is None else fit.f_locals
+def _arguments_of_fit() -> dict[str, Any]:
+    """Return the arguments of the call of fit, which callbacks do not receive; nothing in a loop of the program's.
+
+    Without them, a fit that validates in no epoch would end with an error only after it, and one whose callbacks were
+    made before it would have no plan.
+    """
+    return variables(caller("fit", "keras."))
 
 
 def plan_of_fit() -> tuple[Any, dict[str, Any]]:

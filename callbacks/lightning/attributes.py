@@ -178,12 +178,10 @@ def put_back(trainer: Any, found: Mapping[str, Any], trial: int, made: bool = Fa
                 continue
             try:
                 put(name, objects.put_back(state, held.get(name), module.device))
-            except NotSupported:  # built otherwise in this attempt
-                failed.append(_called(owner, name))
-            except Exception:
-                if not owner.startswith(_HELD):
+            except Exception as error:  # built otherwise in this attempt, or another library's object refuses its state
+                if not (isinstance(error, NotSupported) or owner.startswith(_HELD)):
                     raise
-                failed.append(_called(owner, name))  # another library's object refuses its state
+                failed.append(_called(owner, name))
     for loader in leaves(trainer.train_dataloader):  # Lightning has set the present epoch of these before
         for name, part in loader_parts(loader):
             if name in ("sampler", "batches.sampler") and hasattr(part, "set_epoch"):

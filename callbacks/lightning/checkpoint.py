@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils import randomness
-from haltune._utils.disk import discard
 from haltune.errors import NotSupported
 from haltune.ranks import Group
 
@@ -105,7 +104,7 @@ def save(
             refused = None if error else _refused(shards.metadata(path))
             saved = reporter.attempt(commit, over=not keeps, keeps=keeps)
         finally:
-            discard(path)  # it still exists only after a failure
+            reporter.trial.give_up_save(path)  # it still exists only after a failure
         if saved and refused:
             how = "load it with" if keeps else "continue with"
             call = "load_from_checkpoint(path" if keeps else "trainer.fit(..., ckpt_path=trial.checkpoint"

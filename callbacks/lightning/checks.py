@@ -17,7 +17,7 @@ from haltune.study import Trial
 
 from ..changes import own_parts
 from ..schedules import falls, of_torch
-from .internals import cluster_environment
+from .internals import cluster_environment, has_validation_data
 from .shards import cannot_save
 
 _NO_REQUEUE = "Write Trainer(plugins=[SLURMEnvironment(auto_requeue=False)]), and haltune saves the trial instead"
@@ -311,7 +311,7 @@ def no_validation(trainer: Any, metric: str) -> tuple[str, str] | None:
         if of_lightning(module.validation_step):
             lacks.append("the module has no validation_step")
             write.append(f"define validation_step(self, batch, batch_idx), which calls self.log({metric!r}, value)")
-        if not trainer.fit_loop.epoch_loop.val_loop._data_source.is_defined():
+        if not has_validation_data(trainer):
             module_of_data = getattr(trainer, "datamodule", None)
             lacks.append("trainer.fit was given no validation data")
             pass_it = "pass it, trainer.fit(model, train_loader, val_loader)"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from haltune._utils.interruption import caller
+from haltune._utils.interruption import caller, variables
 
 
 def hook_batches(
@@ -113,7 +113,7 @@ def loads_anything() -> bool:
     there is no such argument, and a checkpoint may hold anything.
     """
     run = caller("_run", "lightning.") or caller("_run", "pytorch_lightning.")
-    return run is not None and run.f_locals.get("weights_only", False) is False
+    return run is not None and variables(run).get("weights_only", False) is False
 
 
 def loader_epoch(trainer: Any) -> Any:
@@ -171,6 +171,15 @@ def given_loaders(trainer: Any) -> Any:
     """
     source = trainer.fit_loop._data_source
     return None if source.is_module() else source.instance
+
+
+def has_validation_data(trainer: Any) -> bool:
+    """Return whether validation data were given to `fit`, or the module or the data module makes them.
+
+    trainer.val_dataloaders is None in a fit that does not validate. Without it, the error for such a fit would not say
+    whether the data are missing or the method.
+    """
+    return bool(trainer.fit_loop.epoch_loop.val_loop._data_source.is_defined())
 
 
 def modes_before_validation(trainer: Any) -> dict[str, bool]:

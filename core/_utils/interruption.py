@@ -45,17 +45,19 @@ def caller(function: str, package: str) -> FrameType | None:
     return None
 
 
-def variable(call: FrameType, name: str) -> Any:
-    """Return a variable of a call that is under way; None without it.
+def variables(call: FrameType | None) -> dict[str, Any]:
+    """Return the variables of a call that is under way, such as a framework's `caller`; none without a call.
 
     Before Python 3.13 a call keeps the values of all its variables that are read here until it ends. So a training
     would keep a batch, and an evaluation the outputs of a model, in the memory of the device.
     """
+    if call is None:
+        return {}
     held = call.f_locals
-    value = held.get(name)
+    found = dict(held)
     if sys.version_info < (3, 13) and call.f_code.co_flags & CO_OPTIMIZED:
         held.clear()
-    return value
+    return found
 
 
 class Interruption:

@@ -138,7 +138,12 @@ def _sample(value: Any, depth: int) -> Any:
 
 
 def refuse(learner: Any, now: str, words: str) -> None:
-    """Let the next training of a learner raise NotSupported with these words, unless its mark has changed by then."""
+    """Let the next training of a learner raise NotSupported with these words, unless its mark has changed by then.
+
+    No library calls a hook when a plain loop trains a learner. So its class gets methods that look into `_refused`
+    first, in place of its own, and keeps them for the rest of the process. Without them, a trial would train what
+    another trial has trained.
+    """
     _refused[learner] = now, words
     for name in _trains_by(learner):
         _watch(type(learner), name)

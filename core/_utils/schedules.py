@@ -15,7 +15,11 @@ _STEPS = 1000  # of a schedule that are compared
 
 
 def schedules_of(optimizer: Any) -> list[Any]:
-    """Return torch's learning-rate schedules of an optimizer that count. They hold it, but it does not hold them."""
+    """Return torch's learning-rate schedules of an optimizer that count. They hold it, but it does not hold them.
+
+    So they are searched in what Python's collector knows to refer to it. Without that, and the private names here, a
+    plain loop that does not load its schedules would resume with other rates, unnoticed.
+    """
     holders: list[Any] = gc.get_referrers(optimizer)
     held = [one for one in holders if type(one) is dict and one.get("optimizer") is optimizer]  # their attributes
     base = sys.modules["torch.optim.lr_scheduler"].LRScheduler

@@ -423,6 +423,13 @@ def length_argument(unit: str) -> str:
     return next((name for name, counts in LENGTHS.items() if counts == unit), "max_epochs")
 
 
+def length_advice(unit: str, end: float) -> str:
+    """Return what to do about a fit whose plan ends at `end`, and not with a full training, for messages."""
+    full = length_argument(unit)
+    set_it = f", or set {full}={end:.0f} in the search" if float(end).is_integer() else ""
+    return f"Give the loop trial.{full}{set_it}"
+
+
 def position_argument(unit: str) -> str:
     """Return the position argument of a report, as in trial.report(value, step=n)."""
     return {"step": "step=n", "token": "tokens=n"}.get(unit, "n")

@@ -34,8 +34,8 @@ from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.folds import over_folds
 from haltune.log.history import History
-from haltune.log.problem import length_argument, rounded
-from haltune.ranks import this, without_barriers
+from haltune.log.problem import length_advice, rounded
+from haltune.ranks import this, torch_ranks, without_barriers
 
 from .attempt import Attempt, Failure, Report
 from .judging import answered, record
@@ -57,10 +57,10 @@ class Port(Attempt):
     verdict; `ended`, the status once it has ended; `goal` and `measures`, the metrics that a report needs; `history`,
     the log; `metrics`, reported before.
 
-    To state: `starts`, what a fit trains and from where; `record`, a report; `begin_save` and `commit_save`, a state;
-    `restores_randomness`, before it does; `decline_pause`, a state that cannot be saved; `planned`, where a fit ends by
-    its own plan; `finish`, `fail`, `interrupt`, the end. In a distributed training every rank makes the same calls and
-    gets the same answers.
+    To state: `starts`, what a fit trains and from where; `record`, a report; `begin_save` and `commit_save` or
+    `give_up_save`, a state; `restores_randomness`, before it does; `decline_pause`, a state that cannot be saved;
+    `planned`, where a fit ends by its own plan; `finish`, `fail`, `interrupt`, the end. In a distributed training every
+    rank makes the same calls and gets the same answers.
 
     Args:
         session: The session of the process that holds the trial.
@@ -797,6 +797,8 @@ class Port(Attempt):
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
 
+        If the state cannot be written, call `give_up_save`.
+
         Args:
             suffix: Ending of the path. Default: ".ckpt".
             keep: See `commit_save`. Default: False.
@@ -829,6 +831,14 @@ class Port(Attempt):
         path: str = session.once(self, "commits", partial(self._states.commit, self, state, temporary, seconds))
         self._saved(state, seconds + session.monotonic() - began, path)
         return path
+
+    def give_up_save(self, temporary: Path) -> None:
+        """Delete what was written to a path of `begin_save`, in place of `commit_save`; ignore errors of the disk.
+
+        Args:
+            temporary: The path.
+        """
+        torch_ranks().first(lambda: discard(temporary))
 
     def _begins_save(self, keep: bool | float = False, resumes_only: bool = False) -> State:
         """Return a state that is to be written. Raises NotSupported in a process that does not train the trial."""
@@ -972,12 +982,10 @@ class Port(Attempt):
     def _look_at_plan(self) -> None:
         """Warn if the trial has ended below max_epochs because its last fit planned so: no other fit followed."""
         if self.horizon is not None and self.epoch == self.planned and self.epoch < self.horizon:
-            full = length_argument(self.unit)
-            set_it = f", or set {full}={self.epoch:.0f} in the search" if float(self.epoch).is_integer() else ""
             self.warn(
                 f"Trial {self.id} ended after {self._at(self.epoch)}, as its last fit planned, but the search "
-                f"compares final values at {self.unit} {self.horizon}. Unless your program ended it early, give the "
-                f"loop trial.{full}{set_it}.",
+                f"compares final values at {self.unit} {self.horizon}. {length_advice(self.unit, self.epoch)}, unless "
+                "your program ended it early.",
                 "horizon",
                 once=True,
             )

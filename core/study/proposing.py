@@ -120,7 +120,7 @@ def answer(
         found = Wait(full)
     else:
         with claimed(replica):
-            found = _decide(replica, full, *ask())
+            found = _append_move(replica, full, *ask())
     if isinstance(found, Finish):
         return found
     if isinstance(found, Wait):
@@ -157,7 +157,7 @@ def _need_finite(replica: Replica, history: History, max_failures: int) -> None:
         )
 
 
-def _decide(replica: Replica, full: str | None, move: Move, deciding: float) -> Taken | Wait | Finish:
+def _append_move(replica: Replica, full: str | None, move: Move, deciding: float) -> Taken | Wait | Finish:
     """Append the policy's move, and return it. full: why no more trials start. deciding: seconds for the move."""
     if isinstance(move, Start):
         if "warning" in move.evidence:

@@ -32,7 +32,7 @@ def redecide(problem: Problem, policy: Policy[Any], log: Iterable[ev.Event]) -> 
     for position, recorded in sorted(decisions, key=lambda d: (events[d[0]].seen, d[0])):  # type: ignore[attr-defined]
         for event in events[prefix.history.position : events[position].seen]:  # type: ignore[attr-defined]
             prefix.take(event)
-        yield position, recorded, _asked(prefix, events[position])
+        yield position, recorded, _found(prefix, events[position])
 
 
 def without_reason(answer: Any) -> Any:
@@ -58,7 +58,7 @@ def _recorded(event: ev.Event, problem: Problem) -> Any:
     return None
 
 
-def _asked(prefix: Fold, event: ev.Event) -> Any:
+def _found(prefix: Fold, event: ev.Event) -> Any:
     """Return the policy's answer after the events of `prefix`, in the form of `_recorded`."""
     history = prefix.history
     if isinstance(event, Reported):

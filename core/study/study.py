@@ -143,26 +143,26 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
         if verbose:
             shown()  # guesses about the arguments are logged too
         length = length_of(python_number(max_epochs), python_number(max_steps), python_number(max_tokens), unit)
-        self._asked, self.policy = problem_of(
+        self._given, self.policy = problem_of(
             problem, goal, policy, length, min_epochs, judge_every, start, constraints, verbose > 0
         )
         check_name(name)
         if learn_from != ():
             found = earlier_studies(learn_from, store, name)
-            self.policy = with_transfer(suited(self.policy, self._asked), found)
-        self.policy = suited(self.policy, self._asked)
+            self.policy = with_transfer(suited(self.policy, self._given), found)
+        self.policy = suited(self.policy, self._given)
         self.name = name
         storage = store if isinstance(store, Storage) else Storage(store)
         if not isinstance(checkpoints, Checkpointing | Checkpoints):
             checkpoints = Checkpointing(checkpoints)
         settings = Settings(
-            self._asked, self.policy, storage, name, budget_of(budget, self._asked), max_failures, checkpoints, verbose
+            self._given, self.policy, storage, name, budget_of(budget, self._given), max_failures, checkpoints, verbose
         )
         opens = partial(Session, seed=seed)
         self._opened: Session | None = None
         self._in_one_epoch: Callable[[], Session] | None = None  # until the length of a training is known
-        if not isinstance(problem, Problem) and waits(self.policy, self._asked):
-            self._in_one_epoch = partial(opens, replace(settings, problem=one_epoch(self._asked)))
+        if not isinstance(problem, Problem) and waits(self.policy, self._given):
+            self._in_one_epoch = partial(opens, replace(settings, problem=one_epoch(self._given)))
         else:
             self._begin(opens(settings))
 
@@ -411,7 +411,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
     @property
     def problem(self) -> Problem:
         """The problem, with the space of the log."""
-        return self._asked if self._opened is None else self._log.problem
+        return self._given if self._opened is None else self._log.problem
 
     @property
     def session(self) -> Session:
@@ -423,7 +423,7 @@ class Study(StudyView, KnowsArguments, KnowsAttributes):
             InvalidInput: If the length of a training is not known yet.
         """
         if self._opened is None:
-            goals = self._asked.goals
+            goals = self._given.goals
             raise InvalidInput(
                 "max_epochs is missing. Pass the epochs of a full training: "
                 f"Study(space, {list(goals) if len(goals) > 1 else goals[0]!r}, max_epochs=30). "

@@ -958,20 +958,6 @@ def test_a_cross_validation_cannot_pause_says_so_and_trains_on(gradient):
     assert all(r["judge"] for r in trial.reports)
 
 
-def test_a_trial_over_folds_counts_their_mean_and_resumes_exactly(lib):
-    found = []
-    for at in ((), (2, 4)):
-        s = pausing_study(at=at, epochs=5, metric=lib.monitor, verbose=0)
-        for trial in s:
-            with trial:
-                for fold in trial.folds(2):
-                    lib.attempt(fold, lib.callback(fold))
-        found.append(s.trials[0])
-    one, other = found
-    assert other.attempt > one.attempt == 1
-    assert one.values.tolist() == other.values.tolist()
-
-
 def test_a_second_training_of_a_trial_that_pauses_is_refused_with_advice(lib):
     s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
     refusal = lib.package.CatBoostError if lib.name == "catboost" else NotSupported

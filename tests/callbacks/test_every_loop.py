@@ -307,6 +307,7 @@ def test_a_round_with_fewer_updates_is_warned_of_at_its_report(lib, tmp_path):
         lib.train(*[idle] * (idle is not None), *lib.callbacks(trial), rounds=2, **options)
 
 
+@pytest.mark.parametrize("lib", [name for name, kind in FITS.items() if hasattr(kind, "keeping")], indirect=True)
 def test_the_advice_on_a_best_model_that_the_library_keeps_names_the_metric_and_direction_of_the_study(lib, tmp_path):
     lib.folder, trial = tmp_path / "training", FakeTrial(lib.monitor, max_epochs=2, maximize=True)
     keeper, options = lib.keeping()

@@ -8,11 +8,14 @@ keras/keras_assumption_checks.py, because a process has only one backend.
 import inspect
 import os
 import tempfile
+import warnings
 from types import SimpleNamespace
 
 import pytest
 
+from haltune._utils import learners
 from haltune._utils.interruption import caller
+from haltune.errors import NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -104,6 +107,7 @@ def lightning():
             seen.made = internals.loader_epoch(trainer)
             seen.loop = trainer.fit_loop
             seen.loads["default"] = internals.loads_anything()
+            seen.validates = [internals.has_validation_data(trainer)]
             seen.fresh_metrics = FreshMetrics("constant")
             starts, validated = (lambda: say("batches start")), (lambda: say("validated"))
             step, ends = (lambda rest: self.step(trainer, rest)), (lambda: self.ends(trainer))
@@ -167,6 +171,7 @@ def lightning():
     class Asks(Callback):
         def on_train_start(self, trainer, module):
             seen.loads["anything"] = internals.loads_anything()
+            seen.validates.append(internals.has_validation_data(trainer))
             seen.early = internals.check_early_stopping(trainer.early_stopping_callbacks[0], False)
 
     early = EarlyStopping("unlogged", check_on_train_epoch_end=True)
@@ -238,6 +243,10 @@ LIGHTNING = {
     "_data_source has the loaders given to fit before the Trainer has them": (
         "exact resumption with a loader's own generator in the first epoch",
         lambda seen: seen.given[0] is seen.loader and seen.given[1] is None,
+    ),
+    "the validation loop's _data_source says whether a fit has validation data": (
+        "the error for a fit that does not validate would not say what is missing",
+        lambda seen: seen.validates == [True, False],
     ),
     "_last_train_dl_reload_epoch is the epoch in which the loaders were made": (
         "exact resumption with reload_dataloaders_every_n_epochs",
@@ -327,7 +336,7 @@ def transformers(tmp_path_factory):
     from transformers.trainer_utils import get_last_checkpoint
     from transformers_nets import Net, trainer
 
-    seen = SimpleNamespace(events=[], trainers=[], losses=[])
+    seen = SimpleNamespace(events=[], trainers=[], losses=[], kept=[])
     say = seen.events.append
 
     class Spies(Net):
@@ -355,6 +364,8 @@ def transformers(tmp_path_factory):
 
         def on_step_end(self, args, state, control, **others):
             say("step ends")
+            trains = caller("train", "transformers.").f_locals["self"]
+            seen.since_log = float(trains._tr_loss), state.global_step - trains._globalstep_last_logged
 
         def on_prediction_step(self, args, state, control, **others):
             loop = caller("evaluation_loop", "transformers.")
@@ -363,6 +374,7 @@ def transformers(tmp_path_factory):
         def on_log(self, args, state, control, logs, **others):
             if "loss" in logs:
                 say("log")
+                seen.kept.append(abs(seen.since_log[0] - logs["loss"]) < 1e-3 and seen.since_log[1] == 1)
                 logs_it = caller("_maybe_log_save_evaluate", "transformers.")
                 found = logs_it and logs_it.f_back.f_locals.get("tr_loss_step")
                 seen.losses.append((found is not None and float(found), seen.loss))
@@ -372,10 +384,11 @@ def transformers(tmp_path_factory):
     options |= {"save_strategy": "epoch"}
     seen.trainer = trainer(tmp_path_factory.mktemp("run"), spy, model=Spies(), epochs=1, **options)
     seen.trainer.train()
+    seen.checkpoint = get_last_checkpoint(seen.trainer.args.output_dir)
     resumed = trainer(tmp_path_factory.mktemp("resumed"), spy, model=Spies(), epochs=2, **options)
     resumed._load_rng_state = lambda checkpoint: say("random state")
     place, before = len(seen.events), len(seen.trainers)
-    resumed.train(resume_from_checkpoint=get_last_checkpoint(seen.trainer.args.output_dir))
+    resumed.train(resume_from_checkpoint=seen.checkpoint)
     seen.after_resume, seen.events[place:], seen.trainers[before:] = seen.events[place:], [], []
     seen.trainer.evaluate()
     seen.batches = []
@@ -426,6 +439,14 @@ TRANSFORMERS = {
         "numbers that a callback draws in on_epoch_begin would shift all later ones of a resumed trial",
         lambda seen: seen.after_resume[:3] == ["epoch begins", "random state", "step begins"],
     ),
+    "the Trainer has the loss since its last log as _tr_loss, and that log's step as _globalstep_last_logged": (
+        "the first training loss after a pause between two logs",
+        lambda seen: seen.kept and all(seen.kept),
+    ),
+    "_load_from_checkpoint() loads the weights of a checkpoint": (
+        "a trial whose callbacks change weights at the start of a training would resume from those",
+        lambda seen: loads_again(seen.trainer, seen.checkpoint),
+    ),
     "_train_batch_size sets the batch size of the next training": (
         "searches over the batch size by hyperparameter_search",
         lambda seen: seen.batches[0] == 2 * seen.batches[1],
@@ -437,6 +458,14 @@ TRANSFORMERS = {
 }
 
 
+def loads_again(trainer, checkpoint):
+    weight = next(trainer.model.parameters()).data
+    trained = weight.clone()
+    weight.zero_()
+    trainer._load_from_checkpoint(checkpoint)
+    return bool(trained.any()) and weight.equal(trained)
+
+
 def accelerator(trainer):
     trainer.create_accelerator_and_postprocess()
     return trainer.accelerator
@@ -445,6 +474,15 @@ def accelerator(trainer):
 @pytest.mark.parametrize("assumption", TRANSFORMERS)
 def test_transformers(assumption, transformers):
     holds(TRANSFORMERS[assumption], transformers)
+
+
+@pytest.mark.slow  # what TRL imports takes longer than all checks here
+@pytest.mark.parametrize("kind", ["GRPOTrainer", "RLOOTrainer"])
+def test_trl_has_the_completions_as_buffered_inputs_and_counts_its_steps_as_step(kind):
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    code = inspect.unwrap(getattr(trl, kind)._prepare_inputs).__code__
+    breaks = "Without it: a pause within the steps on the same completions would go through."
+    assert {"_buffered_inputs", "_step"} <= {*code.co_names}, breaks
 
 
 # fastai
@@ -512,11 +550,20 @@ def stable_baselines3():
     sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
     from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 
-    seen = SimpleNamespace(planned=[], rewards=[], updates=[])
+    seen = SimpleNamespace(planned=[], rewards=[], updates=[], called=set())
 
     class Spy(BaseCallback):
         def _on_training_start(self):
             seen.planned.append(self.locals.get("total_timesteps"))
+            self.follow(self.locals["callback"], "_on_rollout_start")
+            self.follow(self.locals["callback"], "_on_step")
+
+        def follow(self, root, hook):
+            def called():
+                seen.called.add(hook)
+                return getattr(type(root), hook)(root)
+
+            setattr(root, hook, called)
 
         def _on_step(self):
             seen.rewards.append(getattr(self.parent, "last_mean_reward", None))
@@ -537,6 +584,10 @@ STABLE_BASELINES3 = {
     "the locals of learn() have total_timesteps": (
         "the warning about a fit of another length than the search's",
         lambda seen: seen.planned == [16, 16],
+    ),
+    "they have the callback that is called, and its hooks are called on the instance": (
+        "a stop within an evaluation would not end the training",
+        lambda seen: seen.called == {"_on_rollout_start", "_on_step"},
     ),
     "an EvalCallback is the parent of its callbacks, and has last_mean_reward and callback_on_new_best": (
         "reports of evaluations",
@@ -565,7 +616,9 @@ def accelerate():
 
     seen = SimpleNamespace(accelerator=Accelerator(cpu=True), net=torch.nn.Linear(1, 1))
     data = torch.utils.data.DataLoader(torch.ones(4, 1), batch_size=2, shuffle=True)
-    _, seen.loader = seen.accelerator.prepare(seen.net, data)
+    sgd = torch.optim.SGD(seen.net.parameters(), 0.1)
+    decay = torch.optim.lr_scheduler.StepLR(sgd, 1)
+    _, seen.loader, *seen.steps = seen.accelerator.prepare(seen.net, data, sgd, decay)
     seen.scheduler = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(seen.net.parameters(), 0.1), 1)
     seen.accelerator.register_for_checkpointing(seen.scheduler)
     seen.accelerator.register_save_state_pre_hook(print)
@@ -582,6 +635,10 @@ ACCELERATE = {
         "the position within the data in a resumed trial",
         lambda seen: [d is seen.loader for d in seen.accelerator._dataloaders] == [True],
     ),
+    "it has the optimizers and schedulers that it prepared as _optimizers and _schedulers": (
+        "gradients that wait for a step would be lost, and a trial with a schedule would not pause",
+        lambda seen: [*seen.accelerator._optimizers, *seen.accelerator._schedulers] == seen.steps,
+    ),
     "it has the objects that are registered for checkpointing as _custom_objects": (
         "a checkpoint could hold pickles, which run any code",
         lambda seen: [o is seen.scheduler for o in seen.accelerator._custom_objects] == [True],
@@ -593,11 +650,26 @@ ACCELERATE = {
             and [*seen.accelerator._load_model_state_pre_hook.values()] == [repr]
         ),
     ),
+    "a prepared loader that is given another class is read by it": (
+        "the position within the data in a resumed trial",
+        lambda seen: reads_by_its_class(seen.accelerator, seen.loader),
+    ),
     "a prepared loader counts its passes as iteration": (
         "the order of shuffled data in a resumed trial",
         lambda seen: (len(list(seen.loader)), seen.loader.iteration) == (2, 1),
     ),
 }
+
+
+def reads_by_its_class(accelerator, loader):
+    from haltune.callbacks.accelerate import _Placed
+
+    passes, kind = loader.iteration, type(loader)
+    vars(object)["__class__"].__set__(loader, type(kind.__name__, (_Placed, kind), {}))
+    places = [loader._haltune_place["taken"] for _ in loader]
+    vars(object)["__class__"].__set__(loader, kind)
+    loader.iteration = passes
+    return places == [1, 2]
 
 
 @pytest.mark.parametrize("assumption", ACCELERATE)
@@ -662,18 +734,28 @@ def lightgbm_call():
 
     seen, data = SimpleNamespace(), lgb.Dataset(np.arange(20.0)[:, None], np.arange(20.0))
 
-    def spy(env):
-        seen.train = caller("train", "lightgbm.") is not None
-        seen.data = env.model.train_set is data
-        known = caller("train", "lightgbm.").f_locals
-        seen.callbacks, seen.continued = known["callbacks_after_iter"], "init_model" in known
-        seen.earlier = known["callbacks_before_iter"]
+    class Spy:
+        @property
+        def order(self):
+            known = caller("train", "lightgbm.").f_locals
+            seen.arguments = {"callbacks_before_iter", "callbacks", "feval", "fobj"} <= known.keys()
+            return 25
 
-    seen.spy = spy
+        def __call__(self, env):
+            seen.train = caller("train", "lightgbm.") is not None
+            seen.data = env.model.train_set is data
+            known = caller("train", "lightgbm.").f_locals
+            seen.callbacks, seen.continued = known["callbacks_after_iter"], "init_model" in known
+            seen.earlier = known["callbacks_before_iter"]
+
+    spy = seen.spy = Spy()
     rates = lgb.reset_parameter(learning_rate=[0.1])
     lgb.train({"verbose": -1, "min_data_in_leaf": 1}, data, 1, callbacks=[spy, rates])
     seen.sets = seen.earlier == [rates] and isinstance(rates, lgb.callback._ResetParameterCallback)
-    seen.early = lgb.early_stopping(1).order
+    seen.early, record = lgb.early_stopping(1), lgb.record_evaluation({})
+    seen.kinds = isinstance(seen.early, lgb.callback._EarlyStoppingCallback)
+    seen.kinds &= isinstance(record, lgb.callback._RecordEvaluationCallback)
+    seen.kinds &= {"enabled", "verbose"} <= vars(seen.early).keys() and "eval_result" in vars(record)
     return seen
 
 
@@ -681,10 +763,18 @@ def xgboost_call():
     xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
     import numpy as np
 
-    seen = SimpleNamespace(folds=[])
+    from haltune.callbacks import xgboost
+
+    seen = SimpleNamespace(folds=[], epochs=[], arguments=[])
 
     class Spy(xgb.callback.TrainingCallback):
+        def before_training(self, model):
+            xgboost._number_on(5)
+            return model
+
         def after_iteration(self, model, epoch, logs):
+            seen.epochs.append(epoch)
+            seen.arguments.append({"num_boost_round", "obj", "custom_metric"} <= xgboost._arguments(model).keys())
             seen.train = caller("train", "xgboost.") is not None
             seen.folds.append(hasattr(model, "cvfolds"))
             seen.callbacks = list(caller("after_iteration", "xgboost.callback").f_locals["self"].callbacks)
@@ -697,7 +787,30 @@ def xgboost_call():
     xgb.cv({"nthread": 1}, data, 1, nfold=2, callbacks=[Spy()])
     xgb.train({"nthread": 1}, data, 1, callbacks=[spy := Spy()])
     seen.found = spy in seen.callbacks and seen.given == ({"nthread": 1}, True)
+    of = {"EarlyStopping": {"rounds": 1}, "TrainingCheckPoint": {"directory": ""}}
+    numbering = xgboost._NUMBERING.items()
+    made = [(getattr(xgb.callback, kind)(**of[kind]), {start, *names}) for kind, (start, names) in numbering]
+    seen.numbering = all(names <= vars(one).keys() for one, names in made)
     return seen
+
+
+def updates_are_refused():
+    """Whether a booster that another trial has trained is refused in the class of its library."""
+    xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    import numpy as np
+
+    x = np.arange(20.0)[:, None]
+    boosters = [
+        (xgb.train({"nthread": 1}, data := xgb.DMatrix(x, x[:, 0]), 1), (data, 1)),
+        (lgb.train({"verbose": -1}, lgb.Dataset(x, x[:, 0]), 1), ()),
+    ]
+    for booster, given in boosters:
+        learners.refuse(booster, learners.mark(booster), "of another trial")
+        with pytest.raises(NotSupported, match="of another trial"):
+            booster.update(*given)
+        learners.allow(booster)
+    return True
 
 
 BOOSTERS = {
@@ -735,7 +848,15 @@ BOOSTERS = {
     ),
     "LightGBM: early stopping has a later order than haltune's callback": (
         "the last round before early stopping would not be reported",
-        lambda: lightgbm_call().early > 25,
+        lambda: lightgbm_call().early.order > 25,
+    ),
+    "LightGBM: train() asks for the order when it has callbacks_before_iter, its callbacks, feval and fobj": (
+        "what the program's callbacks, objective and metrics remember would start again in a resumed trial",
+        lambda: lightgbm_call().arguments,
+    ),
+    "LightGBM: early stopping and the record are of classes of their own, with enabled, verbose and eval_result": (
+        "both would start again in a resumed trial",
+        lambda: lightgbm_call().kinds,
     ),
     "XGBoost: train() is on the stack of a callback, and the boosters of cv() have cvfolds": (
         "Ctrl-C that waits for the round, and the refusal to pause xgb.cv",
@@ -745,12 +866,127 @@ BOOSTERS = {
         "a booster that draws rows would pause, another trial's be continued, and early stopping forget its rounds",
         lambda: xgboost_call().found,
     ),
+    "XGBoost: train() and cv() have num_boost_round, obj and custom_metric": (
+        "what the program's objective and metric remember would start again in a resumed trial",
+        lambda: xgboost_call().arguments == [True, True],
+    ),
+    "XGBoost: the hooks of all callbacks are called on the instance that calls them": (
+        "a schedule of the learning rate would start again in a resumed trial",
+        lambda: xgboost_call().epochs == [5, 5],
+    ),
+    "XGBoost: early stopping and checkpoints have the first number of their rounds, and what they remember": (
+        "a resumed trial would stop at another round",
+        lambda: xgboost_call().numbering,
+    ),
+    "XGBoost and LightGBM: update() can be replaced in the class of a booster": (
+        "a plain loop would train a booster that another trial has trained",
+        updates_are_refused,
+    ),
 }
 
 
 @pytest.mark.parametrize("assumption", BOOSTERS)
 def test_boosters(assumption):
     holds(BOOSTERS[assumption])
+
+
+# torch
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+@pytest.fixture
+def alone_in_a_group(torch):
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def schedules(torch):
+    """Whether the schedules of an optimizer are found, and their next rates without a step or a warning."""
+    from haltune._utils.schedules import SchedulePlace, _ahead, schedules_of
+
+    sgd = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), 0.1)
+    made = torch.optim.lr_scheduler.StepLR(sgd, 1, 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ahead = _ahead(made, SchedulePlace.of(made), 2)
+    return schedules_of(sgd) == [made] and ahead == [[0.05], [0.025]] and SchedulePlace.of(made).sets
+
+
+def buffers(torch):
+    from haltune.callbacks.changes import set_buffers, unsaved_buffers
+
+    net = torch.nn.Linear(1, 1)
+    net.register_buffer("seen", torch.zeros(1), persistent=False)
+    set_buffers(net, {"seen": torch.ones(1)})
+    return unsaved_buffers(net) == [("seen", net.seen)] and bool(net.seen)
+
+
+TORCH = {
+    "what refers to an optimizer has its schedules, with last_epoch, _last_lr and _get_lr_called_within_step": (
+        "a plain loop that does not load its schedule would resume with other rates",
+        schedules,
+    ),
+    "a module has its _buffers, and the names of those that its state lacks in _non_persistent_buffers_set": (
+        "such buffers would start again in a resumed trial",
+        buffers,
+    ),
+}
+
+
+@pytest.mark.parametrize("assumption", TORCH)
+def test_torch(assumption, torch):
+    holds(TORCH[assumption], torch)
+
+
+def flat(torch):
+    """Whether the parameters in a flat one are found: as one weight, and trainable by their names."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    from haltune.callbacks import objects, sharded
+
+    one, other = (
+        FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=torch.device("cpu"), use_orig_params=own)
+        for own in (True, False)
+    )
+    with sharded._trainable(other, {"weight"}):
+        trained = [parameter.requires_grad for parameter in other.parameters()]
+    return [weight.numel() for weight in objects.weights(one)] == [6] and trained == [True]
+
+
+def in_groups(torch):
+    """Whether the parts of parameters are found while the whole parameters are there."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    from haltune.callbacks import objects
+
+    net = fully_shard(torch.nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1,)), reshard_after_forward=False)
+    net(torch.ones(1, 2))
+    whole = [type(parameter).__name__ for parameter in net.parameters()]
+    return whole == 2 * ["Parameter"] and [hasattr(weight, "to_local") for weight in objects.weights(net)] == 2 * [True]
+
+
+FSDP = {
+    "the first version has _has_params, _flat_param with its _params, _fqns and _local_shard": (
+        "a model would be another one after a validation, and the state of its optimizer not be loaded",
+        flat,
+    ),
+    "fully_shard has _get_fsdp_state() with _fsdp_param_groups, or one group before, of parameters": (
+        "a model would be another one after a validation, and not be kept",
+        in_groups,
+    ),
+}
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+@pytest.mark.parametrize("assumption", FSDP)
+def test_fsdp(assumption, torch):
+    holds(FSDP[assumption], torch)
 
 
 # Optuna and Ray Tune. Their private parts are used in bridges/optuna/spaces.py and bridges/ray_tune.

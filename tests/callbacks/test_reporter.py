@@ -314,7 +314,7 @@ def test_a_trial_that_ends_early_as_its_last_fit_planned_is_warned_about_once_a_
                     reporter.end_of_fit()
     sentence = (
         "Trial 0 ended after epoch 2, as its last fit planned, but the search compares final values at epoch 4. "
-        "Unless your program ended it early, give the loop trial.max_epochs, or set max_epochs=2 in the search."
+        "Give the loop trial.max_epochs, or set max_epochs=2 in the search, unless your program ended it early."
     )
     assert [str(one.message) for one in said] == ([] if fits[-1] == 4 else [sentence])
 

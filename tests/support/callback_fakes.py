@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune import Constant, Problem, Space
+from haltune._utils.disk import discard
 from haltune.errors import StoreError, warn
 from haltune.log.decisions import Action, Verdict, continue_, stop
 from haltune.log.history import History
@@ -136,6 +137,9 @@ class FakeTrial(Port):
         self.saved.append(self.epoch)
         self.checkpoint = str(temporary.rename(temporary.with_name("state.ckpt")))
         return self.checkpoint
+
+    def give_up_save(self, temporary):
+        discard(temporary)
 
     def save(self, write, suffix=".ckpt", keep=False, *, resumes_only=False):
         self.room_for(0)

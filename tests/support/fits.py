@@ -17,11 +17,12 @@ import re
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from documents import blocks
 from paused_studies import pausing_study
 
 from haltune import Maximize
@@ -860,8 +861,48 @@ class Accelerate(Loop):
         return {"weights": weights, "next random numbers": drawn()}
 
 
+class Page(Fit):
+    """The framework and the callback on the page about the port, read from there."""
+
+    name, loss, hint = "a_framework", "val_loss", "Load trial.checkpoint before you fit"
+    monitor, drawing, uncounted = loss, {"number": 3}, "it has none"
+
+    def __init__(self):
+        self.package = sys.modules.setdefault(self.name, ModuleType(self.name))
+        for block in blocks("docs/reference/port.md")[:2]:
+            block.run(vars(self.package))
+        self.callback = self.package.HaltuneCallback
+
+    def train(self, *callbacks, rounds=5, start=None, number=None):
+        loop, values = start, []
+        if not isinstance(start, self.package.Loop):
+            loop = self.package.Loop(0.1)
+            loop.state = loop.state if start is None else json.loads(Path(start).read_text())
+        if number is not None:
+            seed(number)
+        loop.fit(rounds, [*callbacks, self.each_round(lambda epoch: values.append(loop.state["loss"]))])
+        return loop, {self.data: {self.loss: values}}
+
+    def attempt(self, trial, *callbacks):
+        return self.train(*callbacks, rounds=trial.max_epochs, start=trial.checkpoint)
+
+    def metric(self, data, name):
+        return name
+
+    def rounds(self, loop):
+        return loop.state["epoch"]
+
+    def scores(self, loop):
+        return np.array([loop.state["loss"]])
+
+    def each_round(self, call):
+        hooks = SimpleNamespace(on_epoch_end=lambda loop, logged: call(loop.state["epoch"]))
+        hooks.on_fit_start = hooks.on_fit_end = lambda *given: None
+        return hooks
+
+
 BOOSTING = {"xgboost": XGBoost, "lightgbm": LightGBM, "catboost": CatBoost}
-FITS = BOOSTING | {"fastai": Fastai, "transformers": Transformers, "lightning": Lightning}
+FITS = BOOSTING | {"fastai": Fastai, "transformers": Transformers, "lightning": Lightning, "page": Page}
 LOOPS = FITS | {"loop": Own, "sklearn": Sklearn, "accelerate": Accelerate}
 if os.environ.get("HALTUNE_FITS") == "keras":  # a process for each of its backends
     LOOPS = FITS = {"keras": Keras}

@@ -694,12 +694,12 @@ class Asynchronous(Halving):
         rank = rung.rank(key)
         # the default search chooses its first full training itself, where others could be it
         alone = (
-            (top <= rank < by.last(at, arrived) and not stops)
+            (top <= rank < (last := by.last(at, arrived)) and not stops)
             and (promotion is None or self.one_in_full or not self._any_waits)
             and self._alone(rung, key, by, history)
         )
         if alone:
-            top = by.last(at, arrived)  # a pause would be followed at once by its resume
+            top = last  # a pause would be followed at once by its resume
         evidence = {"rank": rank + 1, "arrived": arrived, "promoted": top, "rung": at}
         best = f"; the best {plural(top, 'continues', 'continue')}"
         outcome = best if top else ", too few trials yet to promote one"

@@ -4,13 +4,14 @@ A row has the assumption, what does not work in haltune without it, and a check.
 """
 
 import importlib.util
+import tempfile
 from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 
-from haltune._utils import randomness
+from haltune._utils import learners, randomness
 from haltune._utils.interruption import caller
 from haltune.callbacks.keras import _metrics, companions, optimizers, saving, shuffles, surroundings
 from haltune.errors import NotSupported
@@ -30,6 +31,8 @@ class Watch(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         frame = caller("fit", "keras.")
         self.seen.fit = frame is not None and frame.f_locals["self"] is self.model
+        validation = {"validation_data", "validation_split", "validation_freq", "validation_steps"}
+        self.seen.arguments = validation <= frame.f_locals.keys() and surroundings.plan_of_fit()[1]
         listed = self.seen.listed = surroundings.calling_list(self)
         listed.remove(self.seen.first)
         listed.insert(listed.index(self) + 1, self.seen.first)
@@ -123,6 +126,7 @@ def data_of_a_fit():
             iterator = seen.data._iterator
             seen.data.put_back({**seen.data.state(within=False), "seen": 1}, None)
             seen.there = hasattr(iterator, "_get_iterator") and iterator._steps_seen == 1
+            seen.there &= iterator._num_batches == len(X)
 
         def on_epoch_end(self, epoch, logs=None):
             seen.steps.append((companions.batches_of_epoch(None), seen.data._iterator._steps_seen))
@@ -132,7 +136,7 @@ def data_of_a_fit():
 
 
 def sources():
-    """Whether the adapters of a PyDataset and of a DataLoader have them under these names."""
+    """Whether the adapters of a PyDataset and of a DataLoader have them, and the workers' batches, by these names."""
     from keras.src.trainers.data_adapters import get_data_adapter
 
     class Rows(keras.utils.PyDataset):
@@ -143,6 +147,7 @@ def sources():
             return X, Y
 
     found = get_data_adapter(rows := Rows()).py_dataset is rows
+    found &= get_data_adapter(Rows(workers=2)).enqueuer.ready_queue.empty()
     if BACKEND == "torch":
         import torch
 
@@ -155,6 +160,59 @@ def structure():
     model.optimizer.build(model.trainable_variables)
     found = optimizers.structure_of(model)
     return found["optimizers"] == {"0/optimizer": [0, 1]} and len(found["trainable"]) >= 3
+
+
+def backed_up():
+    """Whether a model has the epoch with which BackupAndRestore lets its fit start."""
+    with tempfile.TemporaryDirectory() as folder:
+        for epochs in (1, 2):
+            saves = keras.callbacks.BackupAndRestore(folder, delete_checkpoint=False)
+            (model := net()).fit(X, Y, epochs=epochs, verbose=0, callbacks=[saves])
+    return model._initial_epoch == 1
+
+
+def settings():
+    """Whether a loss and a metric of a function have its settings."""
+    measured = keras.metrics.MeanMetricWrapper(keras.losses.huber, delta=0.5)
+    return keras.losses.Huber(delta=0.5)._fn_kwargs["delta"] == measured._fn_kwargs["delta"] == 0.5
+
+
+def excluded():
+    """Whether an optimizer has the weights, and the pattern of names, that it excludes from its decay."""
+    made, weight = keras.optimizers.SGD(0.1, weight_decay=0.1), keras.Variable([1.0])
+    made.exclude_from_weight_decay(var_list=[weight], var_names=["bias"])
+    return bool(made._exclude_from_weight_decay) and made._exclude_from_weight_decay_pattern is not None
+
+
+def unbuilt_metrics():
+    model = net()
+    given = [[keras.metrics.MeanSquaredError(name)] for name in ("plain", "weighted")]
+    model.compile("sgd", "mse", metrics=given[0], weighted_metrics=given[1])
+    return {"plain", "weighted"} <= companions.of_metrics(model).keys()
+
+
+def accumulated():
+    """Whether an optimizer counts the batches whose gradients wait for a step."""
+    model = net()
+    model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), "mse")
+    model.fit(X, Y, epochs=1, verbose=0)
+    return [*optimizers._micro_steps(optimizers.optimizers_of(model)).values()] == [1]
+
+
+def refused():
+    """Whether a layer that another trial has trained is refused wherever a model or an optimizer trains it."""
+    model = net()
+    weights = model.trainable_variables
+    learners.refuse(layer := model.layers[-1], learners.mark(layer), "of another trial")
+    for train in (
+        lambda: model.fit(X, Y, verbose=0),
+        lambda: model.train_on_batch(X, Y),
+        lambda: model.optimizer.apply([keras.ops.ones(weight.shape) for weight in weights], weights),
+    ):
+        with pytest.raises(NotSupported, match="of another trial"):
+            train()
+    learners.allow(layer)
+    return True
 
 
 def swapped():
@@ -198,17 +256,45 @@ KERAS = {
         "names of metrics that are the same in every trial, with several outputs",
         names_agree,
     ),
-    "fit has its data as epoch_iterator, with a place that can be set, and end_step": (
+    "fit has the arguments of its validation, its epochs, and the batches of an epoch in epoch_iterator": (
+        "the error for a fit that validates in no epoch, and the plan of one whose callbacks were made before it",
+        lambda: fitted().arguments == {"epochs": 3, "steps": 1},
+    ),
+    "fit has its data as epoch_iterator, with a place and a length that can be set, and end_step": (
         "the place in the data with steps_per_epoch, and steps with several optimizers",
         data_of_a_fit,
     ),
-    "the adapters of data have a PyDataset and a DataLoader under these names": (
-        "exact resumption with data that shuffle themselves",
+    "the adapters of data have a PyDataset, its workers' batches and a DataLoader under these names": (
+        "exact resumption with data that shuffle themselves, and no pause while workers hold batches",
         sources,
     ),
     "an optimizer has its _trainable_variables, and a model _flatten_layers": (
         "models with several optimizers or frozen layers that trial.load_model(make_model) builds",
         structure,
+    ),
+    "an optimizer counts batches whose gradients wait in _iterations": (
+        "pauses of a fit that accumulates gradients over an epoch",
+        accumulated,
+    ),
+    "an optimizer has what it excludes from its decay as _exclude_from_weight_decay, and its _pattern": (
+        "a resumed trial would decay other weights",
+        excluded,
+    ),
+    "a loss and a metric of a function have its settings as _fn_kwargs": (
+        "a resumed trial would lose a setting that a file of Keras lacks",
+        settings,
+    ),
+    "the metrics of compile() are in _user_metrics and _user_weighted_metrics before they are built": (
+        "what a metric keeps over all epochs would start again in a resumed trial",
+        unbuilt_metrics,
+    ),
+    "BackupAndRestore sets the epoch with which a fit starts as _initial_epoch": (
+        "a trial would continue the backup of another one",
+        backed_up,
+    ),
+    "a layer has its own weights as _trainable_variables, and what trains them can be replaced in its class": (
+        "a trial would train the layers that another one has trained",
+        refused,
     ),
     "SwapEMAWeights has _ema_weights_in_model": ("that the kept model has the weights that were evaluated", swapped),
     "an optimizer's config has its schedule, and a LossScaleOptimizer its inner_optimizer": (
@@ -243,6 +329,22 @@ def test_the_variable_of_a_generator_of_tensorflow_has_its_name():
 
     held = randomness.generators_in({"draws": tf.random.Generator.from_seed(3)})
     assert len(held) == 1, "Without it: the draws of a tf.random.Generator in a resumed plain loop."
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
+def test_the_iterator_of_a_fit_of_tensorflow_has_its_distributed_dataset():
+    import tensorflow as tf
+
+    class Reads(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            found.append(companions._is_distributed(caller("fit", "keras.").f_locals["epoch_iterator"]))
+
+    found, plain = [], net()
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        mirrored = net()
+    for model in (plain, mirrored):
+        model.fit(X, Y, epochs=1, verbose=0, callbacks=[Reads()])
+    assert found == [False, True], "Without it: a shuffle for several devices would be saved as if for one."
 
 
 @pytest.mark.slow  # to import TensorFlow takes longer than all checks here
@@ -347,8 +449,6 @@ def test_jax_writes_the_trained_state_into_the_model_by_jax_state_sync():
 
 def tuned(kind=None):
     """A tuner of Keras Tuner after a search."""
-    import tempfile
-
     import keras_tuner
 
     def build(hp):
