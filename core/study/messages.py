@@ -170,6 +170,13 @@ def spending_line(history: History, budget: Budget, savings: Savings | None = No
     return ", ".join(parts)
 
 
+def progress_line(history: History, budget: Budget) -> str:
+    """Return the used share of the closest limit and the time that is left, as far as they are known, and the cost."""
+    share, left = _remaining(history, budget)
+    line = spending_line(history, budget)
+    return line if share is None else f"{share:.0%}{left}: {line}"
+
+
 def _limits(limit: Any) -> bool:
     return limit is not None and math.isfinite(limit)
 
@@ -361,11 +368,21 @@ class Logger:
     @_quietly
     def judged(self, history: History, attempt: Attempt, report: Report, verdict: Verdict, budget: Budget) -> None:
         """Log a report and its verdict with verbose=2; show the state of the search in the terminal's title."""
-        self._title(history, budget)
+        self.title(history, budget)
         if self.verbose > 1:
             at, metric = history.problem.at(report.epoch), history.problem.goal.metric
             what = f"Trial {attempt.id}, {at}: {metric} {short(float(report.value))}"
             self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
+
+    @_quietly
+    def title(self, history: History, budget: Budget) -> None:
+        """Show the state of the search in the title of the terminal's window."""
+        if (now := time.monotonic()) < self._retitle:
+            return
+        self._retitle = now + _BETWEEN_TITLES
+        if _at_a_terminal():
+            parts = [progress_line(history, budget), lead_of(history)]
+            titled(f"haltune {'; '.join(filter(None, parts))}")
 
     def forget(self, attempt: Attempt) -> None:
         """Do not log the end of an attempt, because a warning reported it."""
@@ -414,17 +431,6 @@ class Logger:
         if line != self._standing:
             self._standing = line
             self._say(line, "cyan")
-
-    def _title(self, history: History, budget: Budget) -> None:
-        if (now := time.monotonic()) < self._retitle:
-            return
-        self._retitle = now + _BETWEEN_TITLES
-        if not _at_a_terminal():
-            return
-        share, left = _remaining(history, budget)
-        parts = [spending_line(history, budget), lead_of(history)]
-        first = f"haltune {share:.0%}{left}" if share is not None else "haltune"
-        titled(f"{first}: {'; '.join(filter(None, parts))}")
 
     def _say(self, text: str, style: str = "default", within: bool = False) -> None:
         """Log a line. within: True during a training, whose progress bar may be on the screen."""
