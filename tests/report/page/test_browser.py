@@ -968,6 +968,21 @@ def test_a_trial_outside_the_axes_is_marked_at_their_edge(opened):
     )
 
 
+def test_a_line_that_leaves_the_axes_is_marked_too(opened, browser, tmp_path):
+    page = opened(lambda: many({"loss": lambda value: 1e3 if value < 0.12 else value}))  # of one trial, at its start
+    card = page.locator("figure[data-figure=metrics]")
+    card.scroll_into_view_if_needed()
+    assert "triangle: outside the axis" in card.inner_text()
+    studies = []
+    for name in ("first", "second"):
+        studies.append(Study({"lr": Float(0.0, 1.0)}, "acc", name=name, budget="9 trials", verbose=0))
+        studies[-1].optimize(lambda trial: trial.id / 10 if trial.id else -100.0)
+    page = browser.new_page()
+    page.goto(compare(studies, tmp_path / "c.html").as_uri())
+    page.wait_for_selector("figure[data-figure=progress] .edge")
+    page.close()
+
+
 def test_what_the_trials_do_not_show_is_left_out(opened):
     """Values at random: no parameter has an effect, so there is no map and no slice; the ranks need no model."""
     history = told(Problem(Space({"lr": Float(0.0, 1.0), "width": Float(0.0, 1.0)}), Maximize("acc", (0, 1)), 1))
