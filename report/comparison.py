@@ -75,8 +75,8 @@ def compare(studies: Sequence[StudyView], path: str | os.PathLike[str] = "compar
     return keep_page(lambda: comparison(studies), path)
 
 
-def comparison(studies: Sequence[StudyView]) -> str:
-    """Return the page as HTML."""
+def comparison(studies: Sequence[StudyView], head: str = "", foot: str = "") -> str:
+    """Return the page as HTML, with these parts for its head and its foot."""
     found = _read(studies)
     goal = found[0].facts.problem.goal
     ranked = [(s, best) for s in found if (best := s.best) is not None]
@@ -96,7 +96,8 @@ def comparison(studies: Sequence[StudyView]) -> str:
         f"{_table('Best configurations', _configurations(found), leads)}</section>"
     )
     figures = {"figure/progress": _progress(found), "figure/edf": _values(found)}
-    return document(f"Comparison: {goal.final}", main, {k: spec for k, spec in figures.items() if spec["data"]})
+    drawn = {key: spec for key, spec in figures.items() if spec["data"]}
+    return document(f"Comparison: {goal.final}", main, drawn, head, foot)
 
 
 def _read(studies: Sequence[StudyView]) -> list[_Study]:
