@@ -172,7 +172,7 @@ def spending_line(history: History, budget: Budget, savings: Savings | None = No
 
 def progress_line(history: History, budget: Budget) -> str:
     """Return the used share of the closest limit and the time that is left, as far as they are known, and the cost."""
-    share, left = _remaining(history, budget)
+    share, left = remaining(history, budget)
     line = spending_line(history, budget)
     return line if share is None else f"{share:.0%}{left}: {line}"
 
@@ -291,7 +291,7 @@ def _seen_better(history: History, value: float, besides: int | None = None) -> 
     return False
 
 
-def _remaining(history: History, budget: Budget) -> tuple[float | None, str]:
+def remaining(history: History, budget: Budget | None) -> tuple[float | None, str]:
     """Return the used share of the closest limit, if there is one, and in words the time that is left."""
     share = history.spent.share(history.wishes.extended(budget))
     if share is None or not 0.05 <= share < 1.0:
@@ -425,7 +425,7 @@ class Logger:
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, line = time.monotonic() + _BETWEEN_LINES, standing_line(history, budget, over)
-        share, left = _remaining(history, budget)
+        share, left = remaining(history, budget)
         if share is not None and _at_a_terminal():
             line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget{left * (not over)}: {line}"
         if line != self._standing:

@@ -930,6 +930,9 @@ SIZES = """() => [...document.querySelectorAll("main *")].filter((e) =>
 def test_twenty_trials_fit_on_three_screens_in_letters_that_can_be_read(opened):
     page = opened(twenty)
     assert page.evaluate("document.documentElement.scrollHeight") <= 3000
+    # the first of them shows the best, its cost and what to do next
+    assert page.evaluate("document.getElementById('outlook').getBoundingClientRect().bottom") <= 900
+    assert page.locator("#outlook").inner_text() != ""
     assert min(page.evaluate(SIZES)) >= 13
     assert not page.locator("tr.why").first.is_visible()
     page.get_by_role("button", name="Reasons").click()
