@@ -81,15 +81,15 @@ def comparison(studies: Sequence[StudyView], head: str = "", foot: str = "") -> 
     goal = found[0].facts.problem.goal
     ranked = [(s, best) for s in found if (best := s.best) is not None]
     ranked.sort(key=lambda pair: (pair[0].beyond, -goal.sign * pair[1].value))
-    head = "no value yet"
+    top = "no value yet"
     leads: _Study | None = None
     if ranked:
         leads, best = ranked[0]
         aim = f"{'highest' if goal.sign > 0 else 'lowest'} {escaped(goal.final)}, of {escaped(leads.label)}"
-        head = f"<b>{short(best.value)}</b> <small>{aim}{leads.beyond}</small>"
+        top = f"<b>{short(best.value)}</b> <small>{aim}{leads.beyond}</small>"
     differ = _differences(found)
     main = (
-        f'<header><p class="quiet">haltune &middot; {len(found)} studies</p>\n<h1>{head}</h1>'
+        f'<header><p class="quiet">haltune &middot; {len(found)} studies</p>\n<h1>{top}</h1>'
         + (f'\n<p class="over">{escaped(differ)}</p>' if differ else "")
         + f"</header>\n<section>{_table('Studies', _totals(found), leads)}</section>\n"
         f'<div class="figures" id="figures"></div>\n<section id="best">'

@@ -315,7 +315,7 @@ def _index(board: Board) -> str:
 
 
 def _comparison(board: Board, numbers: Iterable[int]) -> str:
-    """Return the page that compares studies. They are opened anew: other threads read those that are open."""
+    """Return the page that compares studies. Each is opened again: other threads read those that are open."""
     found = [location for number in numbers if (location := board.location(number)) is not None]
     studies = [follow_study(location.store, location.name, location.checkpoints) for location in found]
     return comparison(studies, _STYLED, '<script src="page.js"></script>')
