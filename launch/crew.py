@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +23,14 @@ from haltune._utils.checks import python_number
 from haltune._utils.interruption import GRACE, USED, grace
 from haltune._utils.process import Scratch
 from haltune._utils.signals import NOTICES, named
-from haltune.display import cell, one_line, plural
+from haltune.display import cell, one_line, plural, titled
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
-from haltune.study.messages import lead_of, progress_line
+from haltune.study.messages import at_a_terminal, lead_of, progress_line
 
 from .limits import VISIBLE, Limits, devices_of, threads_of
 
@@ -398,7 +397,9 @@ def progress_of(study: Study, wanted: bool | None, console: Any = None) -> Itera
     rich = importlib.util.find_spec("rich") is not None
     if wanted and not rich:
         raise ImportError(f"progress=True needs Rich: {installing('cli')}")
-    if not (sys.stderr.isatty() if wanted is None else wanted):
+    if wanted is None:
+        wanted = at_a_terminal()
+    if not wanted:
         yield lambda busy, over: None
         return
     due = 0.0
@@ -420,8 +421,11 @@ def progress_of(study: Study, wanted: bool | None, console: Any = None) -> Itera
             if live is not None:
                 live.update(_picture(study, busy, over), refresh=True)
 
-    with live or nullcontext():
-        yield show
+    try:
+        with live or nullcontext():
+            yield show
+    finally:
+        titled(None)  # the end of the search restored the former title, but `show` came after it
 
 
 def _picture(study: Study, busy: Busy, over: str | None) -> Any:

@@ -299,13 +299,13 @@ def remaining(history: History, budget: Budget | None) -> tuple[float | None, st
     return share, f", about {duration(history.spent.time * (1.0 - share) / share)} left"
 
 
-def _at_a_terminal() -> bool:
+def at_a_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _cut(text: str, most: int) -> str:
     """Shorten a text on a terminal; leave it whole in a file or a pipe."""
-    return clipped(text, most) if _at_a_terminal() else text
+    return clipped(text, most) if at_a_terminal() else text
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class Logger:
         if (now := time.monotonic()) < self._retitle:
             return
         self._retitle = now + _BETWEEN_TITLES
-        if _at_a_terminal():
+        if at_a_terminal():
             parts = [progress_line(history, budget), lead_of(history)]
             titled(f"haltune {'; '.join(filter(None, parts))}")
 
@@ -426,7 +426,7 @@ class Logger:
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, line = time.monotonic() + _BETWEEN_LINES, standing_line(history, budget, over)
         share, left = remaining(history, budget)
-        if share is not None and _at_a_terminal():
+        if share is not None and at_a_terminal():
             line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget{left * (not over)}: {line}"
         if line != self._standing:
             self._standing = line

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from haltune import Budget, Choice, Float, Maximize, Problem, Space, Study
-from haltune.display import titled
 from haltune.launch.crew import progress_of
 from haltune.policies import RandomSearch
 
@@ -65,7 +64,10 @@ def test_the_title_of_the_window_shows_the_search_with_and_without_rich(rich, mo
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with progress_of(study, None) as show:
         show([], None)
-        titled(None)
     found = re.findall(r"\x1b\]2;(.*?)\x07", terminal.getvalue())
     assert re.fullmatch(r"haltune 50%, about [\d.]+ s left: 1 of 2 trials, 1 epoch, 0:00; best acc 0.5 .*", found[-1])
     assert ("worker" in terminal.getvalue()) is rich
+    assert terminal.getvalue().endswith("\x1b[23;2t")  # the former title
+    monkeypatch.setattr(sys, "stderr", None)  # of a process that was started with it closed
+    with progress_of(study, None) as show:
+        show([], None)
