@@ -57,13 +57,15 @@ def head(facts: Digest) -> str:
             after = WITHIN + after
     metrics = f"{', '.join(before)} and {last}" if before else last
     share, left = remaining(facts.history, facts.history.recorded)
-    state = f"The search continues{f': {share:.0%} of the budget is spent{left}' if share is not None else ''}"
+    state = "The search continues"
     if facts.held:
         state = "The search is stopped for now"
     elif facts.over:
         state = "The search is over"
     elif facts.idle:
         state = IDLE[0].upper() + IDLE[1:]
+    elif share is not None:
+        state += f": {share:.0%} of the budget is spent{left}"
     outcome = f": {escaped(facts.outcome)}" if facts.over and facts.outcome else ""
     error = shared_fault(facts.history)
     return (

@@ -34,7 +34,7 @@ class Marks extends Sheet {
       if (t.type === "contour") { flush(); this.contour(t); continue; }
       if (t.type === "bar") { flush(); this.bars(t); continue; }
       const mode = t.mode || "lines", placed = this.placed(t, scale), { d } = placed;
-      const leaves = mode === "lines" && !t.fill && t.hoverinfo !== "skip" && this.figure.id !== "curves"; // whose own marks say so
+      const leaves = mode === "lines" && !t.fill && t.hoverinfo !== "skip" && this.figure.id !== "curves"; // the figure of curves has marks of its own
       const { xs, ys, ways } = (leaves || mode.includes("markers")) && !this.zoomed ? this.inside(placed.xs, placed.ys) : { ...placed, ways: [] };
       if (t.hoverinfo !== "skip") this.kept.push({ t, xs, ys });
       if (mode.includes("lines")) {
