@@ -84,7 +84,7 @@ def one(path: str) -> dict[str, Any]:
 
 
 def files() -> list[str]:
-    """The files of the current folder by their kinds, with the number of each: names differ in numbers and suffixes."""
+    """Return the kinds of files in the current folder, with the number of each. Within a kind, numbers differ."""
     found: dict[str, int] = {}
     for path in sorted(Path().rglob("*")):
         if path.is_file() and not path.name.endswith(("-shm", "-wal")):  # of the open log
