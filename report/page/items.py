@@ -151,8 +151,8 @@ class PageContents:
                 items["figure/slices"] = slices
             if (over_two := contour_spec(facts, model, names, _KNOWN))["data"]:
                 items["figure/contour"] = over_two
-        if (ranks := rank_spec(facts, names))["data"]:
-            items["figure/rank"] = ranks
+        if "figure/contour" not in items and (ranks := rank_spec(facts, names))["data"]:
+            items["figure/rank"] = ranks  # what is recorded, where the model has no map
         if study is None:
             return items
         stopper = study.policy.part(Stopper)
