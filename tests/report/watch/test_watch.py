@@ -347,7 +347,8 @@ def test_studies_with_the_same_goal_are_compared_on_a_page(tmp_path):
     names = ["first", "second"]
     for name in names:
         train(searched(tmp_path / "a.db", name))
-    other = Study({"lr": Float(0.01, 1.0)}, "loss", f"sqlite:///{tmp_path / 'a.db'}", "other", max_epochs=4, verbose=0)
+    space, budget = {"lr": Float(0.01, 1.0)}, Budget(trials=2)
+    other = Study(space, "loss", tmp_path / "a.db", "other", max_epochs=4, budget=budget, verbose=0)
     other.ask().report(0.5)
     app = application(Board(lambda: [place(tmp_path / "a.db", name) for name in (*names, "other")]), TOKEN)
     listed = ask(app, f"/{TOKEN}/")[2]
