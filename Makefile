@@ -71,6 +71,7 @@ figures:
 gallery:
 	$(call environment,dev)
 	$(PY) docs/site/gallery.py
+	$(PY) -m ruff format --quiet docs/gallery
 
 # runs the program of the README again, and draws its moving picture
 film:

@@ -5,10 +5,15 @@ metrics, without training them. So EarlyStoppingCallback, ReduceLROnPlateau and 
 A training may have several fits of one model, as `fine_tune` has; haltune counts the epochs of all. A fit of another
 model starts the curve again.
 
-A checkpoint is a folder with model.pth as fastai saves it (weights and optimizer), the file of SaveModelCallback,
-gradients that wait for their update, and progress.json with the metrics of each epoch, the random state, the order of
-the texts of a language model, trainable flags, the loss scale, and plain data of callbacks. If a callback changes
-anything else, such as an average of the weights, a pause is declined. If other weights were evaluated, those are kept.
+A checkpoint is a folder:
+
+- model.pth, as fastai saves it: weights and optimizer
+- the file of SaveModelCallback, and gradients that wait for their update
+- progress.json: the metrics of each epoch, the random state, the order of the texts of a language model, trainable
+  flags, the loss scale, and plain data of callbacks
+
+If a callback changes anything else, such as an average of the weights, a pause is declined. If other weights were
+evaluated, those are kept.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +23,14 @@ from haltune._utils.checks import python_number
 from haltune._utils.interruption import GRACE, USED, grace
 from haltune._utils.process import Scratch
 from haltune._utils.signals import NOTICES, named
-from haltune.display import cell, one_line, plural
+from haltune.display import cell, one_line, plural, titled
 from haltune.errors import HaltuneError, InvalidInput, StoreError, TrainingFailed, installing
 from haltune.log.decisions import Finish, Wait
 from haltune.log.events import Status
 from haltune.log.spending import Outcome
 from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
-from haltune.study.messages import lead_of, spending_line
+from haltune.study.messages import at_a_terminal, lead_of, progress_line
 
 from .limits import VISIBLE, Limits, devices_of, threads_of
 
@@ -394,29 +393,39 @@ Busy = Sequence[tuple[int, Trial | None]]  # worker, its trial
 
 @contextmanager
 def progress_of(study: Study, wanted: bool | None, console: Any = None) -> Iterator[Callable[[Busy, str | None], None]]:
-    """Yield a function that shows the workers' trials: a table on a terminal; otherwise nothing, as the study logs."""
+    """Yield a function that shows the workers' trials on a terminal: in a table, if Rich is there, and in its title."""
     rich = importlib.util.find_spec("rich") is not None
     if wanted and not rich:
         raise ImportError(f"progress=True needs Rich: {installing('cli')}")
-    if not (wanted or (wanted is None and rich and sys.stderr.isatty())):
+    if wanted is None:
+        wanted = at_a_terminal()
+    if not wanted:
         yield lambda busy, over: None
         return
-    from rich.console import Console
-    from rich.live import Live
-
     due = 0.0
+    live: Any = None
+    if rich:
+        from rich.console import Console
+        from rich.live import Live
+
+        live = Live(console=console or Console(stderr=True), auto_refresh=False, transient=console is None)
 
     def show(busy: Busy, over: str | None) -> None:
         nonlocal due
         if time.monotonic() < due:
             return
         due = time.monotonic() + _REFRESH
-        with suppress(HaltuneError):  # the store cannot be reached: the table stays as it was
+        with suppress(HaltuneError):  # the store cannot be reached: all stays as it was
             study.sync()
-            live.update(_picture(study, busy, over), refresh=True)
+            study.session.logger.title(study.history, study.budget)
+            if live is not None:
+                live.update(_picture(study, busy, over), refresh=True)
 
-    with Live(console=console or Console(stderr=True), auto_refresh=False, transient=console is None) as live:
-        yield show
+    try:
+        with live or nullcontext():
+            yield show
+    finally:
+        titled(None)  # the end of the search restored the former title, but `show` came after it
 
 
 def _picture(study: Study, busy: Busy, over: str | None) -> Any:
@@ -443,5 +452,5 @@ def _picture(study: Study, busy: Busy, over: str | None) -> Any:
             last = f"{r.values[-1]:.5g}" if len(r.values) else ""
             row = [str(r.id), f"{r.epoch:g}" + (f" of {end:g}" if end else ""), last, str(dict(r.config))]
         table.add_row(str(number), *map(cell, row))
-    head = Text.assemble(cell(study.name, "bold"), cell(f"  {spending_line(study.history, study.budget)}"))
+    head = Text.assemble(cell(study.name, "bold"), cell(f"  {progress_line(study.history, study.budget)}"))
     return Group(head, cell(top), table, *([cell(over, "yellow")] if over else []))

@@ -75,28 +75,29 @@ def compare(studies: Sequence[StudyView], path: str | os.PathLike[str] = "compar
     return keep_page(lambda: comparison(studies), path)
 
 
-def comparison(studies: Sequence[StudyView]) -> str:
-    """Return the page as HTML."""
+def comparison(studies: Sequence[StudyView], head: str = "", foot: str = "") -> str:
+    """Return the page as HTML, with these parts for its head and its foot."""
     found = _read(studies)
     goal = found[0].facts.problem.goal
     ranked = [(s, best) for s in found if (best := s.best) is not None]
     ranked.sort(key=lambda pair: (pair[0].beyond, -goal.sign * pair[1].value))
-    head = "no value yet"
+    top = "no value yet"
     leads: _Study | None = None
     if ranked:
         leads, best = ranked[0]
         aim = f"{'highest' if goal.sign > 0 else 'lowest'} {escaped(goal.final)}, of {escaped(leads.label)}"
-        head = f"<b>{short(best.value)}</b> <small>{aim}{leads.beyond}</small>"
+        top = f"<b>{short(best.value)}</b> <small>{aim}{leads.beyond}</small>"
     differ = _differences(found)
     main = (
-        f'<header><p class="quiet">haltune &middot; {len(found)} studies</p>\n<h1>{head}</h1>'
+        f'<header><p class="quiet">haltune &middot; {len(found)} studies</p>\n<h1>{top}</h1>'
         + (f'\n<p class="over">{escaped(differ)}</p>' if differ else "")
         + f"</header>\n<section>{_table('Studies', _totals(found), leads)}</section>\n"
         f'<div class="figures" id="figures"></div>\n<section id="best">'
         f"{_table('Best configurations', _configurations(found), leads)}</section>"
     )
     figures = {"figure/progress": _progress(found), "figure/edf": _values(found)}
-    return document(f"Comparison: {goal.final}", main, {k: spec for k, spec in figures.items() if spec["data"]})
+    drawn = {key: spec for key, spec in figures.items() if spec["data"]}
+    return document(f"Comparison: {goal.final}", main, drawn, head, foot)
 
 
 def _read(studies: Sequence[StudyView]) -> list[_Study]:

@@ -1,10 +1,12 @@
-"""The moving picture of the README: it shows all of the search where nothing moves, and grows to that where it does."""
+"""The README: its length, and its moving picture, which shows all of the search where nothing moves."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+import pytest
 from documents import ROOT
 
 FILM = ROOT / "docs" / "figures" / "film.svg"
@@ -51,3 +53,25 @@ def test_its_words_are_the_alternative_texts_of_the_pages() -> None:
     words = re.findall(r'<svg [^>]*aria-label="([^"]*)"', text)
     for page in ("README.md", "docs/index.md"):
         assert re.findall(r"!\[([^\]]*)\]\([\w/]*film\.svg\)", (ROOT / page).read_text(encoding="utf-8")) == words
+
+
+COLUMN = """<!DOCTYPE html><base href="{}/"><style>/* that of a repository's page */
+body {{ width: 830px; margin: 0; font: 16px/1.5 Helvetica, sans-serif; }}
+h1, h2 {{ margin: 24px 0 16px; padding-bottom: 0.3em; line-height: 1.25; }} h1:first-of-type {{ margin-top: 0; }}
+h1 {{ font-size: 2em; }} h2 {{ font-size: 1.5em; }}
+p, pre, ul, details {{ margin: 0 0 16px; }} ul {{ padding-left: 2em; }} li + li {{ margin-top: 4px; }}
+pre {{ padding: 16px; font: 13.6px/1.45 monospace; overflow: auto; }} pre code {{ font: inherit; }}
+img {{ max-width: 100%; }} img[src^=http] {{ width: 110px; height: 20px; }}
+</style>"""
+
+
+def test_the_readme_takes_at_most_a_screen_and_a_half(browser: Any, tmp_path: Path) -> None:
+    markdown = pytest.importorskip("markdown_it", reason="markdown-it-py is not installed")
+    text = markdown.MarkdownIt().render((ROOT / "README.md").read_text(encoding="utf-8"))
+    shown = tmp_path / "readme.html"
+    shown.write_text(COLUMN.format(ROOT.as_uri()) + text, encoding="utf-8")
+    page = browser.new_page(viewport={"width": 830, "height": 1080})
+    page.goto(shown.as_uri(), wait_until="domcontentloaded")  # the badges are on another host
+    page.wait_for_function("document.querySelector('p > img[src*=film]').complete")
+    assert page.evaluate("document.body.scrollHeight") <= 1620
+    page.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import posixpath
@@ -147,6 +148,7 @@ def test_what_the_pages_import_has_its_entry(read: dict[str, Read]) -> None:
 
 FIGURES = ROOT / "docs" / "figures"
 EXPERIMENTS, GALLERY = ROOT / "docs" / "experiments", ROOT / "docs" / "gallery"
+ZOO = ROOT / "tests" / "foreign" / "zoo"
 
 
 def test_each_figure_is_small_and_drawn_by_a_script_for_a_page() -> None:
@@ -157,10 +159,25 @@ def test_each_figure_is_small_and_drawn_by_a_script_for_a_page() -> None:
     assert _shown(list(EXPERIMENTS.glob("*.md"))) == measured
     runs = {path.stem for path in (GALLERY / "figures").glob("*.svg")}
     assert _shown(list(GALLERY.glob("*.md"))) == runs
-    assert runs <= {path.stem for path in (ROOT / "tests" / "foreign" / "zoo").glob("*.py")}
+    assert runs <= {path.stem for path in ZOO.glob("*.py")}
     folders = (FIGURES, EXPERIMENTS / "figures", GALLERY / "figures")
     sizes = [path.stat().st_size for folder in folders for path in folder.glob("*.svg")]
     assert max(sizes) < 60_000
+
+
+def test_the_programs_of_the_gallery_are_those_of_the_zoo_each_with_its_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    gallery = importlib.import_module("gallery")
+    page = (GALLERY / "index.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^## (\w+)$.*?^```py\n(.*?)^```", page, re.M | re.S))
+    assert tuple(shown) == gallery.NAMES
+    for name, text in shown.items():
+        assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(gallery.program(name))), f"make gallery, for {name}"
+        zoo, _ = gallery.program(name).split("\n\n\nstudy = ")
+        assert zoo.replace(", Study\n", "\n", 1) in (ZOO / f"{name}.py").read_text(encoding="utf-8")
+    files = re.findall(r"^Files: (.*)$", page, re.M)
+    assert max(map(len, files)) < 800  # kinds, not single files
+    assert "of='best'" not in re.sub(r"```py.*?```", "", page, flags=re.S)  # no log has advice that was not taken
 
 
 def _shown(pages: list[Path]) -> set[str]:

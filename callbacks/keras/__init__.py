@@ -10,14 +10,23 @@ without classes of your own that differ only in numbers, such as widths, are tes
 (because of a custom loss or a lambda), or if it lacks a setting, the trial does not pause, with one warning. Then use
 trial.load_model(make_model), which builds the model by your function.
 
-A resumed fit also restores the trainable layers, all optimizers that the model holds, the plain attributes of other
-callbacks (EarlyStopping, ReduceLROnPlateau, your own) and of layers, and the place in the data: the generators
-of a DataLoader or a PyDataset, the orders of a tf.data dataset that shuffles from a seed, and with steps_per_epoch the
-batches already read. Trials do not pause, with one warning, if an optimizer is not part of the model, if the program
-compiles the model again between two fits, at the end of a fit that another one may follow, if a tf.data dataset
-shuffles from a seed and has no place after a pass (as with steps_per_epoch), if workers of a PyDataset hold batches for
-its next epoch, or if a compiled step draws by tf.random. With TensorFlow, set the seed by
-keras.utils.set_random_seed: otherwise it shuffles arrays differently in every process.
+A resumed fit also restores:
+
+- the trainable layers, and all optimizers that the model holds
+- the plain attributes of layers and of other callbacks (EarlyStopping, ReduceLROnPlateau, your own)
+- the place in the data: the generators of a DataLoader or a PyDataset, the orders of a tf.data dataset that shuffles
+  from a seed, and with steps_per_epoch the batches already read
+
+A trial does not pause, with one warning, in these cases:
+
+- An optimizer is not part of the model.
+- The program compiles the model again between two fits.
+- A fit ends, and another one may follow.
+- A tf.data dataset shuffles from a seed and has no place after a pass, as with steps_per_epoch.
+- Workers of a PyDataset hold batches for its next epoch.
+- A compiled step draws by tf.random.
+
+With TensorFlow, set the seed by keras.utils.set_random_seed: otherwise it shuffles arrays differently in every process.
 
 haltune moves its callback behind all others except those that log, so it saves what they leave at the end of an epoch.
 The kept model has the weights that were evaluated: with SwapEMAWeights, the averages.

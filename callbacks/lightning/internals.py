@@ -25,15 +25,20 @@ def hook_batches(
     `rest` validates, and `validated` is called at the end of that. A fit within this one, of a learning-rate finder, is
     not hooked.
 
-    Lightning has no hook after the module's on_train_epoch_start, and the loader's iterator draws random numbers right
-    after it. In a fit that resumes within an epoch it calls no hook at all before the next batch. It also has no hook
-    after the module's on_train_batch_end, where the last metrics of a step are logged, nor after the validation of a
-    step, nor after the module's on_validation_end, which may put weights back, and behind which Lightning resets the
-    validation's metrics. After all hooks of an epoch's end it calls only EarlyStopping and Checkpoint callbacks, by an
-    isinstance test (Lightning-AI/pytorch-lightning#16567), and trainer.checkpoint_callback would return such a
-    callback. Without these calls, a trial paused within an epoch would resume with other batches, with averaged
-    weights, or with the metrics of the validation before, and a metric would be reported without the values of the
-    module's last hook, a training metric before the validation of its step.
+    Lightning has no hook at these places:
+
+    - after the module's on_train_epoch_start, where the loader's iterator draws random numbers
+    - before the next batch of a fit that resumes within an epoch
+    - after the module's on_train_batch_end, where the last metrics of a step are logged
+    - after the validation of a step
+    - after the module's on_validation_end, which may put weights back; there Lightning resets the validation's metrics
+
+    After all hooks of an epoch's end it calls only EarlyStopping and Checkpoint callbacks, by an isinstance test
+    (Lightning-AI/pytorch-lightning#16567). But trainer.checkpoint_callback would return such a callback.
+
+    Without these calls, a trial paused within an epoch would resume with other batches, with averaged weights, or with
+    the metrics of the validation before. A metric would be reported without the values of the module's last hook, and a
+    training metric before the validation of its step.
     """
     loop, logs = trainer.fit_loop.epoch_loop, trainer._logger_connector
     run, advance_end, epoch_end, reset = loop.run, loop.on_advance_end, logs.on_epoch_end, logs.reset_results

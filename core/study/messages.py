@@ -170,6 +170,13 @@ def spending_line(history: History, budget: Budget, savings: Savings | None = No
     return ", ".join(parts)
 
 
+def progress_line(history: History, budget: Budget) -> str:
+    """Return the used share of the closest limit and the time that is left, as far as they are known, and the cost."""
+    share, left = remaining(history, budget)
+    line = spending_line(history, budget)
+    return line if share is None else f"{share:.0%}{left}: {line}"
+
+
 def _limits(limit: Any) -> bool:
     return limit is not None and math.isfinite(limit)
 
@@ -284,7 +291,7 @@ def _seen_better(history: History, value: float, besides: int | None = None) -> 
     return False
 
 
-def _remaining(history: History, budget: Budget) -> tuple[float | None, str]:
+def remaining(history: History, budget: Budget | None) -> tuple[float | None, str]:
     """Return the used share of the closest limit, if there is one, and in words the time that is left."""
     share = history.spent.share(history.wishes.extended(budget))
     if share is None or not 0.05 <= share < 1.0:
@@ -292,13 +299,13 @@ def _remaining(history: History, budget: Budget) -> tuple[float | None, str]:
     return share, f", about {duration(history.spent.time * (1.0 - share) / share)} left"
 
 
-def _at_a_terminal() -> bool:
+def at_a_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _cut(text: str, most: int) -> str:
     """Shorten a text on a terminal; leave it whole in a file or a pipe."""
-    return clipped(text, most) if _at_a_terminal() else text
+    return clipped(text, most) if at_a_terminal() else text
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
@@ -361,11 +368,21 @@ class Logger:
     @_quietly
     def judged(self, history: History, attempt: Attempt, report: Report, verdict: Verdict, budget: Budget) -> None:
         """Log a report and its verdict with verbose=2; show the state of the search in the terminal's title."""
-        self._title(history, budget)
+        self.title(history, budget)
         if self.verbose > 1:
             at, metric = history.problem.at(report.epoch), history.problem.goal.metric
             what = f"Trial {attempt.id}, {at}: {metric} {short(float(report.value))}"
             self._say(f"{what}, {_DOES[verdict.action]}: {verdict.reason}", within=True)
+
+    @_quietly
+    def title(self, history: History, budget: Budget) -> None:
+        """Show the state of the search in the title of the terminal's window."""
+        if (now := time.monotonic()) < self._retitle:
+            return
+        self._retitle = now + _BETWEEN_TITLES
+        if at_a_terminal():
+            parts = [progress_line(history, budget), lead_of(history)]
+            titled(f"haltune {'; '.join(filter(None, parts))}")
 
     def forget(self, attempt: Attempt) -> None:
         """Do not log the end of an attempt, because a warning reported it."""
@@ -408,23 +425,12 @@ class Logger:
 
     def _stands(self, history: History, budget: Budget, over: bool = False) -> None:
         self._next, line = time.monotonic() + _BETWEEN_LINES, standing_line(history, budget, over)
-        share, left = _remaining(history, budget)
-        if share is not None and _at_a_terminal():
+        share, left = remaining(history, budget)
+        if share is not None and at_a_terminal():
             line = f"[{'#' * int(_BAR * share):.<{_BAR}}] {share:.0%} of the budget{left * (not over)}: {line}"
         if line != self._standing:
             self._standing = line
             self._say(line, "cyan")
-
-    def _title(self, history: History, budget: Budget) -> None:
-        if (now := time.monotonic()) < self._retitle:
-            return
-        self._retitle = now + _BETWEEN_TITLES
-        if not _at_a_terminal():
-            return
-        share, left = _remaining(history, budget)
-        parts = [spending_line(history, budget), lead_of(history)]
-        first = f"haltune {share:.0%}{left}" if share is not None else "haltune"
-        titled(f"{first}: {'; '.join(filter(None, parts))}")
 
     def _say(self, text: str, style: str = "default", within: bool = False) -> None:
         """Log a line. within: True during a training, whose progress bar may be on the screen."""

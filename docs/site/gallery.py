@@ -2,8 +2,8 @@
 
     python docs/site/gallery.py [NAME ...]
 
-The programs are those that the tests hold to the same rules, tests/foreign/zoo. Each runs in an empty folder and in a
-process of its own. With names, the other sections stay as they are.
+The programs are those that the tests hold to the same rules, tests/foreign/zoo. Each runs as the page shows it, in an
+empty folder and in a process of its own. With names, the other sections stay as they are.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import json
 import logging
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,35 @@ NAMES = (
     "lightning_plateau", "keras_callbacks", "hf_best", "hf_lora", "torch_cosine", "torch_folds",
     "accelerate_ema", "fastai_one_cycle", "xgboost_early_stopping", "lightgbm_train", "sklearn_partial_fit", "sb3_ppo",
 )  # fmt: skip
-TRIALS, SHOWN = 8, 7  # of a search; lines of its log
+# their authors keep the model of the best epoch; the tests leave of="best" out, so that haltune advises it
+OF_BEST = ("keras_callbacks", "hf_best", "fastai_one_cycle", "xgboost_early_stopping", "lightgbm_train")
+SHOWN = 7  # lines of a log
 HEAD = """# Gallery
 
-Programs as their authors write them, each with one callback or one line for haltune. `make gallery` runs them, with a
-budget of 8 trials each, and writes this page: the curves (a cross: paused or stopped), the log, and the files.
+Programs as their authors write them, each with one callback or one line for haltune. Each runs as it is shown.
+`make gallery` runs them and writes this page: the curves (a cross: paused or stopped), the log, and the files.
 The tests hold these programs to the same rules as every loop: what is counted was trained, and a resumed trial equals
 one that never paused.
 """
 
 
-def one(name: str) -> dict[str, Any]:
+def program(name: str) -> str:
+    """Return a program of the zoo with its search, and without what its tests need."""
+    source, _, declared = (ZOO / f"{name}.py").read_text(encoding="utf-8").partition("\n\n\nzoo = dict(")
+    text = source.partition('"""\n')[2].partition("\n\n\ndef evaluate(")[0].strip()
+    zoo = dict(re.findall(r"^    (\w+)=(.+),$", declared, re.M))
+    goal = zoo["goal"].replace(")", ', of="best")') if name in OF_BEST else zoo["goal"]
+    unit = zoo.get("unit", "epoch").strip('"')
+    search = f"""study = Study(
+    {zoo["space"]}, {goal}, "search.db", max_{unit}s={zoo["max_epochs"]}, budget="8 trials", seed=0,
+)
+search(study)
+print(study.best)
+"""
+    return re.sub(r"^(from haltune import .*)", r"\1, Study", text, flags=re.M) + f"\n\n\n{search}"
+
+
+def one(path: str) -> dict[str, Any]:
     """Run a program in the current folder; return what its section shows."""
     lines: list[str] = []
 
@@ -48,17 +66,7 @@ def one(name: str) -> dict[str, Any]:
             lines.append(record.getMessage())
 
     logging.getLogger("haltune").addHandler(Keep())
-    spec = spec_from_file_location(name, ZOO / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    program = module_from_spec(spec)
-    spec.loader.exec_module(program)
-    from haltune import Study  # after the program's own imports
-
-    zoo = program.zoo
-    length = {f"max_{zoo.get('unit', 'epoch')}s": zoo["max_epochs"]}
-    study = Study(zoo["space"], zoo["goal"], "search.db", budget=f"{TRIALS} trials", seed=0, **length)
-    program.search(study)
+    study = runpy.run_path(path, run_name="__main__")["study"]
     best = study.best
     curves = [
         {
@@ -76,13 +84,12 @@ def one(name: str) -> dict[str, Any]:
 
 
 def files() -> list[str]:
-    """The folders and files of the current folder, with the number of files of each kind in a folder."""
+    """Return the kinds of files in the current folder, with the number of each. Within a kind, numbers differ."""
     found: dict[str, int] = {}
     for path in sorted(Path().rglob("*")):
         if path.is_file() and not path.name.endswith(("-shm", "-wal")):  # of the open log
-            where = re.sub(r"study-[0-9a-f]{12}", "study-...", path.parent.as_posix())
-            where = re.sub(r"\d+", "N", where) if where != "." else "."
-            kind = f"{where}/*{path.suffix}" if where != "." else path.name
+            where = path.as_posix() if path.parent == Path() else f"{path.parent.as_posix()}/*{path.suffix}"
+            kind = re.sub(r"\d+", "N", re.sub(r"-[0-9a-f]{8,12}(?=[./]|$)", "-...", where))
             found[kind] = found.get(kind, 0) + 1
     return [f"{kind} ({count})" if count > 1 else kind for kind, count in found.items()]
 
@@ -120,13 +127,12 @@ def section(name: str, recorded: dict[str, Any]) -> str:
     source = (ZOO / f"{name}.py").read_text(encoding="utf-8")
     about = re.match(r'"""(.*?)"""', source, re.DOTALL)
     assert about is not None
-    program = source[about.end() :].partition("\n\ndef evaluate(")[0].partition("\n\nzoo = dict(")[0].strip()
     log = [line for line in recorded["log"] if not line.startswith("Lightning logs ")]
     shown = [*log[: SHOWN - 2], "...", *log[-2:]] if len(log) > SHOWN + 1 else log
     return "\n".join([
         f"## {name}\n", " ".join(about[1].split()) + "\n", f"![{drawn(name, recorded)}](figures/{name}.svg)\n",
         "```", *shown, "```\n", f"Files: {', '.join(f'`{kind}`' for kind in recorded['files'])}.\n",
-        '<details markdown="1"><summary>The program</summary>\n', f"```py\n{program}\n```\n", "</details>\n",
+        '<details markdown="1"><summary>The program</summary>\n', f"```py\n{program(name)}```\n", "</details>\n",
     ])  # fmt: skip
 
 
@@ -136,9 +142,11 @@ def main(names: list[str]) -> None:
     before = re.split(r"^(?=## )", page.read_text(encoding="utf-8"), flags=re.M)[1:] if page.exists() else []
     sections = {part.partition("\n")[0].removeprefix("## "): part for part in before}
     for name in names or NAMES:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(program(name))
+            file.flush()
             environment = {"KERAS_BACKEND": "torch", "ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1", **os.environ}
-            command = [sys.executable, "-W", "ignore", __file__, "--one", name]
+            command = [sys.executable, "-W", "ignore", __file__, "--one", file.name]
             done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")

@@ -34,6 +34,7 @@ _LEVELS = 12  # values of each parameter; ten pairs must take at most half a sec
 _DOTS = 200  # the most trials shown if there are several pairs
 _HEAT: list[tuple[float, str]] = [(0.0, RULE), (0.5, COOL_SOFT), (1.0, COOL)]  # the worst, between, the best
 _AXES = 12  # the most parameters with an axis
+_NAMED = 5  # the most trials named whose value is beyond its axis
 _TICKS = 20  # the most options named on an axis: more would overlap
 _LINES = [[0.0, FAINT], [0.6, MUTED], [1.0, ACCENT]]  # the worst, most, the best
 _ABSENT = object()  # in place of a value, where a trial lacks the parameter
@@ -388,8 +389,11 @@ def parallel_spec(facts: Digest) -> Spec:
     rank = [1.0] * len(rows)  # from 0 (worst) to 1 (best): ranks, so that diverged trials do not take all colours
     for k, i in enumerate(sorted(range(len(rows)), key=lambda i: goal.sign * values[i])):
         rank[i] = k / (len(rows) - 1) if len(rows) > 1 else 1.0
-    low, high = first_view(values) or [0.0, 1.0]
+    low, high = first_view(values, goal.sign) or [0.0, 1.0]
     held = [min(max(v, low), high) for v in values]  # diverged values are drawn at the end of the axis
+    away = [f"trial {r.record.id}" for r, v, h in zip(rows, values, held, strict=True) if v != h]
+    more = f" and {plural(len(away) - _NAMED, 'other')}" if len(away) > _NAMED else ""
+    worse = f" Worse than the axis of {goal.metric} reaches: {', '.join(away[:_NAMED])}{more}."
     ends = {"label": metric, "values": held, "range": [low, high]}
     columns = [_dimension(n, domains[n], [r.record.config.get(n, _ABSENT) for r in rows]) for n in names]
     trace = {
@@ -407,7 +411,7 @@ def parallel_spec(facts: Digest) -> Spec:
         f"Parallel coordinates of {plural(len(rows), 'trial')}: {', '.join(names)} and {goal.metric}.",
         order=40, wide=len(names) > 4,
         note="Each line is a trial, the best in colour. To filter the page, drag along an axis or press arrow keys "
-        f"on it.{f' The first {_AXES} parameters are shown.' * (len(varying) > len(names))}",
+        f"on it.{f' The first {_AXES} parameters are shown.' * (len(varying) > len(names))}{worse * bool(away)}",
         annotations=[] if rows and names else [nothing("No trial has a value yet" if names else "No parameter")],
         margin={"l": 68, "r": 68, "t": 80, "b": 30},
     )  # fmt: skip

@@ -25,7 +25,7 @@ from haltune.log.policy import Policy
 from haltune.policies.multifidelity.policy import MultiFidelity
 from haltune.study.explain import outlook as estimated
 from haltune.study.explain import short_explanation
-from haltune.study.messages import WITHIN, shared_fault
+from haltune.study.messages import WITHIN, remaining, shared_fault
 
 from ..digest import Digest, Row
 from ..metric_model import MetricModel
@@ -38,7 +38,7 @@ _DASH = "\N{EN DASH}"
 
 
 def head(facts: Digest) -> str:
-    """Return the best value and the state of the search."""
+    """Return the best value and the state of the search: how it ended, or how far it is."""
     top, problem = facts.best, facts.problem
     *before, last = (goal.metric for goal in problem.goals)
     if problem.further:
@@ -56,11 +56,16 @@ def head(facts: Digest) -> str:
         elif problem.constraints:
             after = WITHIN + after
     metrics = f"{', '.join(before)} and {last}" if before else last
-    state = "The search is over" if facts.over else "The search continues"
+    share, left = remaining(facts.history, facts.history.recorded)
+    state = "The search continues"
     if facts.held:
         state = "The search is stopped for now"
+    elif facts.over:
+        state = "The search is over"
     elif facts.idle:
         state = IDLE[0].upper() + IDLE[1:]
+    elif share is not None:
+        state += f": {share:.0%} of the budget is spent{left}"
     outcome = f": {escaped(facts.outcome)}" if facts.over and facts.outcome else ""
     error = shared_fault(facts.history)
     return (

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -24,7 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from haltune.display import escaped, visible
+from haltune.display import escaped, plural, visible
 from haltune.errors import HaltuneError, InvalidInput
 from haltune.store.base import Store
 from haltune.store.checkpoints import Checkpoints
@@ -33,6 +34,7 @@ from haltune.store.studies import ask_of, hold, if_allowed, lift, limits_of, not
 from haltune.study.messages import lead_of
 from haltune.study.view import RecordedStudy, follow_study
 
+from ..comparison import comparison
 from ..page import script, style
 from ..page.items import MOST_FILES
 from .serve import Guard
@@ -44,6 +46,7 @@ _OUTPUT = 65_536  # bytes at the end of a trial's output
 # files of trials that a browser shows; it saves all others, because their scripts could act with the page's token
 _SHOWN = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
 _SHOWN |= dict.fromkeys((".txt", ".log", ".csv", ".json", ".yaml", ".toml"), "text/plain")
+_STYLED = '<link rel="icon" href="data:,"><link rel="stylesheet" href="page.css">'
 _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -208,6 +211,13 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
     async def index(request: Request) -> Response:
         return HTMLResponse(await run_in_threadpool(_index, board))
 
+    async def compare(request: Request) -> Response:
+        numbers = map(int, re.findall(r"\d{1,6}", request.query_params.get("of", "")))
+        try:
+            return HTMLResponse(await run_in_threadpool(_comparison, board, dict.fromkeys(numbers)))
+        except HaltuneError as error:
+            raise HTTPException(400 if isinstance(error, InvalidInput) else 503, str(error)) from error
+
     async def page(request: Request) -> Response:
         head = (
             '<link rel="icon" href="data:,"><link rel="stylesheet" href="../page.css">\n'
@@ -259,6 +269,7 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
 
     routes = [
         Route("/{token}/", index),
+        Route("/{token}/compare", compare),
         Route("/{token}/page.{name}", asset),
         Route("/{token}/{number:int}/", page),
         Route("/{token}/{number:int}/changes", changes),
@@ -272,6 +283,7 @@ def application(board: Board, token: str, hosts: tuple[str, ...] = ()) -> Guard:
 
 def _index(board: Board) -> str:
     rows, trouble = [], ""
+    alike: dict[str, list[str]] = {}  # goal -> the numbers of its studies
     try:
         listed = board.listed()
     except HaltuneError as error:
@@ -282,15 +294,31 @@ def _index(board: Board) -> str:
             f'<tr><td><a href="{number}/">{escaped(location.name)}</a></td><td>{escaped(best)}</td>'
             f'<td class="reason">{escaped(standing)}</td><td class="quiet">{escaped(location.store.url)}</td></tr>'
         )
+        if location.study is not None and not location.study.problem.further:
+            goal = location.study.problem.goal
+            alike.setdefault(f"{'highest' if goal.sign > 0 else 'lowest'} {goal.final}", []).append(str(number))
+    heads = "<thead><tr><th>study</th><th>best</th><th>state</th><th>store</th></tr></thead>" if rows else ""
     body = "".join(rows) or "<tr><td>There is no study yet.</td></tr>"
+    links = "".join(
+        f'<p><a href="compare?of={",".join(of)}">Compare {plural(len(of), "study", "studies")}: {escaped(aim)}</a></p>'
+        for aim, of in alike.items()
+        if len(of) > 1
+    )
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>haltune: studies</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="icon" href="data:,"><link rel="stylesheet" href="page.css"></head>\n'
+        f"{_STYLED}</head>\n"
         '<body><main><p class="quiet">haltune</p><h1>Studies</h1>'
-        f'{trouble}<div class="studies wide-table"><table><tbody>{body}</tbody></table></div>'
-        "</main></body></html>\n"
+        f'{trouble}<div class="studies wide-table"><table>{heads}<tbody>{body}</tbody></table></div>'
+        f"{links}</main></body></html>\n"
     )
+
+
+def _comparison(board: Board, numbers: Iterable[int]) -> str:
+    """Return the page that compares studies. Each is opened again: other threads read those that are open."""
+    found = [location for number in numbers if (location := board.location(number)) is not None]
+    studies = [follow_study(location.store, location.name, location.checkpoints) for location in found]
+    return comparison(studies, _STYLED, '<script src="page.js"></script>')
 
 
 def _output(path: Path) -> str:

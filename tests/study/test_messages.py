@@ -148,7 +148,7 @@ def test_what_a_user_typed_is_shown_on_one_line_and_obeyed_nowhere(said):
 
 def test_a_terminal_shows_the_share_of_the_budget_and_the_time_that_is_left(said, monkeypatch):
     monkeypatch.setattr("haltune.study.messages._BETWEEN_LINES", 0.0)
-    monkeypatch.setattr("haltune.study.messages._at_a_terminal", lambda: True)
+    monkeypatch.setattr("haltune.study.messages.at_a_terminal", lambda: True)
     searched(trials=4, budget="4 trials")
     (half,) = [line for line in said() if "] 50% of the budget" in line]
     assert re.match(r"\[#{10}\.{10}\] 50% of the budget, about [\d.]+ s left: 2 of 4 trials, 8 epochs", half)

@@ -34,7 +34,8 @@ class Marks extends Sheet {
       if (t.type === "contour") { flush(); this.contour(t); continue; }
       if (t.type === "bar") { flush(); this.bars(t); continue; }
       const mode = t.mode || "lines", placed = this.placed(t, scale), { d } = placed;
-      const { xs, ys, ways } = mode.includes("markers") && !this.zoomed ? this.inside(placed.xs, placed.ys) : { ...placed, ways: [] };
+      const leaves = mode === "lines" && !t.fill && t.hoverinfo !== "skip" && this.figure.id !== "curves"; // the figure of curves has marks of its own
+      const { xs, ys, ways } = (leaves || mode.includes("markers")) && !this.zoomed ? this.inside(placed.xs, placed.ys) : { ...placed, ways: [] };
       if (t.hoverinfo !== "skip") this.kept.push({ t, xs, ys });
       if (mode.includes("lines")) {
         const line = t.line || {}, key = JSON.stringify([line, t.opacity]);
@@ -43,6 +44,7 @@ class Marks extends Sheet {
         if (batch && batch.key === key) batch.d += d;
         else { flush(); batch = { d, line, key, opacity: t.opacity }; }
       }
+      if (leaves && ways.length) { flush(); this.markers({ marker: t.line }, xs.map((x, i) => (ways[i] && ways[i] !== ways[i - 1] ? x : NaN)), ys, ways); }
       if (mode.includes("markers")) { flush(); this.errors(t, xs, ys); this.markers(t, xs, ys, ways); }
       if (mode.includes("text")) { flush(); this.texts(t, xs, ys); }
     }

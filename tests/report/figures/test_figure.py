@@ -129,6 +129,19 @@ def test_of_a_hundred_options_an_axis_names_a_few():
     assert len(kind.ticktext) == 20
 
 
+def test_trials_beyond_the_axis_of_values_are_named_and_the_best_is_on_it():
+    history = told(Problem(Space({"lr": Float(0.0, 1.0)}), Minimize("loss"), 1))
+    for n, value in enumerate([1.0, 1.1, 1.2, 1.3, 1.4, 1e3, *[1e4] * 6, -50.0, *[1.25] * 20]):
+        tell_trial(history, [value], config={"lr": n / 40})
+    *_, ends = parallel(history).data[0].dimensions
+    assert min(ends["values"]) == -50.0
+    assert max(ends["values"]) == ends.range[1] < 1e3
+    note = parallel(history).layout.meta["note"]
+    assert note.endswith(
+        "Worse than the axis of loss reaches: trial 5, trial 6, trial 7, trial 8, trial 9 and 2 others."
+    )
+
+
 def test_every_other_metric_has_its_curves():
     history, values = told(), [0.1, 0.2, 0.3]
     own = history.problem.goal.metric  # as callbacks record it with all that is logged

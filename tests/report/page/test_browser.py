@@ -930,6 +930,9 @@ SIZES = """() => [...document.querySelectorAll("main *")].filter((e) =>
 def test_twenty_trials_fit_on_three_screens_in_letters_that_can_be_read(opened):
     page = opened(twenty)
     assert page.evaluate("document.documentElement.scrollHeight") <= 3000
+    # the first of them shows the best, its cost and what to do next
+    assert page.evaluate("document.getElementById('outlook').getBoundingClientRect().bottom") <= 900
+    assert page.locator("#outlook").inner_text() != ""
     assert min(page.evaluate(SIZES)) >= 13
     assert not page.locator("tr.why").first.is_visible()
     page.get_by_role("button", name="Reasons").click()
@@ -966,6 +969,21 @@ def test_a_trial_outside_the_axes_is_marked_at_their_edge(opened):
         for path in card.locator(".panel g[clip-path] path").all()[1:]
         if (box := path.bounding_box()) and box["width"] < 12
     )
+
+
+def test_a_line_that_leaves_the_axes_is_marked_too(opened, browser, tmp_path):
+    page = opened(lambda: many({"loss": lambda value: 1e3 if value < 0.12 else value}))  # of one trial, at its start
+    card = page.locator("figure[data-figure=metrics]")
+    card.scroll_into_view_if_needed()
+    assert "triangle: outside the axis" in card.inner_text()
+    studies = []
+    for name in ("first", "second"):
+        studies.append(Study({"lr": Float(0.0, 1.0)}, "acc", name=name, budget="9 trials", verbose=0))
+        studies[-1].optimize(lambda trial: trial.id / 10 if trial.id else -100.0)
+    page = browser.new_page()
+    page.goto(compare(studies, tmp_path / "c.html").as_uri())
+    page.wait_for_selector("figure[data-figure=progress] .edge")
+    page.close()
 
 
 def test_what_the_trials_do_not_show_is_left_out(opened):

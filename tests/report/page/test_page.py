@@ -255,6 +255,15 @@ def test_the_page_states_the_probability_of_a_better_configuration_only_where_it
     ) in pages[1]
 
 
+def test_the_page_of_a_search_that_continues_states_how_far_it_is_under_any_policy(tmp_path):
+    study = Study({"x": Float(0, 1)}, "acc", policy=GPUCB(), max_epochs=2, budget="4 trials", verbose=0)
+    study.ask().report(0.5, seconds=1.0)
+    assert re.search(r"The search continues: 25% of the budget is spent, about .* left\.", page_of(study, tmp_path))
+    endless = Study({"x": Float(0, 1)}, "acc", policy=RandomSearch(trials=9), max_epochs=2, verbose=0)
+    endless.ask().report(0.5, seconds=1.0)
+    assert "The search continues." in page_of(endless, tmp_path)
+
+
 def test_the_page_of_a_finished_search_states_how_to_continue_and_where_the_best_model_is(tmp_path):
     study = Study({"x": Float(0, 1)}, "acc", tmp_path / "a.db", max_epochs=1, budget="2 trials", verbose=0)
     found = []

@@ -343,6 +343,28 @@ def test_several_studies_and_those_that_start_later_stand_in_one_list(tmp_path):
     assert ask(app, f"/{TOKEN}/1/")[0] == 200
 
 
+def test_studies_with_the_same_goal_are_compared_on_a_page(tmp_path):
+    names = ["first", "second"]
+    for name in names:
+        train(searched(tmp_path / "a.db", name))
+    space, budget = {"lr": Float(0.01, 1.0)}, Budget(trials=2)
+    other = Study(space, "loss", tmp_path / "a.db", "other", max_epochs=4, budget=budget, verbose=0)
+    other.ask().report(0.5)
+    app = application(Board(lambda: [place(tmp_path / "a.db", name) for name in (*names, "other")]), TOKEN)
+    listed = ask(app, f"/{TOKEN}/")[2]
+    assert re.findall(r"<th>(.*?)</th>", listed) == ["study", "best", "state", "store"]
+    assert re.findall(r'href="(compare.*?)">(.*?)<', listed) == [("compare?of=0,1", "Compare 2 studies: highest acc")]
+    status, _, text = ask(app, f"/{TOKEN}/compare?of=0,1")
+    assert status == 200
+    assert 'href="page.css"' in text
+    assert 'src="page.js"' in text
+    assert re.findall(r"<h2>(.*?)</h2>", text) == ["Studies", "Best configurations"]
+    assert not re.search(r"<script>|<style>|\son\w+=|style=", text)  # a strict policy allows none
+    for query, word in (("0,2", "different goals"), ("0,0", "two or more"), ("7", "two or more"), ("x", "two or more")):
+        status, _, text = ask(app, f"/{TOKEN}/compare?of={query}")
+        assert (status, word in text) == (400, True)
+
+
 def test_a_study_that_cannot_be_read_is_said_and_the_others_stay(tmp_path):
     train(searched(tmp_path / "a.db"))
 
