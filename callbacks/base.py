@@ -16,11 +16,27 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any, ClassVar, Self, TypeVar, cast
 
+from haltune._utils.interruption import Interruption, caller
+from haltune._utils.randomness import capture, restore
 from haltune.errors import InvalidInput, installing
 from haltune.hints import KnowsAttributes, check_call
 from haltune.study import Trial
 
-from .reporter import Reporter
+from .reporter import Reporter, digest, missing, two_callbacks
+
+# what a callback needs: docs/reference/port.md
+__all__ = [
+    "Interruption",
+    "Reporter",
+    "Reporting",
+    "caller",
+    "capture",
+    "digest",
+    "missing",
+    "of_instance",
+    "restore",
+    "two_callbacks",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
