@@ -685,6 +685,30 @@ class Reporter:
         """Warn once a study for each sentence, or for each matter `about`."""
         self.trial.warn(sentence, about, once=True)
 
+    def advise_best(self, keeper: str, unit: str = "round", file: bool = False) -> None:
+        """Warn if `keeper`, a part of the library, keeps its best model but the study counts the last value.
+
+        file: it only writes that model to a file, which the program may not use; then this is a hint.
+        """
+        trial, goal = self.trial, self.trial.goal
+        if isinstance(trial, Fold):
+            counts_last, what, do = not trial.counts_best, "a fold", f"Write trial.folds({trial.count}, of='best')"
+        else:
+            best = f"{type(goal).__name__}({goal.metric!r}, of='best')"
+            counts_last, what, do = goal.of == "last", "a trial of this study", f"Make the goal {best}"
+        if not counts_last or self.measures.others or self.ended:
+            return
+        if file:
+            do = f"If you use that model, {do[0].lower()}{do[1:]}"
+        text = (
+            f"{keeper} keeps the model of its best {unit}, but {what} counts with its last {unit}. {do}, so that the "
+            "value is that of the model that is kept."
+        )
+        if file:
+            trial.hint(text, "best")
+        else:
+            self.advise(text)
+
     def hint_at_lack(self, model: str) -> None:
         """Log once a study that the optimizer trains weights which the kept file of a `model` lacks."""
         self.trial.hint(

@@ -371,16 +371,9 @@ def _code(trainer: Any, *without: str) -> Iterator[CodeType]:
                 found += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
 
 
-def keeps_best_itself(trainer: Any, trial: Trial, monitor: str) -> str | None:
-    """Return a hint if the program keeps the model of its best epoch, and the study counts the last value."""
-    keeps = [c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == monitor and c.save_top_k > 0]
-    goal, kind = trial.goal, type(trial.goal).__name__
-    if not keeps or goal.of != "last" or trial.measures.goals:
-        return None
-    return (
-        f"ModelCheckpoint(monitor={monitor!r}) keeps the model of the best epoch, and the study counts the last "
-        f"value of each trial. If you use the best epoch's model, write {kind}({goal.metric!r}, of='best')."
-    )
+def keeps_best_itself(trainer: Any, monitor: str) -> bool:
+    """Return whether the program keeps the model of its best epoch."""
+    return any(getattr(c, "monitor", None) == monitor and c.save_top_k > 0 for c in trainer.checkpoint_callbacks)
 
 
 def running_best(trainer: Any, trial: Trial, monitor: str) -> str | None:
