@@ -858,6 +858,18 @@ def trains_another(trial: Port) -> NotSupported:
     )
 
 
+def need_same_configuration(trial: Port, what: str, configuration: str, resume: str) -> None:
+    """Raise NotSupported for a state of the trial with the same number in another study.
+
+    what: the state, in words. configuration: that it names, by `Port.configuration`. resume: how this loop resumes.
+    """
+    if configuration != trial.configuration:
+        raise NotSupported(
+            f"This fit of trial {trial.id} loaded {what} of trial {trial.id} of another study, with another "
+            f"configuration. {resume}, and let each trial save to a folder of its own."
+        )
+
+
 def digest(parts: Iterable[Any]) -> str:
     """Return the mark of a model for `Port.sign`, from its weights.
 
