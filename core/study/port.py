@@ -581,6 +581,7 @@ class Port(Attempt):
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
         self._states.date(self, report.epoch, self._left, fitted=self._model is not None)
         self._restart_before(report.epoch)
+        before, idle = self.epoch, updates is None and judge and self._idles(report.epoch)
         self._unheard = report.epoch, report.value, False
         session = self._session
         if not (self._reads or self._first or self.attempt > 1 or session.launched):
@@ -609,6 +610,8 @@ class Port(Attempt):
         self._counts_weights()
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
+        elif idle:
+            self._warn_of_idle(before, report.epoch)
         self._states.reported(self)
         if judge:  # otherwise it delivers late what it reported before
             self._signals.reported()
@@ -657,22 +660,41 @@ class Port(Attempt):
             self._pace = None
         if not steps:
             return
-        since = f"from {self._at(pace[-2][0])} to {numeral(epoch)}"
         expected = steps[0][1] * steps[-1][0] / steps[0][0]
         if (made := steps[-1][1]) <= 0:
-            if self._states.trained:  # by optimizers that the framework does not count, such as one within another
-                return
-            self.warn(
-                f"Trial {self.id} reported {self._at(epoch)}, but its training made no update {since}, so nothing "
-                "was trained in between. Report after the updates.",
-                "updates",
-            )
+            if not self._states.trained:  # by optimizers that the framework does not count, such as one within another
+                self._warn_of_idle(pace[-2][0], epoch)
         elif abs(made - expected) > max(2.0, 0.5 * min(made, expected)):
             self.warn(
-                f"Trial {self.id} made {made:g} updates {since}, where {expected:g} would be as many for each "
-                f"{self.unit} as before. haltune compares trials by {self.unit}s, so each must train as much.",
+                f"Trial {self.id} made {made:g} updates from {self._at(pace[-2][0])} to {numeral(epoch)}, where "
+                f"{expected:g} would be as many for each {self.unit} as before. haltune compares trials by "
+                f"{self.unit}s, so each must train as much.",
                 "updates",
             )
+
+    def _warn_of_idle(self, since: float, epoch: float) -> None:
+        self.warn(
+            f"Trial {self.id} reported {self._at(epoch)}, but its training made no update from {self._at(since)} to "
+            f"{numeral(epoch)}, so nothing was trained in between. Report after the updates.",
+            "updates",
+        )
+
+    def _idles(self, epoch: float) -> bool:
+        """Return whether a plain loop reports an epoch without a step of torch, but made steps for each one before.
+
+        It may report another epoch than the one that it is in, as an evaluation elsewhere ends late.
+        """
+        within = self._within is not None and (self.unit == "token" or math.ceil(epoch) == self._within)
+        # a trial that resumes may have accumulated gradients before
+        unknown = self._over_folds or self._begins or (self.stated and not self._counted)
+        if unknown or (self._counted and not within):
+            return False
+        return self._states.idles(within) and self._same_weights
+
+    @property
+    def _same_weights(self) -> bool:
+        """True if the weights are those of the last report, as far as is known: CUDA graphs make steps unseen."""
+        return True
 
     def recall(self) -> None:
         """Read the reports of other processes of this training from the log."""

@@ -76,6 +76,7 @@ class OwnWeights:
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
         self._marks = frozenset[int]()  # of the weights at the last report
+        self.same = True  # they are those of the report before it, as far as is known
         self._at: float | None = None  # position of the first report with `_marks`, from the next report on
         self._earlier: dict[frozenset[int], float] = {}  # marks at earlier reports -> their positions
 
@@ -329,7 +330,8 @@ class OwnWeights:
             marks = self.sign(each=False)  # the program may save them now, and load them in another trial
             if self._at is None:
                 self._at = float(self.trains.epoch)
-            if marks != self._marks:
+            self.same = marks == self._marks
+            if not self.same:
                 if self._marks and len(self._earlier) < _MOST:
                     self._earlier.setdefault(self._marks, self._at)
                 self._marks, self._at = marks, None

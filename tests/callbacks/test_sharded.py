@@ -93,6 +93,20 @@ def test_a_training_with_two_optimizers_of_which_one_may_start_later_resumes_as_
     assert check_resume(train)
 
 
+def test_an_epoch_without_an_update_is_said():
+    net = layers()
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    with (
+        pausing_study(at=(), epochs=3, verbose=0).ask() as trial,
+        pytest.warns(HaltuneWarning, match="made no update from epoch 1 to 2"),
+    ):
+        for epoch in (loop := ShardedLoop(trial, net, sgd)):
+            if epoch != 2:
+                net(X).pow(2).mean().backward()
+                sgd.step()
+            loop.report(value(net))
+
+
 def paused(tmp_path, **options):
     study = pausing_study(tmp_path / "sharded.db", at=(2,), keep=1, verbose=0, **options)
     with study.ask() as trial:
