@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -222,6 +222,20 @@ class Training:
     def weights(self) -> set[int]:
         """The ids of all weights that optimizers have updated."""
         return {id(w) for of in self._all for w in of.now if w is not None}
+
+    def replaced(self, held: Sequence[Any]) -> bool | None:
+        """Return whether an optimizer has weights of the shapes that were updated, and nothing has the updated ones.
+
+        held: optimizers and models, among others. False: one has updated weights. None: no such optimizer.
+        """
+        optimizers = [one for one in held if isinstance(getattr(one, "param_groups", None), list)]
+        models = [one for one in held if callable(getattr(type(one), "parameters", None))]
+        weights = [w for one in optimizers for group in one.param_groups for w in group["params"]]
+        weights += [w for one in models for w in one.parameters()]
+        if not self.weights.isdisjoint(map(id, weights)):
+            return False
+        trained = [of.shapes for of in self._all if of.own]
+        return any([w.shape for w in _weights_of(one)] in trained for one in optimizers) or None
 
     def marks(self, each: bool) -> set[int]:
         """Return the marks of all weights that have changed. each: also that of each of them."""

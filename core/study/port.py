@@ -101,6 +101,7 @@ class Port(Attempt):
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _mark = ""  # the last mark that it signed, if that is a text
     _retries = False  # an exception ended the previous loop, and this one has made no step yet; see `OwnWeights`
+    _raised = False  # an exception left the last loop over its epochs, as far as is known
     _by_framework = False  # the loop is a framework's, which states by `starts` what it trains, also again
     _name = "trial"  # in messages to the program
     _over_folds = False  # True in a loop over trial.folds(k)
@@ -246,8 +247,11 @@ class Port(Attempt):
             model: The object that it trains, if the loop itself loads its state. Default: None, not known.
 
         Raises:
-            NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
+            NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing; or to
+                a STOP or PAUSE, and this one is of another model.
         """
+        if self._counted and self._stops and this().alone and not self._raised:
+            self._need_same_model(model)
         self._retries, self._broken = self._broken is not None, None  # an exception ended the previous loop
         self._unread = self._retries and model is None and not self._asks  # this loop may not load that state
         another = model is not None and self.trained_another(model)
@@ -261,6 +265,24 @@ class Port(Attempt):
             )
         self._starts_updates()
         return self._first is None
+
+    def _need_same_model(self, model: Any) -> None:
+        """Raise NotSupported if a loop after a STOP or PAUSE is of another model. If that is not known, log a hint."""
+        assert self.verdict is not None
+        another = self._holds_another if model is None else self.trained_another(model)
+        text = (
+            f"Trial {self.id} was to {self.verdict.action} at {self._at(self.epoch)}, so this second loop over its "
+            f"{several_of(self.unit)}{', of another model,' * (another is True)} trains nothing. {self._folds_hint}"
+        )
+        if another:
+            raise NotSupported(text.rstrip())
+        if another is None and self._folds_hint:
+            self.hint(text, "second loop")
+
+    @property
+    def _holds_another(self) -> bool | None:
+        """Whether the program has another model now in place of the one that it has trained; None: not known."""
+        return None
 
     def _starts_updates(self) -> None:
         if (training := self._states.training) is not None:
@@ -360,8 +382,8 @@ class Port(Attempt):
 
         If an exception leaves it, and the program handles the exception, the trial fails, as by `breaks`.
         """
-        over = self.ended is not None or self._stops
-        if not over and self._block == os.getpid() and this().alone and raises_through(sys._getframe(1)):
+        self._raised = self._block == os.getpid() and this().alone and raises_through(sys._getframe(1))
+        if self._raised and self.ended is None and not self._stops:
             self._broken = Failure(
                 f"An exception, which the program handled, ended its loop after {self._at(self.epoch)}. To end a "
                 "training early, leave the loop by break."

@@ -523,6 +523,10 @@ class Trial(Port, KnowsAttributes):
     def _same_weights(self) -> bool:
         return self._weights.same
 
+    @property
+    def _holds_another(self) -> bool | None:
+        return self._weights.replaced(sys._getframe(1))
+
     def _doubt_kept(self) -> None:
         """Hint once that the best trial has no state with its value, in a loop that saves other states by itself."""
         if self.resumes_from is None or not self.keeps():

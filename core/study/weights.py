@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FrameType
@@ -21,6 +22,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from haltune._utils import updates
+from haltune._utils.around import stateful
 from haltune._utils.extras import Extras
 from haltune._utils.numbers import Number
 from haltune._utils.updates import Training, Updated
@@ -367,6 +369,16 @@ class OwnWeights:
         return None if now == self._marks else self._earlier.get(now)
 
     # other steps of a trial
+
+    def replaced(self, frame: FrameType) -> bool | None:
+        """Return whether the program, by its functions on the stack, holds another model than it has trained.
+
+        None: not known, such as of a model that is not torch's.
+        """
+        training = self._trial._states.training
+        with suppress(Exception):  # such as parameters that are not made yet
+            return None if training is None else training.replaced([one for _, one in stateful(frame)])
+        return None
 
     def sign(self, each: bool = True) -> frozenset[int]:
         """State that optimizers have trained their present weights in this trial, and return their marks.

@@ -987,19 +987,6 @@ def test_a_trial_over_folds_counts_their_mean_and_resumes_exactly(lib):
     assert one.values.tolist() == other.values.tolist()
 
 
-def test_a_second_training_of_a_trial_that_pauses_is_refused_with_advice(lib):
-    s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
-    refusal = lib.package.CatBoostError if lib.name == "catboost" else NotSupported
-    with pytest.raises(refusal, match=r"for fold in trial\.folds\(k\)"):
-        for trial in s:
-            with trial:
-                for _ in range(3):
-                    ours = lib.callback(trial)
-                    snapshot = {"snapshot": ours.snapshot} if lib.name == "catboost" else {}
-                    lib.train(ours, rounds=4, **snapshot)
-    assert len(s.trials) == 1
-
-
 # estimators in scikit-learn's manner
 
 

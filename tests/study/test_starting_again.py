@@ -397,6 +397,66 @@ def test_a_second_loop_after_a_full_training_is_refused(world: World) -> None:
         next(iter(trial.epochs()))
 
 
+def in_a_net(trial: Trial, loop: Any, value: float, net: Any = None, fails: bool = False) -> Any:
+    """Train a net of torch, by default a new one, to the end of a loop, or to an error after its first report."""
+    torch = pytest.importorskip("torch")
+    net = net or torch.nn.Linear(8, 4)
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    for report in loop(trial):
+        net(torch.randn(8, 8)).square().sum().backward()
+        sgd.step()
+        report(value)
+        if fails:
+            raise ConnectionError("while it logs")
+    return net
+
+
+@pytest.mark.parametrize("loop", [epochs, training_loop])
+@pytest.mark.parametrize(("value", "verdict"), [(STOP, "stop"), (PAUSE, "pause")])
+def test_a_second_loop_of_another_model_after_a_verdict_is_refused(
+    world: World, loop: Any, value: float, verdict: str
+) -> None:
+    text = rf"was to {verdict} at epoch 1, so this second loop over its epochs, of another model, .*trial\.folds\(k\)"
+    with pytest.raises(NotSupported, match=text), world.ask() as trial:
+        for _ in range(3):
+            in_a_net(trial, loop, value)
+
+
+@pytest.mark.parametrize("loop", [epochs, training_loop])
+@pytest.mark.parametrize("verdict", [STOP, PAUSE])
+def test_after_a_verdict_the_next_phase_of_a_training_trains_nothing_and_nothing_is_said(
+    world: World, loop: Any, verdict: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "haltune")
+    with world.ask() as trial:
+        net = in_a_net(trial, loop, verdict)
+        in_a_net(trial, loop, verdict, net)
+    assert world.study.trials[0].epochs.tolist() == [1]
+    assert "second loop" not in caplog.text
+
+
+@pytest.mark.parametrize("loop", [epochs, training_loop])
+def test_after_a_verdict_a_second_loop_of_an_unknown_model_is_said(
+    world: World, loop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "haltune")
+    for _ in range(2):
+        with world.ask() as trial:
+            for _ in range(2):
+                for report in loop(trial):
+                    report(STOP)
+    [line] = [line for line in caplog.messages if "second loop" in line]
+    assert line.startswith("Trial 0 was to stop at epoch 1, so this second loop over its epochs trains nothing. If its")
+
+
+def test_a_loop_that_starts_again_after_an_error_behind_its_last_report_trains_nothing(world: World) -> None:
+    with world.ask() as trial:
+        for _ in range(2):
+            with suppress(ConnectionError):
+                in_a_net(trial, epochs, STOP, fails=True)
+    assert world.study.trials[0].epochs.tolist() == [1]
+
+
 def test_a_report_without_a_position_is_of_the_epoch_that_the_loop_is_in(world: World) -> None:
     trial = world.ask()
     for epoch in trial.epochs():
