@@ -513,7 +513,7 @@ class Trial(Port, KnowsAttributes):
 
     def _sign_weights(self) -> None:
         self._weights.sign()
-        self._weights.schedules.notes(self._weights.trains)
+        self._weights.notes()
 
     @property
     def _of_earlier(self) -> float | None:
