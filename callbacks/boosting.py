@@ -91,21 +91,6 @@ def full_name(monitor: str, metrics: Mapping[str, float], train: str, how: str) 
 # early stopping: the library keeps the model of its best round
 
 
-def advise_best(reporter: Reporter, keeper: str, unit: str = "round") -> None:
-    """Warn if `keeper`, a part of the library, keeps the best round but the study counts the last."""
-    trial, goal = reporter.trial, reporter.trial.goal
-    if isinstance(trial, Fold):
-        counts_last, what, do = not trial.counts_best, "a fold", f"Write trial.folds({trial.count}, of='best')"
-    else:
-        best = f"{type(goal).__name__}({goal.metric!r}, of='best')"
-        counts_last, what, do = goal.of == "last", "a trial of this study", f"Make the goal {best}"
-    if counts_last and not trial.measures.others and not reporter.ended:
-        reporter.advise(
-            f"{keeper} keeps the model of its best {unit}, but {what} counts with its last {unit}. {do}, so that the "
-            "value is that of the model that is kept."
-        )
-
-
 def keep_best(reporter: Reporter, write: Callable[[Path, int], object], suffix: str) -> None:
     """Keep the rounds up to the one with which the trial counts, if this is not the last; write(path, rounds)."""
     trial = reporter.trial

@@ -36,7 +36,7 @@ from haltune.study import Trial
 from haltune.study.trial import Fold
 
 from .base import Reporting, of_instance
-from .boosting import advise_best, begins, full_name, keep_best, named
+from .boosting import begins, full_name, keep_best, named
 from .functions import OwnFunctions
 from .reporter import digest, two_callbacks
 
@@ -206,7 +206,7 @@ class HaltuneCallback(Reporting):
         begins(self._reporter, rounds, self._training, iteration - 1, self._owner(given))
         _FITS[self.trial] = weakref.ref(self)
         if self._cuts:
-            advise_best(self._reporter, "CatBoost (use_best_model)")
+            self._reporter.advise_best("CatBoost (use_best_model)")
         ends = "after this round, without a save" if self._file is None else "after the next save"
         loop = None if fit is None else fit.f_code
         self._reporter.defer(Interruption(fit is not None, loop, patient=True, ends=ends))

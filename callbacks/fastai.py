@@ -37,7 +37,6 @@ from haltune.ranks import torch_ranks
 
 from . import carried, objects
 from .base import Reporting
-from .boosting import advise_best
 from .changes import (
     RESHAPED,
     Attributes,
@@ -136,7 +135,7 @@ class HaltuneCallback(Reporting):
         self._updates = 0
         self._reporter.begin(self._planned(), learn.model, position, of)
         if self._loads_best():
-            advise_best(self._reporter, "SaveModelCallback", "epoch")
+            self._reporter.advise_best("SaveModelCallback", "epoch")
         course.lengths[str(course.before)] = learn.n_epoch
         if course.resumes and course.before < len(course.records):
             self._need_same_fit()

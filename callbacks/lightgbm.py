@@ -30,7 +30,7 @@ from haltune.study import Trial
 
 from . import carried
 from .base import Reporting
-from .boosting import CANNOT_FOLD, advise_best, begins, full_name, given_by, is_cv, keep_best, named
+from .boosting import CANNOT_FOLD, begins, full_name, given_by, is_cv, keep_best, named
 from .functions import OwnFunctions, from_library
 from .reporter import digest
 
@@ -259,7 +259,7 @@ class HaltuneCallback(Reporting):
         self._reporter.defer(Interruption.within("train", "lightgbm."))
         self.trial.before_end(lambda: self._end_unseen(env))
         if self._stoppers:
-            advise_best(self._reporter, "LightGBM's early stopping")
+            self._reporter.advise_best("LightGBM's early stopping")
 
     def _end(self, env: Any) -> None:
         self.trial.before_end(None)

@@ -132,12 +132,12 @@ class TrainingLoop:
 
         If the study counts tokens, yield the steps of this attempt, from 1.
         """
-        if self.trial.ended is None and self.trial.verdict is not None and self.trial.verdict.stops:
-            return  # an exception ended an earlier loop after its last report: nothing is left to train
         if self._together:
             _need_group()
         model = self._trained_model()
         starts = self.trial.begins_loop(model)
+        if self.trial.ended is None and self.trial.verdict is not None and self.trial.verdict.stops:
+            return  # an earlier loop was left after its last report: nothing is left to train
         self._reporter.begin(model=model, of=self._of() if starts else None)
         if starts:
             path = None

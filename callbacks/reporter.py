@@ -684,6 +684,30 @@ class Reporter:
         """Warn once a study for each sentence, or for each matter `about`."""
         self.trial.warn(sentence, about, once=True)
 
+    def advise_best(self, keeper: str, unit: str = "round", file: bool = False) -> None:
+        """Warn if `keeper`, a part of the library, keeps its best model but the study counts the last value.
+
+        file: it only writes that model to a file, which the program may not use; then this is a hint.
+        """
+        trial, goal = self.trial, self.trial.goal
+        if isinstance(trial, Fold):
+            counts_last, what, do = not trial.counts_best, "a fold", f"Write trial.folds({trial.count}, of='best')"
+        else:
+            best = f"{type(goal).__name__}({goal.metric!r}, of='best')"
+            counts_last, what, do = goal.of == "last", "a trial of this study", f"Make the goal {best}"
+        if not counts_last or self.measures.others or self.ended:
+            return
+        if file:
+            do = f"If you use that model, {do[0].lower()}{do[1:]}"
+        text = (
+            f"{keeper} keeps the model of its best {unit}, but {what} counts with its last {unit}. {do}, so that the "
+            "value is that of the model that is kept."
+        )
+        if file:
+            trial.hint(text, "best")
+        else:
+            self.advise(text)
+
     def hint_at_lack(self, model: str) -> None:
         """Log once a study that the optimizer trains weights which the kept file of a `model` lacks."""
         self.trial.hint(
@@ -835,6 +859,18 @@ def trains_another(trial: Port) -> NotSupported:
         "count. If the value of a trial is the mean over several trainings, write for fold in trial.folds(k): and "
         "give haltune the fold in place of the trial. Otherwise fit without haltune."
     )
+
+
+def need_same_configuration(trial: Port, what: str, configuration: str, resume: str) -> None:
+    """Raise NotSupported for a state of the trial with the same number in another study.
+
+    what: the state, in words. configuration: that it names, by `Port.configuration`. resume: how this loop resumes.
+    """
+    if configuration != trial.configuration:
+        raise NotSupported(
+            f"This fit of trial {trial.id} loaded {what} of trial {trial.id} of another study, with another "
+            f"configuration. {resume}, and let each trial save to a folder of its own."
+        )
 
 
 def digest(parts: Iterable[Any]) -> str:

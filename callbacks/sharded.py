@@ -38,7 +38,7 @@ from .behind import copied
 from .changes import fingerprint
 from .loop import TrainingLoop, together, warn_of_ranks
 from .objects import local
-from .reporter import ordinary_errors
+from .reporter import need_same_configuration, ordinary_errors
 
 __all__ = ["ShardedLoop", "consolidate"]
 
@@ -191,7 +191,7 @@ class ShardedLoop(TrainingLoop):
     def _mark(self, ranks: Group) -> dict[str, Any]:
         trial = self.trial
         return {
-            "trial": trial.id, "attempt": trial.attempt, "config": json.loads(json.dumps(trial.config, default=str)),
+            "trial": trial.id, "attempt": trial.attempt, "config": trial.configuration,
             "unit": trial.unit, "position": float(trial.epoch), "ranks": ranks.size,
             "parts": sorted([*self._modules, *self._others]),
             "flags": {name: [p.requires_grad for p in module.parameters()] for name, module in self._modules.items()},
@@ -232,8 +232,12 @@ class ShardedLoop(TrainingLoop):
         put_back(self._random(folder))
 
     def _check(self, folder: Path, mark: dict[str, Any]) -> None:
-        """Raise InvalidInput if the folder is not complete, or has the states of other parts."""
+        """Raise InvalidInput if the folder is not complete, or has the states of other parts.
+
+        Raises NotSupported if it is of a trial with another configuration.
+        """
         own = sorted([*self._modules, *self._others])
+        need_same_configuration(self.trial, "a state", mark["config"], self._reporter.resume_hint)
         check_parts(folder)
         if mark["parts"] != own:
             raise InvalidInput(
@@ -340,7 +344,7 @@ def read_mark(folder: Path) -> dict[str, Any]:
     """Return what a folder holds about its trial. Raises InvalidInput if it cannot be read."""
     try:
         mark: dict[str, Any] = json.loads((folder / _MARK).read_text(encoding="utf-8"))
-        return mark | {name: mark[name] for name in ("trial", "ranks", "parts", "flags")}
+        return mark | {name: mark[name] for name in ("trial", "config", "ranks", "parts", "flags")}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise _unreadable(folder, error) from error
 

@@ -145,6 +145,8 @@ class HaltuneCallback(Reporting):
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps - self._before)
         planned = self.locals["total_timesteps"] - self._before if "total_timesteps" in self.locals else None
         self._reporter.begin(planned, model.policy, position, owner if fresh else None)
+        if getattr(self.parent, "best_model_save_path", None) is not None:
+            self._reporter.advise_best("EvalCallback(best_model_save_path=)", "evaluation", file=True)
         if fresh and self._can_be_saved():
             self._reporter.defer(Interruption.within("learn", "stable_baselines3."))
         elif not self._reporter.ended and _learns():

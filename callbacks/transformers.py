@@ -41,7 +41,7 @@ from haltune.study import Study, Trial
 from . import fsdp, objects, trainer_state
 from .base import Reporting
 from .changes import fingerprint, tensors_in
-from .reporter import missing, two_callbacks, unranked
+from .reporter import missing, need_same_configuration, two_callbacks, unranked
 from .schedules import falls, of_torch
 from .trainer_state import Unsaved
 
@@ -524,11 +524,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 f"continue the training of another configuration. {self._hint}. To start from other weights, load "
                 "them into the model."
             )
-        if found["trial"]["id"] == self.trial.id and found["trial"] != self._own:
-            raise NotSupported(
-                f"This fit of trial {self.trial.id} loaded {str(path)!r}, a state of a trial of another study with "
-                f"another configuration. {self._hint}, and let each trial save to a folder of its own."
-            )
+        if found["trial"]["id"] == self.trial.id:
+            need_same_configuration(self.trial, f"{str(path)!r}, a state", found["trial"]["config"], self._hint)
         self._passes, self._pass_began, self._logged = found["passes"], found["pass_began"], found["logged"]
         return found
 

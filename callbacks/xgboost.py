@@ -32,9 +32,9 @@ from haltune.study.trial import Fold
 
 from . import carried
 from .base import Reporting
-from .boosting import CANNOT_FOLD, STARTED, advise_best, begins, full_name, given_by, is_cv, keep_best, named
+from .boosting import CANNOT_FOLD, STARTED, begins, full_name, given_by, is_cv, keep_best, named
 from .functions import OwnFunctions
-from .reporter import digest
+from .reporter import digest, need_same_configuration
 
 if TYPE_CHECKING:
     from xgboost.callback import TrainingCallback as _Base
@@ -42,7 +42,8 @@ else:
     _Base = object
 
 _CV = f"xgb.cv {CANNOT_FOLD}: use xgb.train, or a policy that only stops, such as BOBOS()"
-_OWNER = "haltune_trial"  # attribute of a booster while it trains: its trial, and the rounds that this started with
+# attribute of a booster while it trains: its trial, the rounds that this started with, and its configuration
+_OWNER = "haltune_trial"
 _BEST = ("best_iteration", "best_score")  # its attributes that EarlyStopping sets
 # Reading a booster's configuration applies what was set. If two names of a parameter are set for the same round, one of
 # them wins, so a callback of the program that sets the other one must find them as they were.
@@ -122,10 +123,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         owner: int | str | None
         owner, at = (None, None) if is_cv(model) else given_by(self.trial, "xgboost.", "xgb_model")
         if not is_cv(model) and (stamp := model.attr(_OWNER)):
-            owner, before = map(int, stamp.split())
+            of, before, configuration = stamp.split(maxsplit=2)
+            owner, began = int(of), rounds - int(before)
+            if owner == self.trial.id:
+                need_same_configuration(self.trial, "a booster", configuration, self._hint)
             own = owner == self.trial.id and not isinstance(self.trial, Fold)
-            if own and at is None and 0 <= rounds - before != self.trial.epoch:
-                at = rounds - before  # a file that the program has saved in another round than haltune
+            if own and at is None and 0 <= began != self.trial.epoch:
+                at = began  # a file that the program has saved in another round than haltune
         # XGBoost numbers a continued booster's rounds from 0; with a new booster the trial starts again
         self._before = (int(self.trial.epoch) if rounds >= self.trial.epoch else 0) if at is None else at
         self._given = rounds - self._before
@@ -136,7 +140,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         given = _arguments(model)
         begins(self._reporter, given.get("num_boost_round"), model, self._before, owner)
         if not is_cv(model):
-            model.set_attr(**{_OWNER: f"{self.trial.id} {self._given}"})
+            model.set_attr(**{_OWNER: f"{self.trial.id} {self._given} {self.trial.configuration}"})
         callbacks = _callbacks("before_training")
         if self in callbacks:
             callbacks.remove(self)
@@ -156,7 +160,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         kinds = [(getattr(callback, name), *of) for name, of in _NUMBERING.items()]
         self._numbering = [(c, start, names) for c in callbacks for kind, start, names in kinds if isinstance(c, kind)]
         if any(isinstance(c, callback.EarlyStopping) for c in callbacks):
-            advise_best(self._reporter, "XGBoost's early stopping")
+            self._reporter.advise_best("XGBoost's early stopping")
         self._reporter.defer(Interruption.within("train", "xgboost."))
         return model
 

@@ -31,7 +31,7 @@ from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, InvalidSpace
 from haltune.log import events as ev
 from haltune.log.decisions import ASKED, ENQUEUED, Action, Verdict, stop
-from haltune.log.events import Created, Ended, Event, Expired, Status, check_new_event, plain
+from haltune.log.events import Created, Ended, Event, Expired, Status, plain
 from haltune.log.history import History
 from haltune.log.policy import Fold
 from haltune.log.problem import Constraint, Goal, Maximize, Minimize, Problem, goal_from_json
@@ -40,7 +40,7 @@ from haltune.log.scores import outgrown
 from haltune.policies import RandomSearch
 from haltune.space import Space
 from haltune.space.domains import bounding
-from haltune.store.base import Store
+from haltune.store.base import Store, check_new, check_next
 from haltune.store.memory import MemoryStore
 from haltune.store.open import open_store
 from haltune.study import Study
@@ -312,9 +312,8 @@ def _recorded(problem: Problem, whose: str, runs: Sequence[RecordedTrial]) -> li
     fold, written = Fold(problem, policy, f"the study {whose!r} of Optuna"), list[Event]()
 
     def write(event: Event) -> None:
-        check_new_event(event)
-        if why := fold.history.objection(event):
-            raise InvalidInput(f"The study {whose!r} of Optuna cannot be copied: {why}.")
+        check_new([event])
+        check_next(fold.history, [event])
         fold.take(event)
         written.append(event)
 

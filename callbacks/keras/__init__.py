@@ -290,8 +290,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if reporter.ended or attempt.optimizer is not None:  # an earlier fit of it has resumed, or has ended the trial
             self._resumed, self._proven = None, False
         if self.trial.epoch == 0:
-            for sentence in surroundings.advice(self.trial, self.monitor, listed, steps):
+            for sentence in surroundings.advice(self.trial, listed, steps):
                 reporter.advise(sentence)
+            surroundings.advise_best(reporter, listed)
         self._watch.hooks_were_called()
         self._step, more, self._more = companions.Compiled.of(model), self._more, None
         if self._resumed is not None and not _fresh(model):

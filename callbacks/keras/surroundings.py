@@ -282,11 +282,11 @@ def _learning_rate(optimizer: Any) -> Any:
     return None
 
 
-def advice(trial: Trial, monitor: str, listed: list[Any], steps: int | None) -> Iterator[str]:
+def advice(trial: Trial, listed: list[Any], steps: int | None) -> Iterator[str]:
     """Yield a warning for each EarlyStopping that conflicts with a starting trial. steps: of an epoch, if known."""
     from keras.callbacks import EarlyStopping
 
-    pause_at, goal, rare = trial.pause_at, trial.goal, _arguments_of_fit().get("validation_freq", 1)
+    pause_at, rare = trial.pause_at, _arguments_of_fit().get("validation_freq", 1)
     for other in listed:
         if not isinstance(other, EarlyStopping):
             continue
@@ -301,9 +301,14 @@ def advice(trial: Trial, monitor: str, listed: list[Any], steps: int | None) -> 
                 f"compares trials. Give it patience={math.ceil(at / each)} or more, or leave stopping to haltune."
             )
             pause_at = None
-        if other.restore_best_weights and other.monitor == monitor and goal.of == "last":
-            yield (
-                "EarlyStopping(restore_best_weights=True) returns the model of its best epoch, but a trial of this "
-                f"study counts with its last epoch. Make the goal {type(goal).__name__}({goal.metric!r}, of='best'), "
-                "so that study.best.value is the value of the model that fit returns."
-            )
+
+
+def advise_best(reporter: Reporter, listed: list[Any]) -> None:
+    """Advise of='best' where another callback returns the model of its best epoch, or saves it."""
+    from keras.callbacks import EarlyStopping, ModelCheckpoint
+
+    for other in listed:
+        if isinstance(other, EarlyStopping) and other.restore_best_weights and other.monitor == reporter.metric:
+            reporter.advise_best("EarlyStopping(restore_best_weights=True)", "epoch")
+        elif isinstance(other, ModelCheckpoint) and other.save_best_only and other.monitor == reporter.metric:
+            reporter.advise_best("ModelCheckpoint(save_best_only=True)", "epoch", file=True)

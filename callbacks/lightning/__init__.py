@@ -594,8 +594,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             reporter.hint_at_lack("module")
         if self._fresh.source is None:
             self._foresee(trainer)
-        if (sentence := checks.keeps_best_itself(trainer, trial, self.monitor)) is not None:
-            trial.hint(sentence, "best")
+        if checks.keeps_best_itself(trainer, self.monitor):
+            reporter.advise_best(f"ModelCheckpoint(monitor={self.monitor!r})", "epoch", file=True)
         running_best = checks.running_best(trainer, trial, self.monitor)
         plateau = checks.plateau_left_out(trainer, trial)
         for sentence in (checks.advice(trainer, trial), checks.requeues(trainer), running_best, plateau):

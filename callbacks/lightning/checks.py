@@ -16,6 +16,7 @@ from haltune.ranks import Group
 from haltune.study import Trial
 
 from ..changes import own_parts
+from ..reporter import need_same_configuration
 from ..schedules import falls, of_torch
 from .internals import cluster_environment, has_validation_data
 from .shards import cannot_save
@@ -269,17 +270,13 @@ def check_loaded(trainer: Any, trial: Trial, checkpoint: Mapping[str, Any], resu
             f"Delete it. {_NO_REQUEUE}."
         )
     trial.starts(of=of, resume=resume)
-    own = f"{resume}, and let each trial save to a folder of its own."
-    if of is not None and state.get("config", trial.configuration) != trial.configuration:
-        raise NotSupported(
-            f"This fit of trial {trial.id} loaded {path}, a state of trial {of} of another study, with another "
-            f"configuration. {own}"
-        )
-    if of is None and checkpoint.get("global_step", 0) > 0:
+    if of is not None:
+        need_same_configuration(trial, f"{path}, a state", state.get("config", trial.configuration), resume)
+    elif checkpoint.get("global_step", 0) > 0:
         raise NotSupported(
             f"This fit of trial {trial.id} loaded {path}, which names no trial, and would continue its training at "
             f"epoch {checkpoint.get('epoch')}. To start from its weights, load them into the module before the fit. "
-            f"{own}"
+            f"{resume}, and let each trial save to a folder of its own."
         )
 
 
@@ -371,16 +368,9 @@ def _code(trainer: Any, *without: str) -> Iterator[CodeType]:
                 found += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
 
 
-def keeps_best_itself(trainer: Any, trial: Trial, monitor: str) -> str | None:
-    """Return a hint if the program keeps the model of its best epoch, and the study counts the last value."""
-    keeps = [c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == monitor and c.save_top_k > 0]
-    goal, kind = trial.goal, type(trial.goal).__name__
-    if not keeps or goal.of != "last" or trial.measures.goals:
-        return None
-    return (
-        f"ModelCheckpoint(monitor={monitor!r}) keeps the model of the best epoch, and the study counts the last "
-        f"value of each trial. If you use the best epoch's model, write {kind}({goal.metric!r}, of='best')."
-    )
+def keeps_best_itself(trainer: Any, monitor: str) -> bool:
+    """Return whether the program keeps the model of its best epoch."""
+    return any(getattr(c, "monitor", None) == monitor and c.save_top_k > 0 for c in trainer.checkpoint_callbacks)
 
 
 def running_best(trainer: Any, trial: Trial, monitor: str) -> str | None:

@@ -27,6 +27,7 @@ from haltune.errors import InvalidInput
 
 from .around import OPAQUE, attributes, is_own, names_in, of_library, on_stack
 from .orders import Orders, Variables, seeded
+from .updates import Flags, flags
 
 
 def capture() -> dict[str, Any]:
@@ -176,6 +177,13 @@ def put_back(path: Path) -> None:
             raise
 
 
+def flags_in(path: Path) -> list[Flags]:
+    """Return which weights trained where the random state in a file was captured; none if that is not known."""
+    with suppress(OSError, ValueError):
+        return [(of, trains) for of, trains in json.loads(path.read_bytes()).get("trainable", [])]
+    return []
+
+
 # generators that a program holds itself
 
 
@@ -311,7 +319,7 @@ class OwnGenerators:
             drawn = before is not None and (name in self._saved or of_generator(one) != before[1])
             if drawn or _is_of_keras(one):  # Keras gives it another seed in each process
                 own[name] = kind_of(one), of_generator(one)
-        return capture() | ({"own": own} if own else {})
+        return capture() | ({"own": own} if own else {}) | ({"trainable": trainable} if (trainable := flags()) else {})
 
 
 def in_running() -> list[tuple[Any, Any]]:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -118,7 +118,10 @@ class Training:
         self.begun = False  # `counts` was stated
         self.made = 0  # steps
         self.reported = self.changes = False  # whether new weights come after a report
+        self.toggles = False  # weights were frozen that had trained
         self._of: WeakKeyDictionary[Any, list[_Weights]] = WeakKeyDictionary()  # of optimizers
+        # of optimizers, which of their weights train, at the first step since a report
+        self._flags: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
         self._all: list[_Weights] = []
         self._latest: list[_Weights] = []  # those that were updated last before the last report
         self._saved, self._saved_at = list[_Weights](), 0  # see `saves`
@@ -145,6 +148,10 @@ class Training:
         self.made += 1
         if (held := self._of.get(optimizer)) is None:
             held = self._of[optimizer] = self._noted(optimizer)
+            flags = [bool(w.requires_grad) for w in all_weights_of(optimizer)]
+            before = self._flags.get(optimizer, ())  # one may get more weights
+            self.toggles |= any(trained and not trains for trained, trains in zip(before, flags, strict=False))
+            self._flags[optimizer] = flags
         for of in held:
             of.last = self.made
             if self.begun and not of.own:
@@ -189,6 +196,11 @@ class Training:
         trained = self._latest if all(of.late for of in self._all) else [of for of in self._all if not of.late]
         return any(of.first <= step and of in trained for of in later)
 
+    @property
+    def flags(self) -> list[Flags]:
+        """The flags of its optimizers; none in a program that freezes weights again: it sets them as it trains."""
+        return [] if self.toggles else [(_shapes_of(one), flags) for one, flags in self._flags.items()]
+
     def kinds(self) -> frozenset[Kind]:
         """Return the kinds of the optimizers that have made steps since the last report."""
         return frozenset(kind_of(one.param_groups, one.state) for one in self._of)
@@ -223,6 +235,16 @@ class Training:
         """The ids of all weights that optimizers have updated."""
         return {id(w) for of in self._all for w in of.now if w is not None}
 
+    def replaced(self, held: Sequence[Any]) -> bool | None:
+        """Return whether an optimizer has weights of the shapes that were updated, and nothing has the updated ones.
+
+        held: optimizers and models, among others. False: one has updated weights. None: no such optimizer.
+        """
+        if not self.weights.isdisjoint(map(id, weights_in(held))):
+            return False
+        trained = [of.shapes for of in self._all if of.own]
+        return any([w.shape for w in _weights_of(one)] in trained for one in held if _is_optimizer(one)) or None
+
     def marks(self, each: bool) -> set[int]:
         """Return the marks of all weights that have changed. each: also that of each of them."""
         return set().union(*(of.changed(each) for of in self._all))
@@ -231,6 +253,7 @@ class Training:
         """State that a fold ends: the next one trains a model of its own."""
         self._of.clear()
         self._all.clear()
+        self._flags.clear()
 
     def ends(self) -> None:
         """Note no more optimizers, but those of the trial around this one."""
@@ -245,8 +268,47 @@ class Training:
         return type(None), ()
 
 
+def all_weights_of(optimizer: Any) -> list[Any]:
+    return [w for group in optimizer.param_groups for w in group["params"]]
+
+
 def _weights_of(optimizer: Any) -> list[Any]:
-    return [w for group in optimizer.param_groups for w in group["params"] if w.requires_grad]
+    return [w for w in all_weights_of(optimizer) if w.requires_grad]
+
+
+def weights_in(held: Iterable[Any]) -> list[Any]:
+    """Return the weights of the optimizers and the models among objects."""
+    of = [all_weights_of(one) if _is_optimizer(one) else one.parameters() for one in held if _has_weights(one)]
+    return [w for weights in of for w in weights]
+
+
+def _has_weights(value: Any) -> bool:
+    return _is_optimizer(value) or callable(getattr(type(value), "parameters", None))
+
+
+def _is_optimizer(value: Any) -> bool:
+    return isinstance(getattr(value, "param_groups", None), list)
+
+
+Flags = tuple[int, list[bool]]  # of an optimizer: the digest of the shapes of its weights, and whether each one trains
+
+
+def _shapes_of(optimizer: Any) -> int:
+    return _digest([tuple(w.shape) for w in all_weights_of(optimizer)])
+
+
+def flags() -> list[Flags]:
+    """Return which weights train in the trial that this thread has entered."""
+    training = _training.get()
+    return [] if training is None or training._over else training.flags
+
+
+def trained_before(optimizer: Any, flags: Iterable[Flags]) -> list[Any]:
+    """Return the weights of an optimizer that train by flags, if these are of one optimizer with weights like its."""
+    shapes = _shapes_of(optimizer)
+    like = [trains for of, trains in flags if of == shapes]
+    pairs = zip(all_weights_of(optimizer), *like, strict=True) if len(like) == 1 else ()
+    return [w for w, trains in pairs if trains]
 
 
 def has_moments(optimizer: Any) -> bool:

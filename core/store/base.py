@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -18,6 +18,7 @@ from haltune._utils.process import surely_gone
 from haltune._utils.signals import undisturbed
 from haltune.errors import InvalidInput, StoreAway
 from haltune.log.events import Event, check_new_event
+from haltune.log.history import History
 
 T = TypeVar("T")
 CLAIM = -1  # in place of a trial's number: the lease of the worker that decides what to train next
@@ -139,6 +140,16 @@ def check_new(events: Sequence[Event], lease: Lease | Release | None = None) -> 
         check_new_event(event)
     if isinstance(lease, Lease) and not lease.fits:
         raise InvalidInput(f"a lease is not recorded, because its times are invalid: {lease!r:.200}. Check the clock")
+
+
+def check_next(history: History, events: Iterable[Event]) -> None:
+    """Raise InvalidInput for an event that a reader could not fold after a history; asked before each append.
+
+    Events that are appended together do not depend on each other.
+    """
+    for event in events:
+        if why := history.objection(event):
+            raise InvalidInput(f"Nothing is recorded: {why}.")
 
 
 @runtime_checkable

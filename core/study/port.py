@@ -101,6 +101,7 @@ class Port(Attempt):
     planned: float | None = None  # where the last fit of this attempt ends by its own plan, in the study's unit
     _mark = ""  # the last mark that it signed, if that is a text
     _retries = False  # an exception ended the previous loop, and this one has made no step yet; see `OwnWeights`
+    _raised = False  # an exception left the last loop over its epochs, as far as is known
     _by_framework = False  # the loop is a framework's, which states by `starts` what it trains, also again
     _name = "trial"  # in messages to the program
     _over_folds = False  # True in a loop over trial.folds(k)
@@ -246,8 +247,11 @@ class Port(Attempt):
             model: The object that it trains, if the loop itself loads its state. Default: None, not known.
 
         Raises:
-            NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing.
+            NotSupported: If a loop of this attempt has trained to the end, so that this one would train nothing; or to
+                a STOP or PAUSE, and this one is of another model.
         """
+        if self._counted and self._stops and this().alone and not self._raised:
+            self._need_same_model(model)
         self._retries, self._broken = self._broken is not None, None  # an exception ended the previous loop
         self._unread = self._retries and model is None and not self._asks  # this loop may not load that state
         another = model is not None and self.trained_another(model)
@@ -261,6 +265,24 @@ class Port(Attempt):
             )
         self._starts_updates()
         return self._first is None
+
+    def _need_same_model(self, model: Any) -> None:
+        """Raise NotSupported if a loop after a STOP or PAUSE is of another model. If that is not known, log a hint."""
+        assert self.verdict is not None
+        another = self._holds_another if model is None else self.trained_another(model)
+        text = (
+            f"Trial {self.id} was to {self.verdict.action} at {self._at(self.epoch)}, so this second loop over its "
+            f"{several_of(self.unit)}{', of another model,' * (another is True)} trains nothing. {self._folds_hint}"
+        )
+        if another:
+            raise NotSupported(text.rstrip())
+        if another is None and self._folds_hint:
+            self.hint(text, "second loop")
+
+    @property
+    def _holds_another(self) -> bool | None:
+        """Whether the program has another model now in place of the one that it has trained; None: not known."""
+        return None
 
     def _starts_updates(self) -> None:
         if (training := self._states.training) is not None:
@@ -360,8 +382,8 @@ class Port(Attempt):
 
         If an exception leaves it, and the program handles the exception, the trial fails, as by `breaks`.
         """
-        over = self.ended is not None or self._stops
-        if not over and self._block == os.getpid() and this().alone and raises_through(sys._getframe(1)):
+        self._raised = self._block == os.getpid() and this().alone and raises_through(sys._getframe(1))
+        if self._raised and self.ended is None and not self._stops:
             self._broken = Failure(
                 f"An exception, which the program handled, ended its loop after {self._at(self.epoch)}. To end a "
                 "training early, leave the loop by break."
@@ -581,6 +603,7 @@ class Port(Attempt):
         report = replace(report, epoch=rounded(report.epoch), metrics=scalars)
         self._states.date(self, report.epoch, self._left, fitted=self._model is not None)
         self._restart_before(report.epoch)
+        before, idle = self.epoch, updates is None and judge and self._idles(report.epoch)
         self._unheard = report.epoch, report.value, False
         session = self._session
         if not (self._reads or self._first or self.attempt > 1 or session.launched):
@@ -609,6 +632,8 @@ class Port(Attempt):
         self._counts_weights()
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
+        elif idle:
+            self._warn_of_idle(before, report.epoch)
         self._states.reported(self)
         if judge:  # otherwise it delivers late what it reported before
             self._signals.reported()
@@ -657,22 +682,41 @@ class Port(Attempt):
             self._pace = None
         if not steps:
             return
-        since = f"from {self._at(pace[-2][0])} to {numeral(epoch)}"
         expected = steps[0][1] * steps[-1][0] / steps[0][0]
         if (made := steps[-1][1]) <= 0:
-            if self._states.trained:  # by optimizers that the framework does not count, such as one within another
-                return
-            self.warn(
-                f"Trial {self.id} reported {self._at(epoch)}, but its training made no update {since}, so nothing "
-                "was trained in between. Report after the updates.",
-                "updates",
-            )
+            if not self._states.trained:  # by optimizers that the framework does not count, such as one within another
+                self._warn_of_idle(pace[-2][0], epoch)
         elif abs(made - expected) > max(2.0, 0.5 * min(made, expected)):
             self.warn(
-                f"Trial {self.id} made {made:g} updates {since}, where {expected:g} would be as many for each "
-                f"{self.unit} as before. haltune compares trials by {self.unit}s, so each must train as much.",
+                f"Trial {self.id} made {made:g} updates from {self._at(pace[-2][0])} to {numeral(epoch)}, where "
+                f"{expected:g} would be as many for each {self.unit} as before. haltune compares trials by "
+                f"{self.unit}s, so each must train as much.",
                 "updates",
             )
+
+    def _warn_of_idle(self, since: float, epoch: float) -> None:
+        self.warn(
+            f"Trial {self.id} reported {self._at(epoch)}, but its training made no update from {self._at(since)} to "
+            f"{numeral(epoch)}, so nothing was trained in between. Report after the updates.",
+            "updates",
+        )
+
+    def _idles(self, epoch: float) -> bool:
+        """Return whether a plain loop reports an epoch without a step of torch, but made steps for each one before.
+
+        It may report another epoch than the one that it is in, as an evaluation elsewhere ends late.
+        """
+        within = self._within is not None and (self.unit == "token" or math.ceil(epoch) == self._within)
+        # a trial that resumes may have accumulated gradients before
+        unknown = self._over_folds or self._begins or (self.stated and not self._counted)
+        if unknown or (self._counted and not within):
+            return False
+        return self._states.idles(within) and self._same_weights
+
+    @property
+    def _same_weights(self) -> bool:
+        """True if the weights are those of the last report, as far as is known: CUDA graphs make steps unseen."""
+        return True
 
     def recall(self) -> None:
         """Read the reports of other processes of this training from the log."""

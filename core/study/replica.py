@@ -30,7 +30,7 @@ from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import TrialRecord
 from haltune.ranks import Part
-from haltune.store.base import Conflict, Lease, Release, Store, holder_is_gone, settled
+from haltune.store.base import Conflict, Lease, Release, Store, check_next, holder_is_gone, settled
 from haltune.store.checkpoints import Checkpoints
 from haltune.store.memory import MemoryStore
 from haltune.store.studies import continued_in, make
@@ -351,9 +351,8 @@ class Replica(Copy):
         Raises InvalidInput, and appends nothing, if the event could not be folded when the log is read again.
         """
         batch, history = [events] if isinstance(events, ev.Event) else events, self.fold.history
+        check_next(history, batch)
         for event in batch:
-            if why := history.objection(event):
-                raise InvalidInput(f"Nothing is recorded: {why}.")
             if isinstance(event, ev.Widened | ev.JudgedEvery):
                 self.fold.under(history.problem_from(event))  # raises if the policy does not support it
         seen = history.position

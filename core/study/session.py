@@ -27,7 +27,7 @@ from haltune._utils.interruption import heard_in_wait
 from haltune._utils.numbers import Numbers
 from haltune._utils.process import new_holder
 from haltune._utils.schedules import SchedulePlace
-from haltune._utils.updates import Kind
+from haltune._utils.updates import Flags, Kind
 from haltune.display import numeral, one_line, plural
 from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
 from haltune.log import events as ev
@@ -114,6 +114,7 @@ class Seen:
     # trial and its fold -> position at the end of its last attempt, and of each optimizer that has learning-rate
     # schedules of torch: the shapes of its weights, and their places
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
+    flags: dict[tuple[int, int], tuple[float, list[Flags]]] = field(default_factory=dict)  # likewise, where it paused
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
     numbers: Numbers = field(default_factory=Numbers)  # numbers that plain loops keep in variables
     keeps_first: bool | None = None  # the program saves the best state before it reports its value; None: not known

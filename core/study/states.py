@@ -65,6 +65,7 @@ class States:
     waiting: State | None = None  # an early state, saved since the last report
     _saves_first = False  # the program had saved before the first report of this attempt
     _trains_first: bool | None = None  # torch had made steps before that report; None: there is none yet
+    _steady: bool | None = None  # torch has made steps for each report so far; None: it is not known of any
     _made_before = 0  # steps of torch's optimizers until the last report
     _made_at_begin = 0  # its steps until the present epoch started
     _made_at_report: int | None = None  # its steps until the first report of this epoch, if there was one
@@ -385,6 +386,18 @@ class States:
             self._session.seen.reports_first = reported == self._made_at_begin
         return self._saved_in_epoch and self.trained_on and self.training.trained_since_save
 
+    def idles(self, within: bool) -> bool:
+        """State that a report comes; return whether torch made no step for it, but some for each report before.
+
+        within: an epoch of a loop.
+        """
+        reported = self._trains_first is not None
+        if self.trained and not (reported or within):
+            return False  # steps before the first report may have trained something else
+        made = (reported and self.trained) or (within and self._made > self._made_at_begin)
+        steady, self._steady = self._steady, made and self._steady is not False
+        return steady is True and not made
+
     def reported(self, attempt: Attempt) -> None:
         """State that the log has a report."""
         if self._trains_first is None:
@@ -414,7 +427,7 @@ class States:
 
     def restarts(self) -> None:
         """State that the training starts again, so that no report came before."""
-        self._made_before, self._trains_first = self._made, None
+        self._made_before, self._trains_first, self._steady = self._made, None, None
 
 
 def _draws_alone() -> bool:

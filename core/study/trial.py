@@ -513,11 +513,19 @@ class Trial(Port, KnowsAttributes):
 
     def _sign_weights(self) -> None:
         self._weights.sign()
-        self._weights.schedules.notes(self._weights.trains)
+        self._weights.notes()
 
     @property
     def _of_earlier(self) -> float | None:
         return self._weights.of_earlier
+
+    @property
+    def _same_weights(self) -> bool:
+        return self._weights.same
+
+    @property
+    def _holds_another(self) -> bool | None:
+        return self._weights.replaced(sys._getframe(1))
 
     def _doubt_kept(self) -> None:
         """Hint once that the best trial has no state with its value, in a loop that saves other states by itself."""
@@ -828,12 +836,15 @@ class Fold(Trial):
         trial, report = self._trial, replace(report, epoch=rounded(report.epoch))
         trial.patient = self.patient
         self._restart_before(report.epoch)
+        before, idle = self.epoch, updates is None and judge and self._idles(report.epoch)
         verdict = trial.record(self._of_trial(report), judge)
         self._first, self._left = self._first or report.epoch, None
         self._counts_weights()
         self._look()
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
+        elif idle:
+            self._warn_of_idle(before, report.epoch)
         if self._at_end:
             self._mark_end()
             return self.verdict or verdict  # a pause is the trial's, between two folds

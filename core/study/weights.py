@@ -14,22 +14,27 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FrameType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from haltune._utils import updates
+from haltune._utils.around import stateful
 from haltune._utils.extras import Extras
 from haltune._utils.numbers import Number
+from haltune._utils.randomness import flags_in
 from haltune._utils.updates import Training, Updated
+from haltune.display import plural
 from haltune.errors import NotSupported
 from haltune.ranks import follows, this
 
 from .learners import OwnLearners
 from .port import Port
 from .schedules import OwnSchedules
+from .states import random_of
 
 _MOST = 10_000  # reports whose weights are known again
 
@@ -72,10 +77,12 @@ class OwnWeights:
         # optimizers that started without momentum or averages in a trial that resumes
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
         self._began: tuple[int, int] | None = None  # the attempt and the fold whose loop has started
+        self._frozen: dict[int, Any] = {}  # by id, weak references: weights that were frozen where it started
         self._resumed = 0.0  # the position at which that loop started
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
         self._marks = frozenset[int]()  # of the weights at the last report
+        self.same = True  # they are those of the report before it, as far as is known
         self._at: float | None = None  # position of the first report with `_marks`, from the next report on
         self._earlier: dict[frozenset[int], float] = {}  # marks at earlier reports -> their positions
 
@@ -100,6 +107,7 @@ class OwnWeights:
         self.extras.steps()
         self._doubt_extras()
         self._need_state(optimizer)
+        self._need_flags(optimizer)
         self.schedules.begins(self.trains, optimizer)
         try:
             self._need_own(optimizer, marks)
@@ -179,11 +187,35 @@ class OwnWeights:
                     once=True,
                 )
 
+    def _need_flags(self, optimizer: Any) -> None:
+        """Warn once if weights are frozen where a trial resumes that trained before the pause.
+
+        Those that the loop itself has frozen since it started are as the program means.
+        """
+        trial, training = self.trains, self._trial._states.training
+        path = trial.resumes_from if trial._resumes and trial._model is None and this().alone else None
+        if path is None or training is None:
+            return
+        position, known = self._trial._session.seen.flags.get(trial._key, (-1.0, []))
+        known = known if position == trial.epoch else flags_in(random_of(path))
+        frozen = [w for w in updates.trained_before(optimizer, known) if not w.requires_grad]
+        before = [w for w in frozen if (reference := self._frozen.get(id(w))) is not None and reference() is w]
+        training.toggles |= len(before) < len(frozen)
+        if before:
+            trial.warn(
+                f"Trial {trial.id} has resumed after {trial._at(trial.epoch)}, but {plural(len(before), 'weight')} of "
+                f"its {type(optimizer).__name__} that trained there are frozen, so it does not train as it would have "
+                "without the pause. Save which weights train with them, [p.requires_grad for p in net.parameters()], "
+                "and restore it.",
+                "frozen weights",
+                once=True,
+            )
+
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
         """State that a loop starts an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
         trial, extras = self.trains, self.extras
         if epoch is None:
-            self.schedules.notes(trial)
+            self.notes()
         states = trial._model is None  # otherwise the loop itself sees to what has a state
         if not (states or own) or not this().alone:  # FSDP shows a weight now whole, now in parts
             return
@@ -200,6 +232,7 @@ class OwnWeights:
             self._began = trial.attempt, trial._index
             if states:
                 extras.begins(place if trial._resumes else None, frame)
+                self._frozen = _frozen(frame) if trial._resumes else {}
             self._resumed = trial.epoch
             self._begins_numbers(place, frame)
 
@@ -329,7 +362,8 @@ class OwnWeights:
             marks = self.sign(each=False)  # the program may save them now, and load them in another trial
             if self._at is None:
                 self._at = float(self.trains.epoch)
-            if marks != self._marks:
+            self.same = marks == self._marks
+            if not self.same:
                 if self._marks and len(self._earlier) < _MOST:
                     self._earlier.setdefault(self._marks, self._at)
                 self._marks, self._at = marks, None
@@ -366,6 +400,24 @@ class OwnWeights:
 
     # other steps of a trial
 
+    def notes(self) -> None:
+        """Note what a resumed trial is to have, if it pauses; the last call before its end counts."""
+        trial, training = self.trains, self._trial._states.training
+        self.schedules.notes(trial)
+        flags = training.flags if trial._stops and trial._model is None and training is not None else []
+        if flags:  # the function that trained has not returned
+            self._trial._session.seen.flags[trial._key] = float(trial.epoch), flags
+
+    def replaced(self, frame: FrameType) -> bool | None:
+        """Return whether the program, by its functions on the stack, holds another model than it has trained.
+
+        None: not known, such as of a model that is not torch's.
+        """
+        training = self._trial._states.training
+        with suppress(Exception):  # such as parameters that are not made yet
+            return None if training is None else training.replaced([one for _, one in stateful(frame)])
+        return None
+
     def sign(self, each: bool = True) -> frozenset[int]:
         """State that optimizers have trained their present weights in this trial, and return their marks.
 
@@ -387,6 +439,13 @@ class OwnWeights:
         self._model, self._marks, self._at, self._earlier = None, frozenset(), None, {}
         if (training := self._trial._states.training) is not None:
             training.ends_part()
+
+
+def _frozen(frame: FrameType) -> dict[int, Any]:
+    """Return weak references to the frozen weights of models and optimizers that the program holds, by id."""
+    with suppress(Exception):  # such as parameters that are not made yet
+        return {id(w): ref(w) for w in updates.weights_in(one for _, one in stateful(frame)) if not w.requires_grad}
+    return {}
 
 
 def _listed(numbers: Mapping[str, tuple[Number, Number]], where: str) -> str:

@@ -39,6 +39,21 @@ def test_every_epoch_is_reported_and_a_stop_ends_the_loop():
     assert (trial.epochs, trial.endings) == ([1, 2], [None])
 
 
+def test_an_epoch_without_an_update_is_said():
+    accelerator = Accelerator(cpu=True)
+    net = torch.nn.Linear(3, 1)
+    net, sgd = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.1))
+    with (
+        pausing_study(at=(), epochs=3, verbose=0).ask() as trial,
+        pytest.warns(HaltuneWarning, match="made no update from epoch 1 to 2"),
+    ):
+        for epoch in (loop := AcceleratedLoop(trial, accelerator)):
+            if epoch != 2:
+                accelerator.backward(net(torch.ones(2, 3)).pow(2).mean())
+                sgd.step()
+            loop.report(1 / epoch)
+
+
 def test_the_best_model_comes_back_as_safetensors(tmp_path):
     study, weights = searched(tmp_path / "search.db")
     kept = load_file(f"{study.best.checkpoint}/model.safetensors")

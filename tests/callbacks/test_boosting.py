@@ -15,7 +15,7 @@ from callback_fakes import PAUSE, STOP, FakeTrial
 from fits import BOOSTING, HELD_OUT, TRAIN, X, Y
 from paused_studies import pausing_study
 
-from haltune import Int, Minimize, Study
+from haltune import Constant, Int, Minimize, Study
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 from haltune.policies import RandomSearch
 
@@ -750,6 +750,21 @@ def test_a_booster_of_another_trial_is_not_continued(lib, tmp_path):
     assert [t.status for t in s.trials] == ["completed", "interrupted"]
 
 
+@pytest.mark.filterwarnings("ignore::haltune.errors.HaltuneWarning")
+@pytest.mark.parametrize("paused", [False, True])
+@xgboost_alone
+def test_a_booster_of_the_same_trial_of_another_study_is_not_continued(lib, paused, tmp_path):
+    one = pausing_study(at=(2,) if paused else (), epochs=3, metric=lib.monitor, verbose=0)
+    other = Study({"lr": Constant(1.0)}, Minimize(lib.monitor), max_epochs=6, budget="1 trial", verbose=0)
+    keeping = lib.package.callback.TrainingCheckPoint(tmp_path, interval=1)
+    with one.ask() as trial:
+        lib.train(lib.callback(trial), keeping, rounds=3)
+    last = one.trials[0].checkpoint if paused else sorted(tmp_path.glob("*"))[-1]
+    with pytest.raises(NotSupported, match="a booster of trial 0 of another study"), other.ask() as trial:
+        lib.train(lib.callback(trial), rounds=3, start=last)
+    assert len(other.trials[0].values) == 0
+
+
 def test_a_file_of_another_trial_is_not_continued(gradient):
     s = pausing_study(at=(), epochs=3, trials=2, keep=1, metric=gradient.monitor, verbose=0)
     with pytest.raises(NotSupported, match="loaded a state of trial 0"):
@@ -958,17 +973,6 @@ def test_a_cross_validation_cannot_pause_says_so_and_trains_on(gradient):
     assert all(r["judge"] for r in trial.reports)
 
 
-def test_a_second_training_of_a_trial_that_pauses_is_refused_with_advice(lib):
-    s = pausing_study(at=(2,), epochs=4, metric=lib.monitor, verbose=0)
-    refusal = lib.package.CatBoostError if lib.name == "catboost" else NotSupported
-    with pytest.raises(refusal, match=r"for fold in trial\.folds\(k\)"):
-        for trial in s:
-            with trial:
-                for _ in range(3):
-                    ours = lib.callback(trial)
-                    snapshot = {"snapshot": ours.snapshot} if lib.name == "catboost" else {}
-                    lib.train(ours, rounds=4, **snapshot)
-    assert len(s.trials) == 1
 
 
 # estimators in scikit-learn's manner

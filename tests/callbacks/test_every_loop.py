@@ -299,6 +299,18 @@ def test_a_fit_that_continues_another_trial_is_refused_with_its_cause_and_change
     np.testing.assert_array_equal(lib.scores(model), before)
 
 
+@pytest.mark.parametrize("at", [(), (1,)], ids=["in full", "to a pause"])
+def test_a_second_training_in_one_trial_is_refused_with_the_advice_on_folds(lib, at, tmp_path):
+    lib.folder = tmp_path / "training"
+    s = pausing_study(f"{tmp_path}/s.db", at=at, epochs=2, metric=lib.monitor, verbose=0)
+    refusal = lib.package.CatBoostError if lib.name == "catboost" else NotSupported
+    with s.ask() as trial, pytest.raises(refusal, match=r"another model.*trial\.folds"):
+        for _ in range(2):
+            [ours] = lib.callbacks(trial)
+            lib.train(ours, rounds=2, **{"snapshot": ours.snapshot} if lib.name == "catboost" else {})
+    assert s.trials[0].epochs.tolist() == [1, 2][: 2 - len(at)]
+
+
 @pytest.mark.parametrize("lib", [name for name, kind in FITS.items() if not kind.uncounted], indirect=True)
 def test_a_round_with_fewer_updates_is_warned_of_at_its_report(lib, tmp_path):
     s = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, metric=lib.monitor, verbose=0)

@@ -645,6 +645,82 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
     assert all("resumed after epoch 2, but its SGD started without the momentum" in text for text in found)
 
 
+@pytest.mark.parametrize(("own_loop", "same_process"), [(False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("program", "warns"),
+    [
+        ("thaws in epoch 2", True),
+        ("thaws in epoch 2, and saves to a file of its own", True),
+        ("thaws in epoch 2, and saves the flags", False),
+        ("thaws in epoch 2, and adds them to the optimizer", False),
+        ("thaws from epoch 2 on", False),
+        ("freezes in epoch 3", False),
+        ("thaws each layer in every other epoch", False),
+        ("thaws each layer in every other epoch, and starts with one frozen", False),
+    ],
+)
+def test_a_resumed_trial_warns_once_if_weights_are_frozen_that_trained(
+    program, warns, own_loop, same_process, tmp_path
+):
+    def study():
+        return pausing_study(f"{tmp_path}/s.db", at=(1, 2), epochs=3, trials=2, verbose=0)
+
+    def train(trial):
+        net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
+        first, second = net
+        adds = "adds" in program
+        if "epoch 2" in program or "starts with" in program:
+            first.requires_grad_(adds and trial.epoch >= 2)
+        sgd = torch.optim.SGD(second.parameters() if adds else net.parameters(), 0.1, momentum=0.9)
+        if adds and trial.epoch >= 2:
+            sgd.add_param_group({"params": [*first.parameters()]})
+        if trial.checkpoint is not None:
+            state = torch.load(trial.checkpoint)
+            net.load_state_dict(state["net"])
+            sgd.load_state_dict(state["sgd"])
+            for weight, trains in zip(net.parameters(), state["flags"], strict=True):
+                weight.requires_grad_(trains if "flags" in program else weight.requires_grad)
+
+        def write(path):
+            flags = [weight.requires_grad for weight in net.parameters()]
+            torch.save({"net": net.state_dict(), "sgd": sgd.state_dict(), "flags": flags}, path)
+
+        loop = TrainingLoop(trial, save=write) if own_loop else trial
+        for epoch in loop if own_loop else trial.epochs():
+            if "in epoch 2" in program and epoch == 2:
+                first.requires_grad_(True)
+                if adds:
+                    sgd.add_param_group({"params": [*first.parameters()]})
+            elif "every other" in program:
+                first.requires_grad_(epoch % 2 == 0)
+                second.requires_grad_(epoch % 2 == 1)
+            elif "from epoch 2" in program:
+                first.requires_grad_(epoch >= 2)
+            elif "freezes" in program and epoch == 3:
+                first.requires_grad_(False)
+            sgd.zero_grad()
+            net(torch.ones(1, 8)).sum().backward()
+            sgd.step()
+            loop.report(0.5)
+            if "own" in program and not own_loop:
+                write(path := tmp_path / f"{trial.id}-{epoch}.pt")
+                trial.checkpointed(str(path))
+            elif not own_loop:
+                trial.save(write)
+
+    with warned() as found:
+        if same_process:
+            study().optimize(train)
+        else:
+            for _ in range(6):
+                for trial in study():
+                    with trial:
+                        train(trial)
+                    break
+    assert len(found) == warns * (1 if same_process else 2), found
+    assert all("resumed after epoch 2, but 2 weights of its SGD that trained there are frozen" in t for t in found)
+
+
 @pytest.mark.parametrize(
     ("program", "warns"),
     [

@@ -93,6 +93,20 @@ def test_a_training_with_two_optimizers_of_which_one_may_start_later_resumes_as_
     assert check_resume(train)
 
 
+def test_an_epoch_without_an_update_is_said():
+    net = layers()
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    with (
+        pausing_study(at=(), epochs=3, verbose=0).ask() as trial,
+        pytest.warns(HaltuneWarning, match="made no update from epoch 1 to 2"),
+    ):
+        for epoch in (loop := ShardedLoop(trial, net, sgd)):
+            if epoch != 2:
+                net(X).pow(2).mean().backward()
+                sgd.step()
+            loop.report(value(net))
+
+
 def paused(tmp_path, **options):
     study = pausing_study(tmp_path / "sharded.db", at=(2,), keep=1, verbose=0, **options)
     with study.ask() as trial:
@@ -103,14 +117,17 @@ def paused(tmp_path, **options):
 def test_a_folder_names_its_trial_configuration_and_position(tmp_path):
     trial = paused(tmp_path).ask()
     mark = json.loads(Path(trial.checkpoint, "haltune.json").read_text())
-    assert (mark["trial"], mark["config"], mark["position"], mark["ranks"]) == (0, trial.config, 2.0, 1)
+    assert (mark["trial"], mark["config"], mark["position"], mark["ranks"]) == (0, trial.configuration, 2.0, 1)
 
 
-def test_the_folder_of_another_trial_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("of", "said"), [({"trial": 7}, "a state of trial 7"), ({"config": "[]"}, "a state of trial 0 of another study")]
+)
+def test_the_folder_of_another_trial_is_refused(of, said, tmp_path):
     trial = paused(tmp_path).ask()
     mark = Path(trial.checkpoint, "haltune.json")
-    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"trial": 7}))
-    with pytest.raises(NotSupported, match=r"trial 0 loaded a state of trial 7"):
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | of))
+    with pytest.raises(NotSupported, match=f"trial 0 loaded {said}"):
         train(trial)
 
 

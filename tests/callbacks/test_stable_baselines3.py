@@ -29,7 +29,12 @@ SPACE = {"learning_rate": Float(1e-4, 1e-2, log=True)}
 
 
 def learnt(
-    trial: Trial, kind: str = "PPO", evaluated: bool = True, right: bool = True, others: Sequence[Any] = ()
+    trial: Trial,
+    kind: str = "PPO",
+    evaluated: bool = True,
+    right: bool = True,
+    others: Sequence[Any] = (),
+    **options: Any,
 ) -> Any:
     import stable_baselines3 as sb3
     from stable_baselines3.common.callbacks import EvalCallback
@@ -40,7 +45,7 @@ def learnt(
     if not evaluated:
         return model.learn(trial.max_steps, callback=ours)
     place: Any = {"callback_after_eval" if right else "callback_on_new_best": ours}
-    tests = EvalCallback(gymnasium.make("CartPole-v1"), eval_freq=64, n_eval_episodes=2, verbose=0, **place)
+    tests = EvalCallback(gymnasium.make("CartPole-v1"), eval_freq=64, n_eval_episodes=2, verbose=0, **place, **options)
     return model.learn(trial.max_steps, callback=[*others, tests])
 
 
@@ -527,6 +532,18 @@ def test_rewards_of_evaluations_or_of_the_training_are_reported(kind: str, evalu
     (trial,) = study.trials
     assert len(trial.epochs) >= 2
     assert all(0 < reward <= 500 for reward in trial.values)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_a_goal_of_the_best_evaluation_is_advised_where_its_policy_is_saved(
+    of: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "haltune")
+    study = Study(SPACE, Maximize("mean_reward", of=of), max_steps=128, policy=RandomSearch(), budget="1 trial")
+    with study.ask() as trial:  # type: ignore[union-attr]
+        learnt(trial, best_model_save_path=str(tmp_path))
+    assert ("make the goal Maximize('mean_reward', of='best')" in caplog.text) == (of == "last")
 
 
 def test_the_wrong_place_and_the_wrong_unit_are_refused() -> None:

@@ -22,7 +22,7 @@ from haltune import Budget, Choice, Float, Int, Minimize, Problem, Space, Study,
 from haltune.errors import HaltuneError
 from haltune.policies import Hyperband, MultiFidelity, RandomSearch
 from haltune.store.open import open_sql
-from haltune.store.studies import ask_of, hold, lift, raise_limits
+from haltune.store.studies import ask_of, hold, lift, note_on, raise_limits
 from haltune.study.session import clocked
 from haltune.study.view import read_study
 
@@ -55,6 +55,7 @@ ACTS = st.one_of(
     st.tuples(st.just("budget"), st.dictionaries(st.sampled_from(["trials", "time", "cost", "epochs"]), ODD)),
     st.tuples(st.just("raise"), st.dictionaries(st.sampled_from(["trials", "time", "cost", "\0"]), ODD)),
     st.tuples(st.just("wish"), st.sampled_from(["stop", "pause", "continue", "fly"]), TEXTS),
+    st.tuples(st.just("note"), TEXTS),
     st.tuples(st.just("hold"), TEXTS),
     st.tuples(st.just("clock"), CLOCKS),
 )  # fmt: skip
@@ -79,8 +80,10 @@ def act(study: Study, trial: Trial, clock: Clock, what: str, *given: Any) -> Non
             raise_limits(study.store, "study", view.history, limits)
         case "wish", (wish, reason):
             ask_of(study.store, "study", read_study(study.store).history, trial.id, wish, reason)
+        case "note", (text,):
+            note_on(study.store, "study", read_study(study.store).history, trial.id, text)
         case "hold", (reason,):
-            hold(study.store, "study", reason)
+            hold(study.store, "study", read_study(study.store).history, reason)
             lift(study.store, "study", read_study(study.store).history)
         case "clock", (now,):
             clock.now = now

@@ -331,6 +331,15 @@ def test_a_study_has_one_unit(given: dict[str, Any]) -> None:
         Study({"x": problem().space.parameters["lr"]}, "acc", budget="1 trial", **given)
 
 
+def test_a_unit_in_the_plural_is_read_as_its_singular() -> None:
+    steps = Problem(SPACE, Maximize("acc"), 9, unit="steps")
+    assert steps == Problem(SPACE, Maximize("acc"), 9, unit="step")
+    trial = Study(steps, RandomSearch(), budget="1 trial").ask()
+    assert isinstance(trial, Trial)
+    trial.report(0.5, step=1)
+    assert (trial.unit, trial.step) == ("step", 1)
+
+
 @given(
     every=st.floats(1e-3, 1e6),
     count=st.integers(1, 400),

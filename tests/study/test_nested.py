@@ -6,13 +6,18 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from locking import locked
 from whims import PROBLEM, Whims
 
 from haltune import Budget, Study, Trial
-from haltune.errors import NotSupported
+from haltune.errors import NotSupported, StoreAway
+from haltune.store.base import CLAIM, Lease
 from haltune.study.session import clocked
 
 
@@ -67,22 +72,56 @@ def test_another_study_or_thread_searches_within_a_trial_and_the_same_study_afte
     assert (len(inner.trials), len(study.trials)) == (2, 4)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_a_wait_within_an_epoch_ends_at_a_signal_and_the_trial_is_given_back(tmp_path: Path) -> None:
-    outer, other = a_study(tmp_path / "s.db"), a_study(tmp_path / "other.db", trials=1)
-    held = other.ask()  # the inner search waits for it
-    waits = []
+def another_trial(outer: Study, inner: Study, ends: ExitStack) -> Callable[[Trial], object]:
+    """Other workers train all trials of an inner search."""
+    for held in (inner.ask(), inner.ask()):
+        assert isinstance(held, Trial)
+        ends.callback(held.finish, "interrupted")
+    return lambda trial: loops(inner)
 
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        assert len(waits) < 9
+
+def decision(outer: Study, inner: Study, ends: ExitStack) -> Callable[[Trial], object]:
+    """Another worker decides what an inner search trains next: the last decision took a second."""
+    first = inner.ask()
+    assert isinstance(first, Trial)
+    inner.tell(first, 0.5)
+    now = inner.store.now()
+    inner.store.claim("study", Lease(CLAIM, 0, "another worker", now + 60.0, now), None)
+    return lambda trial: inner.ask()
+
+
+def server(outer: Study, inner: Study, ends: ExitStack) -> Callable[[Trial], object]:
+    """The server of the trial's own study does not answer."""
+    patch = ends.enter_context(pytest.MonkeyPatch.context())
+    patch.setattr(outer.store, "append", Mock(side_effect=StoreAway("no answer")))
+    return lambda trial: trial.report(0.5)
+
+
+def locked_file(outer: Study, inner: Study, ends: ExitStack) -> Callable[[Trial], object]:
+    """Another program keeps the file of the trial's own study locked."""
+    ends.enter_context(locked(Path(outer.store.url.removeprefix("sqlite:///"))))
+    return lambda trial: trial.report(0.5)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.filterwarnings("ignore:waiting up to:haltune.errors.HaltuneWarning")
+@pytest.mark.parametrize("waits_for", [another_trial, decision, server, locked_file])
+def test_a_wait_within_an_epoch_ends_at_a_signal_and_the_trial_is_given_back(
+    waits_for: Callable[..., Callable[[Trial], object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, seconds, ends = list[float](), count(), ExitStack()
+
+    def sleep(pause: float) -> None:
+        waits.append(pause)
+        ends.close()  # the end of the trial finds its store again
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with clocked(lambda: 0.0, sleep):
-        inner = a_study(tmp_path / "other.db", trials=1)
+    monkeypatch.setattr("haltune.store.sql.time", Mock(monotonic=lambda: 9.0 * next(seconds), sleep=sleep))
+    with clocked(lambda: float(next(seconds)), sleep):
+        outer, inner = a_study(tmp_path / "s.db"), a_study(tmp_path / "other.db")
     trial = outer.ask()
+    assert isinstance(trial, Trial)
     with pytest.raises(SystemExit) as left, trial:
         for _ in trial.epochs():
-            loops(inner)
+            waits_for(outer, inner, ends)(trial)
     assert (left.value.code, len(waits), trial.ended) == (128 + signal.SIGTERM, 1, "interrupted")
-    held.finish("interrupted")

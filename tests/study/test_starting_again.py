@@ -313,12 +313,148 @@ def test_updates_that_do_not_keep_pace_with_the_epochs_are_said_at_the_second_re
     assert [words in str(w.message) for w in caught] == ([] if words is None else [True])
 
 
+@pytest.mark.parametrize("loop", [own_count, epochs, training_loop])
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [([2, 2, 0, 2], "no update from epoch 2 to 3"), ([2, 1, 9], None), ([0, 1, 0, 1], None), ([0, 0, 0], None)],
+)
+def test_an_epoch_without_a_step_of_torch_is_said_if_each_before_had_some(
+    world: World, loop: Any, steps: list[int], words: str | None
+) -> None:
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(8, 4)
+    sgd, critic = torch.optim.SGD(net.parameters(), 0.1), torch.optim.Adam(torch.nn.Linear(8, 1).parameters())
+    with world.ask() as trial, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for epoch, report in enumerate(loop(trial)):
+            for step in range(steps[epoch]):  # accumulated gradients may leave out epochs from the first one on
+                net(torch.randn(8, 8)).square().sum().backward()
+                (sgd if step % 2 == 0 else critic).step()
+            report(0.5)
+            if epoch + 1 == len(steps):
+                break
+    assert [str(words) in str(w.message) for w in caught] == ([] if words is None else [True])
+
+
+def features(net: Any, sgd: Any, trial: Trial) -> None:
+    """The net is trained before the loop, which then trains something else."""
+    sgd.step()
+    for _ in trial.epochs():
+        trial.report(0.5)
+
+
+def twice(net: Any, sgd: Any, trial: Trial) -> None:
+    """The net and its average are evaluated."""
+    for epoch in trial.epochs():
+        sgd.step()
+        trial.report(0.5, epoch - 0.5)
+        trial.report(0.5, epoch)
+
+
+def late(net: Any, sgd: Any, trial: Trial) -> None:
+    """Evaluations end later than the epochs that they are of."""
+    for epoch in trial.epochs():
+        if epoch % 2:
+            for past in range(max(1, epoch - 2), epoch):
+                trial.report(0.5, past)
+        sgd.step()
+
+
+def replayed(net: Any, sgd: Any, trial: Trial) -> None:
+    """After the first epoch, weights change without a step of the optimizer, as by CUDA graphs."""
+    for epoch in trial.epochs():
+        if epoch == 1:
+            sgd.step()
+        else:
+            net.weight.data += 0.1
+        trial.report(0.5)
+
+
+def afterwards(net: Any, sgd: Any, trial: Trial) -> None:
+    """A curve is reported when the training is over."""
+    for _ in range(9):
+        sgd.step()
+    for epoch in range(1, 10):
+        trial.report(0.5, epoch)
+
+
+@pytest.mark.parametrize("program", [features, twice, late, replayed, afterwards])
+def test_reports_between_which_torch_made_no_step_are_not_doubted_where_something_was_trained(
+    world: World, program: Callable[[Any, Any, Trial], None]
+) -> None:
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(8, 4)
+    net(torch.randn(8, 8)).square().sum().backward()
+    with world.ask() as trial:
+        program(net, torch.optim.SGD(net.parameters(), 0.1), trial)
+
+
 def test_a_second_loop_after_a_full_training_is_refused(world: World) -> None:
     trial = world.ask()
     for epoch in trial.epochs():
         trial.report(0.5, epoch)
     with pytest.raises(NotSupported, match=r"this second loop over its epochs would train nothing.*trial\.folds"):
         next(iter(trial.epochs()))
+
+
+def in_a_net(trial: Trial, loop: Any, value: float, net: Any = None, fails: bool = False) -> Any:
+    """Train a net of torch, by default a new one, to the end of a loop, or to an error after its first report."""
+    torch = pytest.importorskip("torch")
+    net = net or torch.nn.Linear(8, 4)
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    for report in loop(trial):
+        net(torch.randn(8, 8)).square().sum().backward()
+        sgd.step()
+        report(value)
+        if fails:
+            raise ConnectionError("while it logs")
+    return net
+
+
+@pytest.mark.parametrize("loop", [epochs, training_loop])
+@pytest.mark.parametrize(("value", "verdict"), [(STOP, "stop"), (PAUSE, "pause")])
+def test_a_second_loop_of_another_model_after_a_verdict_is_refused(
+    world: World, loop: Any, value: float, verdict: str
+) -> None:
+    text = rf"was to {verdict} at epoch 1, so this second loop over its epochs, of another model, .*trial\.folds\(k\)"
+    with pytest.raises(NotSupported, match=text), world.ask() as trial:
+        for _ in range(3):
+            in_a_net(trial, loop, value)
+
+
+@pytest.mark.parametrize("loop", [epochs, training_loop])
+@pytest.mark.parametrize("verdict", [STOP, PAUSE])
+def test_after_a_verdict_the_next_phase_of_a_training_trains_nothing_and_nothing_is_said(
+    world: World, loop: Any, verdict: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "haltune")
+    with world.ask() as trial:
+        net = in_a_net(trial, loop, verdict)
+        in_a_net(trial, loop, verdict, net)
+    assert world.study.trials[0].epochs.tolist() == [1]
+    assert "second loop" not in caplog.text
+
+
+@pytest.mark.parametrize("loop", [epochs, training_loop])
+def test_after_a_verdict_a_second_loop_of_an_unknown_model_is_said(
+    world: World, loop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "haltune")
+    for _ in range(2):
+        with world.ask() as trial:
+            for _ in range(2):
+                for report in loop(trial):
+                    report(STOP)
+    [line] = [line for line in caplog.messages if "second loop" in line]
+    assert line.startswith("Trial 0 was to stop at epoch 1, so this second loop over its epochs trains nothing. If its")
+
+
+def test_a_loop_that_starts_again_after_an_error_behind_its_last_report_trains_nothing(world: World) -> None:
+    with world.ask() as trial:
+        for _ in range(2):
+            with suppress(ConnectionError):
+                in_a_net(trial, epochs, STOP, fails=True)
+    assert world.study.trials[0].epochs.tolist() == [1]
 
 
 def test_a_report_without_a_position_is_of_the_epoch_that_the_loop_is_in(world: World) -> None:

@@ -1665,6 +1665,15 @@ def test_a_goal_of_the_best_epoch_is_advised_where_keras_restores_it():
         fit(pausing_study(at=(), verbose=0).ask(), net(momentum(0.01)), stopping, epochs=4)
 
 
+@once
+def test_a_goal_of_the_best_epoch_is_advised_where_keras_saves_its_model(tmp_path):
+    advice = "If you use that model, make the goal Minimize('val_loss', of='best')"
+    for monitor in ("loss", "val_loss"):
+        trial, saves = FakeTrial(), keras.callbacks.ModelCheckpoint(tmp_path / "a.keras", monitor, save_best_only=True)
+        fit(trial, net(momentum(0.01)), saves, epochs=1)
+        assert any(advice in hint for hint in trial.hints) == (monitor == "val_loss")
+
+
 # loops that drive callbacks by hand
 
 

@@ -180,7 +180,7 @@ def test_the_epoch_that_stochastic_weight_averaging_adds_is_trained_and_its_valu
 
 def test_a_program_that_keeps_its_best_epoch_is_told_how_the_study_counts_it(tmp_path, caplog):
     searched(ModelCheckpoint(tmp_path, monitor="val_loss"), enable_checkpointing=True)
-    assert "write Minimize('val_loss', of='best')" in caplog.text
+    assert "If you use that model, make the goal Minimize('val_loss', of='best')" in caplog.text
     caplog.clear()
     searched(ModelCheckpoint(tmp_path, monitor="val_loss"), of="best", enable_checkpointing=True)
     assert "of='best'" not in caplog.text

@@ -98,13 +98,6 @@ def test_a_trainer_that_has_trained_before_is_refused():
         fit(second, trainer=trainer)
 
 
-def test_a_second_fit_of_another_model_in_an_ended_trial_is_refused_with_the_word_for_folds():
-    with searching().ask() as trial:
-        fit(trial)
-        with pytest.raises(NotSupported, match=r"has ended \(completed\).*another model.*for fold in trial\.folds"):
-            fit(trial)
-
-
 def test_an_average_that_has_not_begun_has_the_weights_with_which_other_trials_start():
     from lightning.pytorch.callbacks import EMAWeightAveraging
 

@@ -833,7 +833,7 @@ def test_a_checkpoint_of_another_study_with_the_same_number_is_refused(tmp_path)
     one, other = (Study({"lr": Constant(x)}, "eval_loss", max_epochs=3, budget="1 trial") for x in (1.0, 2.0))
     with one.ask() as trial:
         shared(trial, tmp_path, None)
-    with pytest.raises(NotSupported, match="a state of a trial of another study with another configuration"):
+    with pytest.raises(NotSupported, match="a state of trial 0 of another study, with another configuration"):
         shared(other.ask(), tmp_path)
 
 

@@ -43,4 +43,5 @@ zoo = dict(
     pauses=[1, 3],
     updates=4,
     counts="keras",
+    says=[r"ModelCheckpoint\(save_best_only=True\) keeps the model of its best epoch"],
 )

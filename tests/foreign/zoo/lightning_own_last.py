@@ -51,7 +51,7 @@ def evaluate(path, config):
 zoo = dict(
     needs=["torch", "lightning"],
     slow=True,
-    says=[r"ModelCheckpoint\(monitor='val_loss'\) keeps the model of the best epoch"],
+    says=[r"ModelCheckpoint\(monitor='val_loss'\) keeps the model of its best epoch"],
     space={"lr": Float(0.001, 1.0, log=True)},
     goal=Minimize("val_loss"),
     max_epochs=3,

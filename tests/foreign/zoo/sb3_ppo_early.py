@@ -54,4 +54,5 @@ zoo = dict(
     trials=[{"lr": 0.001}, {"lr": 0.003}],
     pauses=[128, 256],
     updates=learnt,
+    says=[r"EvalCallback\(best_model_save_path=\) keeps the model of its best evaluation"],
 )
