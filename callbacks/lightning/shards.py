@@ -17,9 +17,8 @@ from haltune.ranks import Group
 from haltune.study import Trial
 
 from .. import fsdp
-from ..loop import other_ranks
+from ..loop import other_ranks, together
 from ..objects import local
-from ..reporter import ordinary_errors
 from ..sharded import DIFFER, OF_LIGHTNING, check_parts, differing
 
 _STRATEGIES = {"FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy"}
@@ -97,8 +96,7 @@ def write(trainer: Any, trial: Trial, path: Path, ranks: Group, without: Contain
         try:
             kept = {name: part for name, part in checkpoint.items() if name not in without}
             kept |= own_buffers(trainer, trial, ranks)
-            with ordinary_errors(), fsdp.ends_together([strategy.deepspeed_engine] if _zero(trainer) else []):
-                before(kept, filepath, storage_options=storage_options)
+            together(lambda: before(kept, filepath, storage_options=storage_options))
             force(path)  # a part may not have left the memory of this machine
         except Exception as error:
             failure = error
