@@ -41,6 +41,7 @@ from haltune.study import Study, Trial
 from . import fsdp, objects, trainer_state
 from .base import Reporting
 from .changes import fingerprint, tensors_in
+from .loop import other_ranks, warn_of_ranks
 from .reporter import missing, two_callbacks, unranked
 from .schedules import falls, of_torch
 from .trainer_state import Unsaved
@@ -190,6 +191,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._check_evaluations(args, state, trainer)
         self._advise_best(args)
         self._steps = _steps_in_epoch(args, others.get("train_dataloader"))
+        if loaded and loaded["ranks"] != torch_ranks().size:
+            self._check_ranks(loaded["ranks"], state)
         planned = _planned(self.trial.unit, args, state, self._steps)
         position: float | None = 0.0
         if state.global_step:
@@ -532,6 +535,22 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             )
         self._passes, self._pass_began, self._logged = found["passes"], found["pass_began"], found["logged"]
         return found
+
+    def _check_ranks(self, wrote: int, state: Any) -> None:
+        """Warn that another number of ranks wrote the checkpoint. Raises InvalidInput if the training cannot continue.
+
+        The Trainer finds its epoch by the optimizer's steps, so an epoch needs as many of them as before.
+        """
+        ranks = torch_ranks().size
+        if self._sharding == "DeepSpeed":  # it may have loaded a part
+            raise other_ranks(self.trial.id, wrote, ranks)
+        if self.trial.unit == "epoch" and self._steps and abs(state.global_step / self._steps - state.epoch) > 1e-6:
+            why = (
+                " with this batch: the Trainer counts epochs by steps, and an epoch has another number of them there "
+                "(keep the batch of all ranks together as large as before)"
+            )
+            raise other_ranks(self.trial.id, wrote, ranks, why)
+        warn_of_ranks(self.trial, wrote, ranks)
 
     @property
     def _own(self) -> dict[str, Any]:
