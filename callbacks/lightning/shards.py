@@ -7,7 +7,7 @@ the folder itself, every process its part, and loads it with `ckpt_path=`. No pr
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,10 @@ def cannot_save(trainer: Any, resumes: bool = True) -> str | None:
 
     resumes: the trial is to resume from it; otherwise only weights count.
     """
+    if resumes and sharded(trainer) and (counting := _counts_apart(trainer.optimizers)) is not None:
+        return (
+            f"{counting} has a state that is of no weight, which a sharded checkpoint may lack (use another optimizer)"
+        )
     if not _zero(trainer):
         return None
     strategy, weights = trainer.strategy, trainer.lightning_module.parameters()
@@ -47,6 +51,14 @@ def cannot_save(trainer: Any, resumes: bool = True) -> str | None:
     if resumes and strategy.load_full_weights and strategy.zero_stage_3:
         return "with load_full_weights=True a fit loads one file, not the folder of a pause (delete this argument)"
     return fsdp.zero_lacks(strategy.config)
+
+
+def _counts_apart(optimizers: Iterable[Any]) -> str | None:
+    """Return the name of an optimizer with a state that is of no weight, such as the number of steps of MADGRAD."""
+    for optimizer in optimizers:
+        if not all(hasattr(weight, "untyped_storage") for weight in getattr(optimizer, "state", ())):
+            return type(optimizer).__name__
+    return None
 
 
 def need_ranks(trainer: Any, trial: Trial) -> None:
