@@ -87,8 +87,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     Raises:
         InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, if the training has two
-            HaltuneCallbacks, if the study counts tokens and the Trainer does not, or if `rank_by` is set without
-            evaluations.
+            HaltuneCallbacks, if the study counts tokens and the Trainer does not, if `rank_by` is set without
+            evaluations, or if a trial cannot resume on another number of ranks.
 
     Example:
         ::
