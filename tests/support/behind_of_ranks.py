@@ -81,7 +81,7 @@ def one_has_no_folder(study):
 
 
 def one_does_not_come(study):
-    """The first rank fails in the first epoch, and the other one waits for it, in a group as an engine of DeepSpeed."""
+    """The first rank fails in the first epoch. The other one waits for it, as DeepSpeed does, in a group of its own."""
     saved, group = [], dist.new_group()
 
     def save(path):
