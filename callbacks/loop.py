@@ -478,7 +478,7 @@ def write_later(state: Any, path: Path) -> Callable[[], object]:
 
 
 def other_ranks(trial: int, wrote: int, ranks: int, why: str = "") -> InvalidInput:
-    """Return the error for a checkpoint from another number of ranks. why: follows that the trial cannot resume."""
+    """Return the error for a checkpoint from another number of ranks. why: completes the sentence, after `ranks`."""
     return InvalidInput(
         f"Trial {trial} paused on {plural(wrote, 'rank')} and cannot resume on {ranks}{why}. Start {wrote}, such as by "
         f"torchrun --nproc_per_node {wrote} or Lightning's Trainer(devices={wrote}), or fail the trial, "
@@ -505,30 +505,27 @@ def _need_group() -> None:
         )
 
 
-class RankFailed(OSError):
-    """The failure of one rank, which all ranks raise, so they do not compare their failures once more."""
-
-
 def together(work: Callable[[], T]) -> T:
     """Return what the work gives on this rank of torch's group. If it fails on one, raise OSError on all.
 
     The others may wait for that rank at a barrier in the work, as at the end of fabric.save. They raise it there.
     """
     ranks = torch_ranks()
+    found: str | None = None
 
     def meet(failure: str | None = None) -> None:
-        for found in ranks.gather(failure):
-            if found is not None:
-                raise RankFailed(found)
+        nonlocal found
+        if found is None:  # the work may have caught what it raised at a barrier: the rank that failed is gone
+            found = next((one for one in ranks.gather(failure) if one is not None), None)
+        if found is not None:
+            raise OSError(found)
 
     result: Any = None
     failure = None
     try:
         with ordinary_errors(), in_place_of_barriers(meet):
             result = work()
-    except RankFailed:
-        raise
     except Exception as error:
-        failure = f"{type(error).__name__}: {error}"
+        failure = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
     meet(failure)
     return result  # type: ignore[no-any-return]
