@@ -41,7 +41,8 @@ def cannot_save(trainer: Any, resumes: bool = True) -> str | None:
     """
     if resumes and sharded(trainer) and (counting := _counts_apart(trainer.optimizers)) is not None:
         return (
-            f"{counting} has a state that is of no weight, which a sharded checkpoint may lack (use another optimizer)"
+            f"{counting} has a state that belongs to no weight, and a sharded checkpoint may lack it (use another "
+            "optimizer)"
         )
     if not _zero(trainer):
         return None
@@ -54,7 +55,7 @@ def cannot_save(trainer: Any, resumes: bool = True) -> str | None:
 
 
 def _counts_apart(optimizers: Iterable[Any]) -> str | None:
-    """Return the name of an optimizer with a state that is of no weight, such as the number of steps of MADGRAD."""
+    """Return the name of an optimizer with a state that belongs to no weight, such as MADGRAD's number of steps."""
     for optimizer in optimizers:
         if not all(hasattr(weight, "untyped_storage") for weight in getattr(optimizer, "state", ())):
             return type(optimizer).__name__

@@ -247,7 +247,7 @@ def test_a_trial_does_not_pause_while_deepspeed_accumulates_gradients_over_the_e
 
 def test_a_trial_does_not_pause_where_a_sharded_checkpoint_would_lack_the_count_of_its_optimizer():
     trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
-    with pytest.warns(HaltuneWarning, match=r"because Counts has a state that is of no weight.*keeps training"):
+    with pytest.warns(HaltuneWarning, match=r"because Counts has a state that belongs to no weight.*keeps training"):
         fit(trial, net=Counted(), strategy=deepspeed_strategy())
     assert trial.epochs == [1, 2, 3, 4]
 
