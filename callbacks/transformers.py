@@ -191,8 +191,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._check_evaluations(args, state, trainer)
         self._advise_best(args)
         self._steps = _steps_in_epoch(args, others.get("train_dataloader"))
-        if loaded and loaded["ranks"] != torch_ranks().size:
-            self._check_ranks(loaded["ranks"], state)
         planned = _planned(self.trial.unit, args, state, self._steps)
         position: float | None = 0.0
         if state.global_step:
@@ -204,6 +202,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             torch_ranks().once(lambda: self.trial.restart(position, _RETRY))
         torch_ranks().once(lambda: self._reporter.begin(planned, model, position, of))
         if loaded:
+            self._check_ranks(loaded)
             self.trial.restores_randomness()  # the Trainer does, when its first epoch starts
         if trainer is not None:
             if loaded:
@@ -325,7 +324,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         unwritten: str | None = None
         if self._unsaved is not None and source.is_dir():
-            place = {"passes": self._passes, "pass_began": self._pass_began, "logged": self._logged}
+            place = {
+                "passes": self._passes, "pass_began": self._pass_began, "logged": self._logged, "steps": self._steps,
+            }  # fmt: skip
             try:
                 self._unsaved.write(source, self._within(state), place)
             except OSError as error:
@@ -536,18 +537,20 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._passes, self._pass_began, self._logged = found["passes"], found["pass_began"], found["logged"]
         return found
 
-    def _check_ranks(self, wrote: int, state: Any) -> None:
+    def _check_ranks(self, loaded: Mapping[str, Any]) -> None:
         """Warn that another number of ranks wrote the checkpoint. Raises InvalidInput if the training cannot continue.
 
         The Trainer finds its epoch by the optimizer's steps, so an epoch needs as many of them as before.
         """
-        ranks = torch_ranks().size
+        wrote, ranks = loaded["ranks"], torch_ranks().size
+        if wrote == ranks:
+            return
         if self._sharding == "DeepSpeed":  # it may have loaded a part
             raise other_ranks(self.trial.id, wrote, ranks)
-        if self.trial.unit == "epoch" and self._steps and abs(state.global_step / self._steps - state.epoch) > 1e-6:
+        if self.trial.unit == "epoch" and self._steps != loaded["steps"]:
             why = (
-                " with this batch: the Trainer counts epochs by steps, and an epoch has another number of them there "
-                "(keep the batch of all ranks together as large as before)"
+                f": an epoch has {self._steps} steps there, not {loaded['steps']} (keep the batch of all ranks "
+                "together as large as before)"
             )
             raise other_ranks(self.trial.id, wrote, ranks, why)
         warn_of_ranks(self.trial, wrote, ranks)
