@@ -326,7 +326,7 @@ class AcceleratedLoop(TrainingLoop):
 
         held, ranks = self._accelerator, torch_ranks()
         together(lambda: path.mkdir(exist_ok=True))  # before the ranks wait for each other in FSDP
-        with fsdp.ends_together(held._models if self._sharding == "DEEPSPEED" else []), fsdp.saves(self._of_fsdp):
+        with fsdp.saves(self._of_fsdp):
             together(lambda: held.save_state(path))  # before the ranks compare their buffers
         fsdp.write_buffers(path, self._models, self.trial)
         models = zip(self._models, self._extras, self._restored, strict=True)

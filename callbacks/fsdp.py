@@ -9,9 +9,8 @@ optimizer that has made no step: see `load_optimizers`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -37,28 +36,6 @@ def zero_lacks(config: Mapping[str, Any] | None) -> str | None:
     if not (config or {}).get("zero_optimization", {}).get("stage") or '"nvme"' in json.dumps(config, default=str):
         return "under DeepSpeed haltune knows the whole state of ZeRO 1, 2 and 3 only (and none on NVMe)"
     return None
-
-
-@contextmanager
-def ends_together(engines: Collection[Any]) -> Iterator[None]:
-    """Let a rank whose save by an engine of DeepSpeed fails come to the barrier at its end, where the others wait."""
-    for engine in engines:
-        engine.save_checkpoint = partial(_arrive, engine.save_checkpoint)
-    try:
-        yield
-    finally:
-        for engine in engines:
-            del engine.save_checkpoint
-
-
-def _arrive(save: Callable[..., object], *args: Any, **named: Any) -> None:
-    import torch.distributed as dist
-
-    try:
-        save(*args, **named)
-    except Exception:
-        dist.barrier()
-        raise
 
 
 def warn_of_buffers(models: Iterable[Any], trial: Trial) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from haltune._utils.interruption import Interruption
 from haltune._utils.randomness import OwnGenerators, put, put_back
 from haltune.display import plural, several_of
 from haltune.errors import InvalidInput, NotSupported
-from haltune.ranks import follows, this, torch_ranks
+from haltune.ranks import follows, in_place_of_barriers, this, torch_ranks
 from haltune.study import Trial
 from haltune.study.port import check_write, check_written
 from haltune.study.states import RANDOM, random_of
@@ -477,10 +477,10 @@ def write_later(state: Any, path: Path) -> Callable[[], object]:
     return partial(torch.save, copied(state), path)
 
 
-def other_ranks(trial: int, wrote: int, ranks: int) -> InvalidInput:
-    """Return the error for a checkpoint from another number of ranks."""
+def other_ranks(trial: int, wrote: int, ranks: int, why: str = "") -> InvalidInput:
+    """Return the error for a checkpoint from another number of ranks. why: completes the sentence, after `ranks`."""
     return InvalidInput(
-        f"Trial {trial} paused on {plural(wrote, 'rank')} and cannot resume on {ranks}. Start {wrote}, such as by "
+        f"Trial {trial} paused on {plural(wrote, 'rank')} and cannot resume on {ranks}{why}. Start {wrote}, such as by "
         f"torchrun --nproc_per_node {wrote} or Lightning's Trainer(devices={wrote}), or fail the trial, "
         "trial.fail(error)."
     )
@@ -506,15 +506,26 @@ def _need_group() -> None:
 
 
 def together(work: Callable[[], T]) -> T:
-    """Return what the work gives on this rank of torch's group. If it fails on one, raise OSError on all."""
+    """Return what the work gives on this rank of torch's group. If it fails on one, raise OSError on all.
+
+    The others may wait for that rank at a barrier in the work, as at the end of fabric.save. They raise it there.
+    """
+    ranks = torch_ranks()
+    found: str | None = None
+
+    def meet(failure: str | None = None) -> None:
+        nonlocal found
+        if found is None:  # the work may have caught what it raised at a barrier: the rank that failed is gone
+            found = next((one for one in ranks.gather(failure) if one is not None), None)
+        if found is not None:
+            raise OSError(found)
+
     result: Any = None
     failure = None
     try:
-        with ordinary_errors():
+        with ordinary_errors(), in_place_of_barriers(meet):
             result = work()
     except Exception as error:
-        failure = f"{type(error).__name__}: {error}"
-    for found in torch_ranks().gather(failure):
-        if found is not None:
-            raise OSError(found)
+        failure = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    meet(failure)
     return result  # type: ignore[no-any-return]

@@ -41,6 +41,7 @@ from haltune.study import Study, Trial
 from . import fsdp, objects, trainer_state
 from .base import Reporting
 from .changes import fingerprint, tensors_in
+from .loop import other_ranks, warn_of_ranks
 from .reporter import missing, need_same_configuration, two_callbacks, unranked
 from .schedules import falls, of_torch
 from .trainer_state import Unsaved
@@ -86,8 +87,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     Raises:
         InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, if the training has two
-            HaltuneCallbacks, if the study counts tokens and the Trainer does not, or if `rank_by` is set without
-            evaluations.
+            HaltuneCallbacks, if the study counts tokens and the Trainer does not, if `rank_by` is set without
+            evaluations, or if a trial cannot resume on another number of ranks.
 
     Example:
         ::
@@ -200,6 +201,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             torch_ranks().once(lambda: self.trial.restart(position, _RETRY))
         torch_ranks().once(lambda: self._reporter.begin(planned, model, position, of))
         if loaded:
+            self._check_ranks(loaded)
             self.trial.restores_randomness()  # the Trainer does, when its first epoch starts
         if trainer is not None:
             if loaded:
@@ -321,7 +323,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         source = Path(args.output_dir, f"checkpoint-{state.global_step}")
         unwritten: str | None = None
         if self._unsaved is not None and source.is_dir():
-            place = {"passes": self._passes, "pass_began": self._pass_began, "logged": self._logged}
+            place = {
+                "passes": self._passes, "pass_began": self._pass_began, "logged": self._logged, "steps": self._steps,
+            }  # fmt: skip
             try:
                 self._unsaved.write(source, self._within(state), place)
             except OSError as error:
@@ -528,6 +532,24 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             need_same_configuration(self.trial, f"{str(path)!r}, a state", found["trial"]["config"], self._hint)
         self._passes, self._pass_began, self._logged = found["passes"], found["pass_began"], found["logged"]
         return found
+
+    def _check_ranks(self, loaded: Mapping[str, Any]) -> None:
+        """Warn that another number of ranks wrote the checkpoint. Raises InvalidInput if the training cannot continue.
+
+        The Trainer finds its epoch by the optimizer's steps, so an epoch needs as many of them as before.
+        """
+        wrote, ranks = loaded["ranks"], torch_ranks().size
+        if wrote == ranks:
+            return
+        if self._sharding == "DeepSpeed":  # it may have loaded a part
+            raise other_ranks(self.trial.id, wrote, ranks)
+        if self.trial.unit == "epoch" and self._steps != loaded["steps"]:
+            why = (
+                f": an epoch has {self._steps} steps there, not {loaded['steps']} (keep the batch of all ranks "
+                "together as large as before)"
+            )
+            raise other_ranks(self.trial.id, wrote, ranks, why)
+        warn_of_ranks(self.trial, wrote, ranks)
 
     @property
     def _own(self) -> dict[str, Any]:

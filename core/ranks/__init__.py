@@ -15,12 +15,12 @@ Reasons for lines in a folder, instead of the store or a broadcast of the framew
 - A rank on another machine may not reach the store.
 """
 
-from .group import Group, leave_group_at_exit, torch_ranks, without_barriers
+from .group import Group, in_place_of_barriers, leave_group_at_exit, torch_ranks, without_barriers
 from .lines import error_from_json
 from .parts import Decision, Part, alone, follows, joined
 from .place import restart_advice, this
 
 __all__ = [
-    "Decision", "Group", "Part", "alone", "error_from_json", "follows", "joined",
+    "Decision", "Group", "Part", "alone", "error_from_json", "follows", "in_place_of_barriers", "joined",
     "leave_group_at_exit", "restart_advice", "this", "torch_ranks", "without_barriers",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -99,27 +99,37 @@ def torch_ranks() -> Group:
 
 
 @contextmanager
-def without_barriers() -> Iterator[None]:
-    """Raise NotSupported where torch waits for the other ranks in a block of rank 0 alone: they would never come."""
+def in_place_of_barriers(meet: Callable[[], object]) -> Iterator[None]:
+    """Call `meet` where torch waits for all ranks in a block, in this thread."""
     if torch_ranks().alone:
         yield
         return
     distributed: Any = sys.modules["torch"].distributed
     before, here = distributed.barrier, threading.get_ident()
 
-    def barrier(group: Any = None, *args: Any, **named: Any) -> Any:
-        if group is not None or threading.get_ident() != here:
-            return before(group, *args, **named)
-        raise NotSupported(
-            "save waits for the other ranks, as fabric.save does, but rank 0 alone calls it (in TrainingLoop(trial, "
-            "together=True, save=lambda path: fabric.save(path / 'state.ckpt', state)) every rank calls it)"
-        )
+    def barrier(group: Any = None, async_op: bool = False, *args: Any, **named: Any) -> Any:
+        of_all = distributed.get_world_size(group) == distributed.get_world_size()  # DeepSpeed has such a group
+        if async_op or not of_all or threading.get_ident() != here:
+            return before(group, async_op, *args, **named)
+        return meet()
 
     distributed.barrier = barrier
     try:
         yield
     finally:
         distributed.barrier = before
+
+
+def without_barriers() -> AbstractContextManager[None]:
+    """Raise NotSupported where torch waits for the other ranks in a block of rank 0 alone: they would never come."""
+
+    def refuse() -> None:
+        raise NotSupported(
+            "save waits for the other ranks, as fabric.save does, but rank 0 alone calls it (in TrainingLoop(trial, "
+            "together=True, save=lambda path: fabric.save(path / 'state.ckpt', state)) every rank calls it)"
+        )
+
+    return in_place_of_barriers(refuse)
 
 
 def _portable(error: BaseException | None) -> BaseException | None:

@@ -235,6 +235,7 @@ from haltune.callbacks import check_resume
 from haltune.callbacks.keras import HaltuneCallback
 
 x = np.linspace(-1, 1, 24, dtype="float32").reshape(8, 3)
+keras.config.set_dtype_policy(sys.argv[1])
 
 
 def train(trial):
@@ -253,21 +254,29 @@ def train(trial):
     return net
 
 
-print(check_resume(train), "on", keras.src.backend.torch.core.get_device())
+print(check_resume(train), "on", keras.ops.convert_to_tensor(x).device)
 """
+KERAS_ON = [("cpu", "torch", "float32")] + [  # keras_resume_checks.py has the other twins on the CPU
+    pytest.param("cuda", *case, marks=GPU)
+    for case in (("torch", "float32"), ("torch", "mixed_bfloat16"), ("torch", "mixed_float16"), ("jax", "float32"))
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_keras_on_torch_resumes_digit_for_digit(device, tmp_path):
-    pytest.importorskip("keras", reason="Keras is not installed")
-    hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+@pytest.mark.parametrize(("device", "backend", "policy"), KERAS_ON)
+def test_keras_resumes_digit_for_digit(device, backend, policy, tmp_path):
+    for package in ("keras", backend):
+        pytest.importorskip(package, reason=f"{package} is not installed")
     program = Path(tmp_path, "program.py")
     program.write_text(KERAS)
-    environment = {**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": os.pathsep.join(sys.path), **hidden}
+    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(program)], env=environment, capture_output=True, text=True, timeout=240,
-        check=False, cwd=tmp_path,
+        [sys.executable, "-W", "ignore", str(program), policy], env=environment, capture_output=True, text=True,
+        timeout=240, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert f"on {device}" in done.stdout
+    found = done.stdout.lower().rpartition(" on ")[2]  # cpu, cuda:0, or JAX's TFRT_CPU_0
+    if backend == "jax" and device == "cuda" and "cpu" in found:
+        pytest.skip("JAX was not installed for CUDA")
+    assert ("cpu" in found) == (device == "cpu"), found

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ import pytest
 from callback_fakes import STOP, Clock, FakeTrial
 from paused_studies import pausing_study
 from scripted import ENDS, scripted_study
-from two_ranks import run_ranks
+from two_ranks import address, run_ranks
 
 from haltune import Float, Minimize, Study, Trial
 from haltune.callbacks import check_resume
@@ -203,20 +202,17 @@ def test_two_ranks_of_fsdp_save_their_parts_and_continue_digit_for_digit(tmp_pat
 
 def test_ranks_save_behind_the_training_and_fail_together_and_none_waits_for_one_that_does_not_save(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     command = ["-W", "ignore", str(SUPPORT / "behind_of_ranks.py"), str(tmp_path)]
-    told = run_ranks(command, tmp_path, seconds=120, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    told = run_ranks(command, tmp_path, seconds=120, **address())
     parts = ["0.random", "0.txt", "1.random", "1.txt"]
-    for (in_time, quiet, first, files), (_, (said,), last, later), of_disk, (_, (alone,), _, none) in told:
-        _, (full,), end, whole = of_disk
+    for (in_time, quiet, first, files), (_, (said,), last, later), *failing, (_, (alone,), _, none) in told:
         assert (in_time, quiet, first, files) == ([True], [], 1, parts)
         assert (last, later) == (4, parts)
         assert "is not kept: its state could not be saved" in said
         assert "no memory for a copy" in said
-        assert (end, whole) == (4, parts)
-        assert "No space left on device" in full
+        for _, (full,), end, whole in failing:
+            assert (end, whole) == (4, parts)
+            assert "is not kept: its state could not be saved (OSError: [Errno 28] No space left on device)" in full
         assert "is not kept: save waits for the other ranks, as fabric.save does" in alone
         assert none == []
 
@@ -227,6 +223,8 @@ def test_two_ranks_of_fabric_save_together_and_continue_digit_for_digit(tmp_path
     for told in by_torchrun("fabric_loop.py", tmp_path):
         assert (told["straight"], told["straight attempts"], told["paused attempts"]) == (told["paused"], 1, 2)
         assert told["kept"] == ["0.random", "1.random", "state.ckpt"]
+        epochs, (said,) = told["full"]
+        assert (epochs, "No space left on device" in said, "keeps training" in said) == ([1, 2, 3, 4], True, True)
 
 
 # A TrainingLoop that is left by the user's own break: what is kept of it, and when nothing can be

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from paused_studies import pausing_study
-from two_ranks import SUPPORT, run_ranks
+from two_ranks import run_program
 
 from haltune import Minimize
 from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
+from haltune.study.view import read_study
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -24,6 +22,7 @@ from haltune.callbacks.sharded import ShardedLoop, consolidate  # noqa: E402
 X = torch.linspace(-1, 1, 24).reshape(8, 3)
 WAYS = ("fsdp2", "fsdp1", "flat", "tensors", "plain")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+PLACES = [("cpu", 2), *(pytest.param(("cuda", ranks), marks=pytest.mark.gpu) for ranks in (1, 2))]
 
 
 def layers():
@@ -275,42 +274,42 @@ def test_a_model_that_trains_after_its_report_is_kept_as_it_was_there_and_resume
 # two ranks
 
 
-@pytest.fixture(scope="module", params=DEVICES)
-def two_ranks(request, tmp_path_factory):
-    """What each rank of every program tells, and where."""
-    if request.param == "cuda" and torch.cuda.device_count() < 2:
-        pytest.skip("there are no two CUDA devices")
-    folder = tmp_path_factory.mktemp("sharded")
-    start(folder, "ways", device=request.param)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)], folder
+def need_devices(device, ranks):
+    if device == "cuda" and torch.cuda.device_count() < ranks:
+        pytest.skip(f"there are no {ranks} CUDA devices")
 
 
-def start(folder, program, codes=(0, 0), device="cpu"):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    command = ["-W", "ignore", str(SUPPORT / "sharded_loops.py"), program, str(folder), device]
-    killed = codes != (0, 0)  # such a rank leaves its temporary files
-    (where := folder / f"ranks {killed}").mkdir()
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    run_ranks(command, where, codes, int(killed), seconds=500, printed=False, **address)
+@pytest.fixture(scope="module", params=PLACES, ids=str)
+def ranks(request, tmp_path_factory):
+    """What each rank of every program tells."""
+    device, number = request.param
+    need_devices(device, number)
+    return start(tmp_path_factory.mktemp("sharded"), "ways", device, codes=(0,) * number)
+
+
+def start(folder, program, *device, **options):
+    return run_program("sharded_loops.py", folder, program, *device, **options)
+
+
+def of_way(told, way):
+    if f"{way} kept" not in told:
+        pytest.skip("FSDP of the first version does not shard on one rank")
+    return [told[f"{way} {name}"] for name in ("straight", "paused", "kept")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_two_ranks_resume_digit_for_digit(two_ranks, way):
-    told, _ = two_ranks
-    for rank in told:
-        (once, *straight), (attempts, *paused) = rank[f"{way} straight"], rank[f"{way} paused"]
+def test_ranks_resume_digit_for_digit(ranks, way):
+    for told in ranks:
+        (once, *straight), (attempts, *paused), _ = of_way(told, way)
         assert (once, attempts, straight) == (1, 3, paused)
-    assert told[0][f"{way} paused"][-1] != told[1][f"{way} paused"][-1]  # each has its own part
+    assert len({str(told[f"{way} paused"][-1]) for told in ranks}) == len(ranks)  # each has its own part
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS[:4])
-def test_the_kept_model_of_two_ranks_has_the_value_of_its_trial(two_ranks, way, tmp_path):
-    told, _ = two_ranks
-    checkpoint, best = told[0][f"{way} kept"]
+def test_the_kept_model_of_ranks_has_the_value_of_its_trial(ranks, way, tmp_path):
+    *_, (checkpoint, best) = of_way(ranks[0], way)
     net = layers()
     net.load_state_dict(torch.load(consolidate(checkpoint, tmp_path / "best.pt"), map_location="cpu"))
     assert value(net) == pytest.approx(best, rel=1e-6)
@@ -323,11 +322,8 @@ def test_accelerate_resumes_a_sharded_model_digit_for_digit(library, device, tmp
     pytest.importorskip("accelerate", reason="Accelerate is not installed")
     if library == "deepspeed":
         pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
-    if device == "cuda" and torch.cuda.device_count() < 2:
-        pytest.skip("there are no two CUDA devices")
-    start(tmp_path, library, device=device)
-    for rank in range(2):
-        told = json.loads((tmp_path / f"{rank}.json").read_text())
+    need_devices(device, 2)
+    for told in start(tmp_path, library, device):
         ways = [name.removesuffix(" kept") for name in told if name.endswith(" kept")]
         assert len(ways) == (4 if device == "cuda" and library == "accelerated" else 3)
         late = [f"{way} late" for way in ways if library == "accelerated"]  # its optimizer starts after the pauses
@@ -343,8 +339,7 @@ def test_accelerate_resumes_a_sharded_model_digit_for_digit(library, device, tmp
 
 @pytest.mark.slow
 def test_ranks_do_not_wait_for_one_that_is_still_writing_behind_the_training(tmp_path):
-    start(tmp_path, "behind")
-    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    told = start(tmp_path, "behind")
     assert [rank[0] for rank in told] == [[], [True]]
     _, epoch, best, checkpoint = told[0]
     net = layers()
@@ -353,49 +348,36 @@ def test_ranks_do_not_wait_for_one_that_is_still_writing_behind_the_training(tmp
 
 
 @pytest.mark.slow
-def test_a_trial_of_two_ranks_resumes_on_one_with_its_weights_and_says_what_differs(tmp_path):
-    start(tmp_path, "another")
-    ended = json.loads((tmp_path / "0.json").read_text())
+@pytest.mark.parametrize(
+    ("wrote", "reads", "why"),
+    [(2, 1, "paused on 2 ranks and resumes on 1"), (1, 2, "paused on 1 rank and resumes on 2")],
+)
+def test_a_trial_resumes_on_another_number_of_ranks_with_its_weights_and_says_what_differs(wrote, reads, why, tmp_path):
+    ended = start(tmp_path, "another", codes=(0,) * wrote)[0]
     assert (ended["first"][0], ended["said"]) == (1, [])
-    alone(tmp_path)
-    begun = json.loads((tmp_path / "0.json").read_text())
+    begun = start(tmp_path, "another", codes=(0,) * reads)[0]
     assert begun["first"] == [3, ended["last"]]
     (said,) = begun["said"]
-    assert "paused on 2 ranks and resumes on 1" in said
-
-
-def alone(folder):
-    environment = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(os.getpid())}
-    command = [sys.executable, "-W", "ignore", str(SUPPORT / "sharded_loops.py"), "another", str(folder)]
-    paths = os.pathsep.join([str(SUPPORT), *sys.path])
-    done = subprocess.run(
-        command, env=os.environ | environment | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=300,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert why in said
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before(tmp_path):
-    start(tmp_path, "killed", codes=(1, -9))
-    (folder,) = tmp_path.glob("killed.checkpoints/*/trial-0")
-    assert [path.name.split("-")[3] for path in folder.iterdir() if path.is_dir()] == ["2"]
-    start(tmp_path, "killed")
-    killed = json.loads((tmp_path / "0.json").read_text())
-    (straight := tmp_path / "straight").mkdir()
-    start(straight, "straight")
-    assert killed == json.loads((straight / "0.json").read_text())
+@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("program", ["killed", "killed behind", "killed under Accelerate"])
+def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before(program, killed, tmp_path):
+    if "Accelerate" in program:
+        pytest.importorskip("accelerate", reason="Accelerate is not installed")
+    start(tmp_path, program, codes=(1, -9) if killed else (-9, 1), KILLED=str(killed))
+    (store,) = tmp_path.glob("*killed.db")
+    assert [t.checkpoint_epoch for t in read_study(str(store)).trials] == [2]
+    for weights, straight in start(tmp_path, program, KILLED=str(killed)):
+        assert weights == straight
 
 
 @pytest.mark.slow
 def test_a_full_disk_of_one_rank_declines_the_pause_on_all_and_costs_nothing(tmp_path):
-    start(tmp_path, "full")
-    full = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    full = start(tmp_path, "full")
     assert [attempt for attempt, _, _ in full] == [2, 2]  # the first pause succeeded
     assert "File too large" in full[0][1][-1]
     assert "keeps training" in full[0][1][-1]
-    (straight := tmp_path / "straight").mkdir()
-    start(straight, "straight")
-    assert [weights for *_, weights in full] == [
-        json.loads((straight / f"{rank}.json").read_text()) for rank in range(2)
-    ]
+    assert [weights for *_, weights in full] == start(tmp_path, "straight")

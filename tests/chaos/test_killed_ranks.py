@@ -10,37 +10,68 @@ import sys
 from pathlib import Path
 
 import pytest
-from two_ranks import run_ranks
+from two_ranks import SUPPORT, run_ranks
 
 from haltune.study.view import read_study
 
 # else ranks that torchrun starts again may read the addresses of the start before (pytorch/pytorch#135712)
-APART = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+APART = {
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
+}
 
 PROGRAM = """
 import os, signal, sys
 import torch, torch.distributed as dist
 from haltune import Float, Study
+from haltune.callbacks.sharded import ShardedLoop
 from haltune.policies import RandomSearch
+from paused_studies import PausesAt
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def plain(trial):
+    weights = torch.load(trial.checkpoint) if trial.checkpoint else torch.ones(1)
+    for epoch in trial.epochs():
+        weights = weights - trial.config["lr"] / 2 * weights
+        dist.all_reduce(weights)
+        weights /= dist.get_world_size()
+        goes_away(trial, epoch)
+        trial.report(weights.item())
+        trial.save(lambda path: torch.save(weights, path))
+
+
+def sharded(trial):
+    net = torch.nn.Linear(1, 2, bias=False)
+    torch.nn.init.ones_(net.weight)
+    fully_shard(net, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    sgd = torch.optim.SGD(net.parameters(), trial.config["lr"])
+    for epoch in (loop := ShardedLoop(trial, net, sgd)):
+        net(torch.ones(1, 1)).pow(2).sum().div(4).backward()
+        sgd.step()
+        sgd.zero_grad()
+        goes_away(trial, epoch)
+        loop.report(net(torch.ones(1, 1)).mean().item())
+
+
+def goes_away(trial, epoch):
+    if first and trial.id == 1 and epoch == 3 and dist.get_rank() == int(sys.argv[1]):
+        open("gone", "w").close()
+        if "node" in sys.argv:  # with its agent
+            os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
 
 dist.init_process_group("gloo")
 first = not os.path.exists("gone")
+train, policy = (sharded, PausesAt(at=(2,))) if "sharded" in sys.argv else (plain, RandomSearch())
 study = Study({"lr": Float(0.01, 0.1)}, "val_loss", "search.db", max_epochs=4, budget="2 trials",
-              policy=RandomSearch(), seed=0)
+              policy=policy, seed=0)
 for trial in study:
     with trial:
-        weights = torch.load(trial.checkpoint) if trial.checkpoint else torch.ones(1)
-        for epoch in trial.epochs():
-            weights = weights - trial.config["lr"] / 2 * weights
-            dist.all_reduce(weights)
-            weights /= dist.get_world_size()
-            if first and trial.id == 1 and epoch == 3 and dist.get_rank() == int(sys.argv[1]):
-                open("gone", "w").close()
-                if "node" in sys.argv:  # it goes away with its agent
-                    os.kill(os.getppid(), signal.SIGKILL)
-                os.kill(os.getpid(), signal.SIGKILL)
-            trial.report(weights.item())
-            trial.save(lambda path: torch.save(weights, path))
+        train(trial)
 """
 
 
@@ -55,10 +86,10 @@ def test_a_killed_rank_ends_no_search_and_no_epoch_counts_twice(killed: int, tmp
     check(tmp_path)
 
 
-def check(folder: Path) -> None:
+def check(folder: Path, pauses: int = 0) -> None:
     """Check that the second trial was interrupted once, and that each epoch counts once with the right value."""
     study = read_study(str(folder / "search.db"))
-    assert [(str(t.status), t.attempt) for t in study.trials] == [("completed", 1), ("completed", 2)]
+    assert [(str(t.status), t.attempt - pauses) for t in study.trials] == [("completed", 1), ("completed", 2)]
     for trial in study.trials:
         assert [*trial.epochs] == [1, 2, 3, 4]
         kept = 1 - trial.config["lr"] / 2
@@ -68,9 +99,16 @@ def check(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("nodes", "then"), [("2", "replaced"), ("2", "started again"), ("1:2", "replaced"), ("1:2", "alone")]
+    ("nodes", "then", "loop"),
+    [
+        ("2", "replaced", "plain"),
+        ("2", "started again", "plain"),
+        ("1:2", "replaced", "plain"),
+        ("1:2", "alone", "plain"),
+        ("1:2", "alone", "sharded"),  # over one rank after two
+    ],
 )
-def test_a_node_that_goes_away_pauses_the_trial(nodes: str, then: str, tmp_path: Path) -> None:
+def test_a_node_that_goes_away_pauses_the_trial(nodes: str, then: str, loop: str, tmp_path: Path) -> None:
     """Two agents are the nodes, of which one goes away.
 
     A new node takes its place, or all are started again, or the other one trains on alone.
@@ -88,7 +126,7 @@ def test_a_node_that_goes_away_pauses_the_trial(nodes: str, then: str, tmp_path:
 
     def join(hosts: str) -> subprocess.Popen[bytes]:
         conf = ["--rdzv-conf", f"is_host={hosts},last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=3"]
-        words = [*torchrun, *conf, "search.py", "1", "node"]
+        words = [*torchrun, *conf, "search.py", "1", "node", loop]
         return subprocess.Popen(words, cwd=tmp_path, env=environment, start_new_session=True)
 
     agents = [join("true"), join("false")]
@@ -105,7 +143,7 @@ def test_a_node_that_goes_away_pauses_the_trial(nodes: str, then: str, tmp_path:
         for agent in agents:
             if agent.poll() is None:
                 os.killpg(agent.pid, signal.SIGKILL)
-    check(tmp_path)
+    check(tmp_path, pauses=int(loop == "sharded"))
 
 
 FAILING = """

@@ -80,6 +80,23 @@ def one_has_no_folder(study):
     return [[], train(study, [4.0, 3.0, 2.0, 1.0], save, background=False)]
 
 
+def one_does_not_come(study):
+    """The first rank fails in the first epoch. The other one waits for it, as DeepSpeed does, in a group of its own."""
+    saved, group = [], dist.new_group()
+
+    def save(path):
+        saved.append(path)
+        if dist.get_rank() == 0 and len(saved) == 1:
+            raise OSError(28, "No space left on device")
+        (path / f"{dist.get_rank()}.txt").write_text("a part")
+        try:
+            dist.barrier(group)
+        except OSError as error:  # as a library may do
+            raise RuntimeError("the model is not saved") from error
+
+    return [[], train(study, [4.0, 3.0, 2.0, 1.0], save, background=False)]
+
+
 def one_waits_alone(study):
     """The first rank alone saves, and its function waits for the other one."""
 
@@ -93,7 +110,7 @@ def one_waits_alone(study):
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     best = Minimize("val_loss", of="best")
-    for program in (one_writes_later, one_has_no_memory, one_has_no_folder, one_waits_alone):
+    for program in (one_writes_later, one_has_no_memory, one_has_no_folder, one_does_not_come, one_waits_alone):
         study = pausing_study(Path(sys.argv[1], f"{program.__name__}.db"), at=(), metric=best, verbose=0, keep=1)
         told = program(study)
         kept = study.best.checkpoint

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from lightning.fabric import Fabric
 from paused_studies import pausing_study
 
 from haltune.callbacks.loop import TrainingLoop
+from haltune.errors import HaltuneWarning
 
 
 def train(trial, fabric):
@@ -34,6 +36,11 @@ def train(trial, fabric):
     return torch.cat([value.flatten() for value in net.state_dict().values()]).tolist()
 
 
+def full(*given, **named):
+    """The disk is full. With DDP, Fabric writes on rank 0 alone, and the other ranks wait for it."""
+    raise OSError(28, "No space left on device")
+
+
 if __name__ == "__main__":
     fabric, told = Fabric(accelerator="cpu", devices=2, strategy="ddp"), {}
     fabric.launch()
@@ -45,4 +52,11 @@ if __name__ == "__main__":
         told[name] = [study.trials[0].values.tolist(), weights]
         told[f"{name} attempts"] = study.trials[0].attempt
     told["kept"] = sorted(path.name for path in Path(study.best.checkpoint).iterdir())
+    torch.save = full
+    study = pausing_study(Path(sys.argv[1], "full.db"), at=(2,), verbose=0)
+    with study.ask() as trial, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HaltuneWarning)
+        train(trial, fabric)
+    said = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
+    told["full"] = [study.trials[0].epochs.tolist(), said]
     Path(sys.argv[1], f"{fabric.global_rank}.json").write_text(json.dumps(told))

@@ -598,7 +598,7 @@ class Transformers(Fit):
         return round(t.state.epoch)
 
     def scores(self, t):
-        return np.concatenate([v.flatten().float().numpy() for v in t.model.state_dict().values()])
+        return np.concatenate([v.flatten().float().cpu().numpy() for v in t.model.state_dict().values()])
 
     def model(self, t):
         return t.model

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import sys
 import threading
 import warnings
@@ -19,7 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from accelerate.state import AcceleratorState
-from parts_of_ranks import held
+from parts_of_ranks import dies_while_it_saves, held, whole
 from paused_studies import pausing_study
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -63,6 +62,7 @@ def plain(mesh):
 WAYS = {
     "fsdp2": fsdp2, "fsdp1": fsdp1, "flat": partial(fsdp1, use_orig_params=False), "tensors": tensors, "plain": plain,
 }  # fmt: skip
+RUNS = {"straight": (), "paused": (2, 3)}
 X = torch.linspace(-1, 1, 24).reshape(8, 3)
 
 
@@ -97,12 +97,12 @@ def step(net, optimizer, shared=False, updates=True):
         optimizer.zero_grad()
 
 
-def train(trial, mesh, way, freezes=False):
-    """Train; return this rank's part of the weights."""
+def train(trial, mesh, way, freezes=False, background=False):
+    """Train; return this rank's part of the weights. background: each epoch is the best so far."""
     net = WAYS[way](mesh)
     torch.manual_seed(trial.attempt * 7 + (0 if way == "tensors" else dist.get_rank()))
     optimizer, also = begin(net, trial.config["lr"], freezes)
-    loop = ShardedLoop(trial, net, optimizer, also=also)
+    loop = ShardedLoop(trial, net, optimizer, also=also, background=background)
     for epoch in loop:
         if freezes and epoch == 4:
             for n, parameter in enumerate(net.parameters()):
@@ -110,15 +110,16 @@ def train(trial, mesh, way, freezes=False):
         for batch in range(3 * epoch, 3 * epoch + 3):
             step(net, optimizer, way == "tensors", updates=batch % 2 == 0)
         also["schedule"].step()
-        loop.report(error(net))
+        loop.report(1.0 / epoch if background else error(net))
     return [value for part in net.parameters() for value in held(part)]
 
 
 def straight_and_paused(mesh, folder):
     """Every way of spreading a model, trained straight and with two pauses."""
     told = {}
-    for way in WAYS:
-        for name, at in (("straight", ()), ("paused", (2, 3))):
+    one = dist.get_world_size() == 1  # on which FSDP of the first version does not shard, and has no sharded state
+    for way in [way for way in WAYS if not one or way not in ("fsdp1", "flat")]:
+        for name, at in RUNS.items():
             study = pausing_study(folder / f"{way} {name}.db", at=at, epochs=5, verbose=0, keep=1)
             for trial in study:
                 with trial:
@@ -138,10 +139,9 @@ def another_number(mesh, folder):
         optimizer, also = begin(net, trial.config["lr"])
 
         def state():
-            whole = [parameter.full_tensor() for parameter in net.parameters()]
-            whole += [optimizer.state[p]["exp_avg"].full_tensor() for p in net.parameters() if p in optimizer.state]
-            values = [value.flatten().tolist() for value in whole]
-            return [values, optimizer.param_groups[0]["lr"], also["schedule"].last_epoch]
+            means = [optimizer.state[p]["exp_avg"].full_tensor() for p in net.parameters() if p in optimizer.state]
+            means = [mean.flatten().tolist() for mean in means]
+            return [whole(net), means, optimizer.param_groups[0]["lr"], also["schedule"].last_epoch]
 
         for epoch in (loop := ShardedLoop(trial, net, optimizer, also=also)):
             told.setdefault("first", [epoch, state()])
@@ -152,15 +152,27 @@ def another_number(mesh, folder):
     return told | {"said": [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]}
 
 
-def killed(mesh, folder):
-    """The second rank is killed while it writes its part of the second pause; the search is started again after it."""
-    study = pausing_study(folder / "killed.db", at=(2, 3), epochs=4, verbose=0, keep=0)
+def killed(mesh, folder, background=False):
+    """A rank is killed while it writes its part of the second pause; the search is started again after it.
+
+    background: while it writes the model of the third epoch behind the training, after one pause.
+    """
+    at, goal = ((2,), Minimize("val_loss", of="best")) if background else ((2, 3), "val_loss")
+    study = pausing_study(folder / "killed.db", at=at, epochs=4, metric=goal, verbose=0, keep=int(background))
     for trial in study:
         with trial:
-            if trial.epoch == 2 and trial.attempt == 2 and dist.get_rank() == 1:
-                dcp.save = lambda *args, **named: os.kill(os.getpid(), signal.SIGKILL)
-            weights = train(trial, mesh, "fsdp2")
-    return weights
+            if trial.attempt == 2:
+                dies_while_it_saves(folder, 1)
+            weights = train(trial, mesh, "fsdp2", background=background)
+    return [weights, straight(mesh, folder)]
+
+
+def killed_under_accelerate(mesh, folder):
+    """A rank is killed while it writes its part of the second pause of AcceleratedLoop, which saves two at each."""
+    dies_while_it_saves(folder, 3)
+    runs = {"killed": (2, 3), "straight": ()}
+    told = accelerated_by(partial(fsdp, 2, "SHARDED_STATE_DICT"), folder, "2", runs=runs)
+    return [told["2 killed"][-1], told["2 straight"][-1]]
 
 
 def full(mesh, folder):
@@ -195,21 +207,23 @@ def straight(mesh, folder):
         return train(trial, mesh, "fsdp2")
 
 
-def accelerated(mesh, folder):
-    """AcceleratedLoop under both versions of FSDP, with both kinds of checkpoint."""
+def fsdp(version, kind):
+    """Return the arguments of an Accelerator that spreads models by FSDP."""
     import fsdp_on_cpu  # noqa: F401
     from accelerate.utils import FullyShardedDataParallelPlugin
 
+    sharding = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type=kind)
+    return {"cpu": DEVICE == "cpu", "fsdp_plugin": sharding}
+
+
+def accelerated(mesh, folder):
+    """AcceleratedLoop under both versions of FSDP, with both kinds of checkpoint."""
     told = {}
     ways = [(1, "SHARDED_STATE_DICT"), (2, "SHARDED_STATE_DICT"), (2, "FULL_STATE_DICT")]
     if DEVICE == "cuda":  # on the CPU, FSDP of the first version frees what it is to collect
         ways.append((1, "FULL_STATE_DICT"))
     for version, kind in ways:
-
-        def plugin(version=version, kind=kind):
-            sharding = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type=kind)
-            return {"cpu": DEVICE == "cpu", "fsdp_plugin": sharding}
-
+        plugin = partial(fsdp, version, kind)
         told |= accelerated_by(plugin, folder, f"{version} {kind}", model_first=version == 1)
         late = accelerated_by(plugin, folder, f"{version} {kind} late", model_first=version == 1, starts=4)
         told |= {name: value for name, value in late.items() if not name.endswith("kept")}
@@ -232,15 +246,16 @@ def deepspeed(mesh, folder):
     return told
 
 
-def accelerated_by(plugin, folder, way, model_first=False, starts=1):
+def accelerated_by(plugin, folder, way, model_first=False, starts=1, runs=RUNS):
     """A training by AcceleratedLoop, straight and with two pauses.
 
     model_first: it is prepared before its optimizer. starts: the epoch in which its optimizer makes the first step.
+    runs: the epochs at which it pauses, by name.
     """
     from accelerate import Accelerator
 
     told = {}
-    for name, at in (("straight", ()), ("paused", (2, 3))):
+    for name, at in runs.items():
         study = pausing_study(folder / f"{way} {name}.db", at=at, epochs=4, verbose=0, keep=1)
         for trial in study:
             with trial:
@@ -300,6 +315,8 @@ PROGRAMS = {
     "ways": straight_and_paused,
     "another": another_number,
     "killed": killed,
+    "killed behind": partial(killed, background=True),
+    "killed under Accelerate": killed_under_accelerate,
     "full": full,
     "straight": straight,
 }

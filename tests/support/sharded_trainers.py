@@ -1,4 +1,4 @@
-"""Trainers of Hugging Face whose model FSDP spreads over two ranks; each rank writes what it saw to FOLDER/RANK.json.
+"""Trainers of Hugging Face whose model FSDP spreads over ranks; each rank writes what it saw to FOLDER/RANK.json.
 
 torchrun --nproc_per_node 2 sharded_trainers.py PROGRAM FOLDER [cuda]
 """
@@ -7,29 +7,31 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
+import warnings
 from pathlib import Path
 
 import fsdp_on_cpu  # noqa: F401
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from accelerate.state import AcceleratorState
-from parts_of_ranks import held
+from parts_of_ranks import dies_while_it_saves, held, whole
 from paused_studies import pausing_study
 from transformers import Trainer, TrainingArguments
 from transformers_nets import rows
 
 from haltune import Minimize
 from haltune.callbacks.transformers import HaltuneCallback
+from haltune.errors import HaltuneWarning
 
-CUDA = "cuda" in sys.argv
-if CUDA or "deepspeed" in sys.argv:  # otherwise Accelerate takes it for a single process
+CUDA, RANKS = "cuda" in sys.argv, int(os.environ["WORLD_SIZE"])
+if CUDA or RANKS == 1 or "deepspeed" in sys.argv:  # otherwise Accelerate takes it for a single process
     os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
-WAYS = {"fsdp1": (1, "SHARDED_STATE_DICT"), "fsdp2": (2, "SHARDED_STATE_DICT"), "whole": (2, "FULL_STATE_DICT")}
-if CUDA:  # on the CPU, FSDP of the first version frees what it is to collect
-    WAYS["whole1"] = (1, "FULL_STATE_DICT")
+WAYS = {"fsdp2": (2, "SHARDED_STATE_DICT"), "whole": (2, "FULL_STATE_DICT")}
+if RANKS > 1:  # FSDP of the first version does not shard on one rank
+    WAYS["fsdp1"] = (1, "SHARDED_STATE_DICT")
+    if CUDA:  # on the CPU, it frees what it is to collect
+        WAYS["whole1"] = (1, "FULL_STATE_DICT")
 
 
 class Net(torch.nn.Module):
@@ -64,10 +66,10 @@ def train(trial, folder, way, **options):
     torch.manual_seed(0)
     net = Net()
     arguments = TrainingArguments(
-        output_dir=str(folder / f"run-{trial.id}"), num_train_epochs=4, per_device_train_batch_size=2, use_cpu=not CUDA,
+        output_dir=str(folder / f"run-{trial.id}"), num_train_epochs=4, use_cpu=not CUDA,
         learning_rate=trial.config["lr"], **(zero(way) if way not in WAYS else fsdp(*WAYS[way])),
         report_to="none", disable_tqdm=True, save_strategy="no", logging_strategy="no", seed=3,
-        **{"eval_strategy": "epoch"} | options,
+        **{"eval_strategy": "epoch", "per_device_train_batch_size": 2} | options,
     )  # fmt: skip
     trainer = Trainer(
         net, arguments, train_dataset=rows(16), eval_dataset=rows(8, 1), callbacks=[HaltuneCallback(trial)]
@@ -106,23 +108,32 @@ def fits(folder):
 
 
 def killed(folder):
-    """The second rank is killed while it writes its part of the second pause; the search is started again after it."""
-    saves, saved = dcp.save, []  # a pause saves the model and the optimizer
-
-    def save(*args, **named):
-        saved.append(args)
-        if len(saved) == 3 and os.environ["RANK"] == "1" and not (mark := folder / "killed").exists():
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return saves(*args, **named)
-
-    dcp.save = save
+    """A rank is killed while it writes its part of the second pause; the search is started again after it."""
+    dies_while_it_saves(folder, 3)  # a pause saves the model and the optimizer
     return search(folder, "fsdp2", "killed", (1, 3))
 
 
 def straight(folder):
     """The same without pauses."""
     return search(folder, "fsdp2", "straight", ())
+
+
+def another(folder):
+    """One attempt, which the next one may continue on another number of ranks, with as large a batch on all."""
+    step, first = Trainer.training_step, {}
+
+    def training_step(trainer, model, *given):
+        first.setdefault("weights", whole(model))
+        return step(trainer, model, *given)
+
+    Trainer.training_step = training_step
+    study = pausing_study(folder / "another.db", at=(2,), metric="eval_loss", verbose=0)
+    with warnings.catch_warnings(record=True) as caught, study.ask() as trial:
+        warnings.simplefilter("always", HaltuneWarning)
+        train(trial, folder, "fsdp2", per_device_train_batch_size=4 // RANKS)
+    (record,) = study.trials
+    said = [str(w.message) for w in caught if issubclass(w.category, HaltuneWarning)]
+    return {"first": first["weights"], "epochs": record.epochs.tolist(), "checkpoint": record.checkpoint, "said": said}
 
 
 def deepspeed(folder):
@@ -140,7 +151,7 @@ def deepspeed(folder):
     return told
 
 
-PROGRAMS = {"deepspeed": deepspeed, "fits": fits, "killed": killed, "straight": straight}
+PROGRAMS = {"another": another, "deepspeed": deepspeed, "fits": fits, "killed": killed, "straight": straight}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[2])

@@ -3,6 +3,7 @@
 from itertools import cycle
 
 import numpy as np
+import pytest
 import torch
 from fits import Case, slowly
 from samplers import Shuffling
@@ -117,6 +118,9 @@ CASES = {
     "by steps, endless data": Case(EVERY_TWO | ENDLESS, (2, 6, 10), 12, "step"),
     "by steps, the Trainer saves too": Case(EVERY_TWO | SAVING, (2, 6), 8, "step"),
 }
+GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"))
+for name, options in {"single precision": {}, "bf16": {"bf16": True}, "fp16": {"fp16": True}}.items():
+    CASES[f"on a CUDA device, {name}"] = Case({"use_cpu": False} | options, marks=GPU)
 GOAL = Minimize("loss", smooth=3, rank_by="eval_loss")
 OFTEN = {"logging_strategy": "steps", "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 5}
 BY_EPOCHS = {"eval_strategy": "epoch", "logging_strategy": "epoch"}

@@ -1,6 +1,6 @@
-"""Fits whose model Lightning spreads over two processes; run as a script by test_sharded_fits.py.
+"""Fits whose model Lightning spreads over processes; run as a script by test_sharded_fits.py.
 
-python sharded_fits.py STRATEGY FOLDER [ACCELERATOR]
+python sharded_fits.py STRATEGY FOLDER ACCELERATOR DEVICES PROGRAM
 
 Every process writes what it saw to FOLDER/RANK.json.
 """
@@ -10,12 +10,13 @@ import logging
 import sys
 import warnings
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
-from parts_of_ranks import held
+from parts_of_ranks import dies_while_it_saves, held, whole
 from paused_studies import pausing_study
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -27,14 +28,14 @@ from haltune.errors import HaltuneWarning
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.simplefilter("ignore")
 X = torch.linspace(-1, 1, 96).reshape(32, 3)
-ACCELERATOR = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+ACCELERATOR, DEVICES = sys.argv[3], int(sys.argv[4])
 
 
 class ZeroOnCpu(DeepSpeedStrategy):
     """DeepSpeed on the CPU. Lightning lets it run on CUDA devices only, whose numbers are the ranks."""
 
     def setup_environment(self):
-        self.parallel_devices = [torch.device("cpu", rank) for rank in range(2)]
+        self.parallel_devices = [torch.device("cpu", rank) for rank in range(DEVICES)]
         DDPStrategy.setup_environment(self)
 
 
@@ -43,9 +44,9 @@ def zero(stage):
 
 
 STRATEGIES = {
-    "fsdp2": lambda: ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
-    "tensors": lambda: ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2),
-    "whole": lambda: ModelParallelStrategy(2, 1, save_distributed_checkpoint=False),
+    "fsdp2": lambda: ModelParallelStrategy(data_parallel_size=DEVICES, tensor_parallel_size=1),
+    "tensors": lambda: ModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=DEVICES),
+    "whole": lambda: ModelParallelStrategy(DEVICES, 1, save_distributed_checkpoint=False),
     "fsdp1": lambda: FSDPStrategy(state_dict_type="sharded", use_orig_params=True),
 } | {f"zero{stage}": partial(zero, stage) for stage in (1, 2, 3)}
 
@@ -97,20 +98,21 @@ class Seeds(pl.Callback):
         torch.manual_seed(self.seed + (0 if sys.argv[1] == "tensors" else trainer.global_rank))
 
 
-def search(folder, name, at, **options):
+def search(folder, name, at, kind=Net, attempts=None, **options):
+    """Train a trial; return what this process saw. attempts: the most of them that are made now."""
     study = pausing_study(folder / f"{name}.db", at=at, epochs=4, verbose=0, keep=1, **options)
     said = []
-    for trial in study:
+    for trial in islice(study, attempts):
         with trial, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", HaltuneWarning)
             data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X), 8, shuffle=True)
             checks = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X), 8)
             trainer = pl.Trainer(
-                accelerator=ACCELERATOR, devices=2, strategy=STRATEGIES[sys.argv[1]](),
+                accelerator=ACCELERATOR, devices=DEVICES, strategy=STRATEGIES[sys.argv[1]](),
                 max_epochs=trial.max_epochs, callbacks=[Seeds(10 * trial.attempt), HaltuneCallback(trial)],
                 logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
             )  # fmt: skip
-            net = Net(trial.config["lr"])
+            net = kind(trial.config["lr"])
             trainer.fit(net, data, checks, ckpt_path=trial.checkpoint)
             parts = [*net.parameters(), *net.buffers()] if "zero" in sys.argv[1] else net.state_dict().values()
             weights = [value for part in parts for value in held(part)]
@@ -118,13 +120,42 @@ def search(folder, name, at, **options):
     (record,) = study.trials
     return {
         "rank": trainer.global_rank, "attempts": record.attempt, "values": record.values.tolist(), "weights": weights,
-        "best": [study.best.checkpoint, study.best.value, study.best.epoch],
+        "best": [study.best.checkpoint, study.best.value, study.best.epoch], "checkpoint": record.checkpoint,
         "said": said,
     }  # fmt: skip
 
 
+def fits(folder):
+    """A fit without a pause, one with two, and one with a pause where the best epoch counts."""
+    best = Minimize("val_loss", of="best")
+    return {
+        "straight": search(folder, "straight", ()),
+        "paused": search(folder, "paused", (1, 3)),
+        "best": search(folder, "best", (2,), metric=best),
+    }
+
+
+def killed(folder):
+    """A process is killed while it writes its part of the second pause; the search is started again after it."""
+    dies_while_it_saves(folder, 2)
+    return {"killed": search(folder, "killed", (1, 3)), "straight": search(folder, "straight", ())}
+
+
+def another(folder):
+    """One attempt, which the next one may continue on another number of devices; with its weights at the start."""
+    first = {}
+
+    class Watched(Net):
+        def on_train_start(self):
+            first.update(whole(self))
+
+    return {"another": search(folder, "another", (2,), Watched, attempts=1) | {"first": first}}
+
+
+PROGRAMS = {"fits": fits, "killed": killed, "another": another}
+
 if __name__ == "__main__":
     folder = Path(sys.argv[2])
-    told = {"straight": search(folder, "straight", ()), "paused": search(folder, "paused", (1, 3))}
-    told["best"] = search(folder, "best", (2,), metric=Minimize("val_loss", of="best"))
-    (folder / f"{told['best']['rank']}.json").write_text(json.dumps(told))
+    told = PROGRAMS[sys.argv[5]](folder)
+    (rank,) = {search["rank"] for search in told.values()}
+    (folder / f"{rank}.json").write_text(json.dumps(told))

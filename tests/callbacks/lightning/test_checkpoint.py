@@ -47,18 +47,22 @@ def test_a_pause_saves_at_the_end_of_the_epoch_and_ends_the_fit_by_the_flag():
     json.dumps(state["callbacks"]["haltune"])  # primitives only
 
 
+class Counts(torch.optim.SGD):
+    """It counts its steps among the states of its weights, as MADGRAD of torch_optimizer."""
+
+    def __init__(self, weights):
+        super().__init__(weights, 0.1)
+        self.state["k"] = torch.tensor([0])
+
+
+class Counted(Net):
+    def configure_optimizers(self):
+        return Counts(self.parameters())
+
+
 def test_an_optimizer_with_a_count_among_its_states_pauses():
-    class Counts(torch.optim.SGD):  # as MADGRAD of torch_optimizer
-        def __init__(self, weights):
-            super().__init__(weights, 0.1)
-            self.state["k"] = torch.tensor([0])
-
-    class Net_(Net):
-        def configure_optimizers(self):
-            return Counts(self.parameters())
-
     trial = FakeTrial(max_epochs=9, verdicts={2.0: PAUSE})
-    fit(trial, net=Net_())
+    fit(trial, net=Counted())
     assert (trial.epochs, trial.saved) == ([1, 2], [2])
 
 
@@ -238,6 +242,13 @@ def test_a_trial_does_not_pause_while_deepspeed_accumulates_gradients_over_the_e
         HaltuneWarning, match=r"over the end of this epoch.*divide the number of batches.*keeps training"
     ):
         fit(trial, strategy=deepspeed_strategy(), accumulate_grad_batches=2)
+    assert trial.epochs == [1, 2, 3, 4]
+
+
+def test_a_trial_does_not_pause_where_a_sharded_checkpoint_would_lack_the_count_of_its_optimizer():
+    trial = FakeTrial(max_epochs=4, verdicts={2.0: PAUSE})
+    with pytest.warns(HaltuneWarning, match=r"because Counts has a state that belongs to no weight.*keeps training"):
+        fit(trial, net=Counted(), strategy=deepspeed_strategy())
     assert trial.epochs == [1, 2, 3, 4]
 
 

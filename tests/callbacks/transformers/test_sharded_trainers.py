@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import socket
-
 import pytest
-from two_ranks import SUPPORT, run_ranks
+from two_ranks import run_program
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -14,34 +11,27 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from haltune.callbacks.sharded import consolidate  # noqa: E402
 
 WAYS = ["fsdp1", "fsdp2", "whole", pytest.param("whole1", marks=pytest.mark.gpu)]
+PLACES = [("cpu", 2), *(pytest.param(("cuda", ranks), marks=pytest.mark.gpu) for ranks in (1, 2))]
 
 
-def start(folder, *words, codes=(0, 0)):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    program, *device = words
-    command = ["-W", "ignore", str(SUPPORT / "sharded_trainers.py"), program, str(folder), *device]
-    killed = codes != (0, 0)
-    (where := folder / f"ranks {killed}").mkdir()
-    run_ranks(
-        command, where, codes, int(killed), seconds=500, printed=False, MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
-        LOCAL_WORLD_SIZE="2",
-    )  # fmt: skip
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)] if not killed else None
+def start(folder, program, *device, **options):
+    return run_program("sharded_trainers.py", folder, program, *device, **options)
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(scope="module", params=PLACES, ids=str)
 def fits(request, tmp_path_factory):
     """What each rank saw."""
-    if request.param == "cuda" and torch.cuda.device_count() < 2:
-        pytest.skip("there are no two CUDA devices")
-    return start(tmp_path_factory.mktemp("trainers"), "fits", request.param)
+    device, ranks = request.param
+    if device == "cuda" and torch.cuda.device_count() < ranks:
+        pytest.skip(f"there are no {ranks} CUDA devices")
+    return start(tmp_path_factory.mktemp("trainers"), "fits", device, codes=(0,) * ranks)
 
 
 def of_way(told, way):
     if way not in told:
-        pytest.skip("on the CPU, FSDP of the first version frees what it is to collect")
+        pytest.skip(
+            "FSDP of the first version does not shard on one rank, and on the CPU it frees what it is to collect"
+        )
     return told[way]
 
 
@@ -73,13 +63,22 @@ def check_kept(told, folder):
 
 @pytest.mark.slow
 def test_a_rank_that_is_killed_while_a_trainer_saves_leaves_the_checkpoint_before(tmp_path):
-    start(tmp_path, "killed", codes=(1, -9))
+    start(tmp_path, "killed", codes=(1, -9), KILLED="1")
     (folder,) = tmp_path.glob("*.checkpoints/*/trial-0")
     assert [path.name.split("-")[3] for path in folder.iterdir() if path.is_dir()] == ["1"]
-    told = start(tmp_path, "killed")
-    (straight := tmp_path / "straight").mkdir()
-    assert [rank["weights"] for rank in told] == [rank["weights"] for rank in start(straight, "straight")]
+    told = start(tmp_path, "killed", KILLED="1")
+    assert [rank["weights"] for rank in told] == [rank["weights"] for rank in start(tmp_path, "straight")]
     assert told[0]["attempts"] == 4
+
+
+@pytest.mark.slow
+def test_a_trainer_of_two_ranks_resumes_on_one_with_its_weights_and_says_what_differs(tmp_path):
+    ended, _ = start(tmp_path, "another")
+    paused = torch.load(consolidate(ended["checkpoint"], tmp_path / "paused.pt"), weights_only=True)
+    (begun,) = start(tmp_path, "another", codes=(0,))
+    assert begun["first"] == {name: paused[name].flatten().tolist() for name in begun["first"]}
+    assert (ended["epochs"], begun["epochs"]) == ([1, 2], [1, 2, 3, 4])
+    assert [sentence for sentence in begun["said"] if "paused on 2 ranks and resumes on 1" in sentence]
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import warnings
 from collections import Counter, defaultdict
 from functools import partial
 from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ from transformers_nets import EVERY_TWO, Net, Stream, rows, same, trainer, weigh
 
 from haltune import Constant, Study  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -843,6 +844,45 @@ def test_a_checkpoint_that_names_no_trial_is_refused(tmp_path):
     with pytest.raises(NotSupported, match=r"names no trial.*To start from other weights, load them into the model"):
         shared(trial, tmp_path)
     assert trial.epochs == []
+
+
+def paused_by_two(tmp_path):
+    """Return the next attempt of a trial that two ranks have paused after two epochs of four steps each."""
+    s = pausing_study(tmp_path / "s.db", metric="eval_loss", verbose=0)
+    with s.ask() as trial:
+        trainer(tmp_path, HaltuneCallback(trial), epochs=4).train()
+    trial = s.ask()
+    file = Path(trial.checkpoint, "haltune.json")
+    file.write_text(file.read_text().replace('"ranks": 1', '"ranks": 2'))
+    return trial
+
+
+class SaysDeepSpeed(TrainerCallback):
+    """It states that DeepSpeed, which is not installed where tests run, spreads the model."""
+
+    trainer = None
+
+    def on_train_begin(self, args, state, control, **others):
+        self.trainer.is_deepspeed_enabled = True
+
+
+def test_a_trial_continues_on_another_number_of_ranks_with_a_warning(tmp_path):
+    with pytest.warns(HaltuneWarning, match="paused on 2 ranks and resumes on 1"), paused_by_two(tmp_path) as trial:
+        t = trainer(tmp_path, HaltuneCallback(trial), epochs=4)
+        t.train(resume_from_checkpoint=trial.checkpoint)
+    assert (trial.attempt, trial.epoch, t.state.global_step) == (2, 4, 16)
+
+
+@pytest.mark.parametrize(
+    ("batch", "others", "why"),
+    [(2, [], "resume on 1: an epoch has 8 steps there, not 4"), (4, [SaysDeepSpeed()], "resume on 1. Start 2")],
+)
+def test_another_number_of_ranks_is_refused_where_the_state_or_the_epoch_would_be_another(batch, others, why, tmp_path):
+    with pytest.raises(InvalidInput, match=f"paused on 2 ranks and cannot {why}"), paused_by_two(tmp_path) as trial:
+        t = trainer(tmp_path, *others, HaltuneCallback(trial), epochs=4, per_device_train_batch_size=batch)
+        for other in others:
+            other.trainer = t
+        t.train(resume_from_checkpoint=trial.checkpoint)
 
 
 # a training that starts again
