@@ -973,8 +973,6 @@ def test_a_cross_validation_cannot_pause_says_so_and_trains_on(gradient):
     assert all(r["judge"] for r in trial.reports)
 
 
-
-
 # estimators in scikit-learn's manner
 
 
