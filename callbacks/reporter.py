@@ -46,26 +46,26 @@ class Clock:
     """Stopwatch of a training, in seconds. It restarts after each report, so that time in the study does not count."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+        self.now = now
         self.restart()
 
     def restart(self) -> None:
-        self._start, self._validation = self._now(), 0.0
+        self._start, self._validation = self.now(), 0.0
         self._validating: float | None = None
 
     def validating(self) -> None:
         """Record that a validation starts."""
-        self._validating = self._now()
+        self._validating = self.now()
 
     def validated(self) -> None:
         """Record that a validation ends. Without a start, nothing is counted."""
         if self._validating is not None:
-            self._validation += self._now() - self._validating
+            self._validation += self.now() - self._validating
             self._validating = None
 
     def lap(self) -> tuple[float, float]:
         """Return (seconds since the last restart, seconds of these in validation)."""
-        return self._now() - self._start, self._validation
+        return self.now() - self._start, self._validation
 
 
 def _beat(owner: Callable[[], Reporter | None], interval: float, enough: threading.Event) -> None:
