@@ -117,7 +117,6 @@ def test_after_a_success_the_search_continues_until_too_many_fail_in_a_row(caplo
     assert [t.status for t in world.study.trials].count(Status.FAILED) == 5
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
 @pytest.mark.parametrize(
     "error",
     [
@@ -148,6 +147,7 @@ def test_shared_memory_that_is_full_is_no_full_disk(world: World) -> None:
     assert world.study.trials[1].status is Status.FAILED
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_interruptions_are_never_swallowed_and_the_trial_is_offered_again(
     world: World, kind: type[BaseException]
 ) -> None:
