@@ -75,7 +75,7 @@ class Behind:
             waited = written.seconds + self._reporter.clock.now() - began
             self._reporter.trial.commit_save(written.path, waited, keep=written.position)
 
-        self._reporter.attempt(commit, keeps=True)
+        self._reporter.attempt(commit, keeps=True, later=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_reporter": self._reporter, "_written": None}

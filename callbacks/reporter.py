@@ -53,6 +53,10 @@ class Clock:
         self._start, self._validation = self.now(), 0.0
         self._validating: float | None = None
 
+    def leave_out(self, began: float) -> None:
+        """Do not count the time since `began`."""
+        self._start += self.now() - began
+
     def validating(self) -> None:
         """Record that a validation starts."""
         self._validating = self.now()
@@ -618,11 +622,15 @@ class Reporter:
         """Save the state after an epoch with `keeps_epoch`, or after an earlier `epoch`; return False if this fails."""
         return self.attempt(partial(self.trial.save, write, suffix, keep=epoch), keeps=True)
 
-    def attempt(self, saving: Callable[[], object], over: bool = False, keeps: bool = False) -> bool:
+    def attempt(
+        self, saving: Callable[[], object], over: bool = False, keeps: bool = False, later: bool = False
+    ) -> bool:
         """Run `saving`, the loop's own way to save, which raises an error if it fails; return whether it succeeded.
 
-        keeps: the state is only for the user, so no pause depends on it. over: see `decline`.
+        keeps: the state is only for the user, so no pause depends on it. over: see `decline`. later: the training has
+        continued since its report, so the time until now counts.
         """
+        began = self.clock.now()
         try:
             with ordinary_errors():
                 saving()
@@ -636,7 +644,7 @@ class Reporter:
             else:
                 self.decline(why, over, always)
         else:
-            self.clock.restart()
+            self.clock.leave_out(began) if later else self.clock.restart()
             return True
         return False
 

@@ -101,6 +101,26 @@ def test_the_seconds_of_a_slow_save_count_as_those_of_a_checkpoint(of, backgroun
     assert (study.spent.training, study.spent.checkpoint) == (30.0, 7.0 * len(saved))
 
 
+def test_epochs_without_a_report_count_whole_although_a_save_behind_them_ends():
+    clock, gate = Clock(), threading.Event()
+
+    def save(path):
+        return lambda: gate.wait(10) and path.write_text("state")
+
+    study = best_of(epochs=4)
+    with study.ask() as trial:
+        for epoch in (loop := TrainingLoop(trial, save=save, background=True, now=clock)):
+            clock.tick(10.0)
+            if epoch % 2 == 0:
+                loop.report(1 / epoch)
+            elif epoch == 3:
+                gate.set()
+                for thread in threading.enumerate():
+                    if thread.name.startswith("haltune-save"):
+                        thread.join()
+    assert study.trials[0].seconds.tolist() == [20.0, 20.0]
+
+
 def train_together(trial):
     """A sum of what was drawn at random, of which each rank saves its part."""
     total = float(Path(trial.checkpoint, "total").read_text()) if trial.checkpoint else 0.0
