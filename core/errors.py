@@ -152,7 +152,7 @@ def is_shortage(error: BaseException | None) -> bool:
     """True if the error, or one that caused it, is an out-of-memory error of Python or a framework."""
     for one in _causes(error):
         kind, text = type(one).__name__, text_of(one).lower()
-        if isinstance(one, MemoryError) or (any(name in kind for name in _SHORTAGES) and not told_full(text)):
+        if isinstance(one, MemoryError) or any(name in kind for name in _SHORTAGES):
             return True
         if isinstance(one, RuntimeError) and any(words in text for words in _SHORT_OF):
             return True

@@ -1053,8 +1053,8 @@ class Port(Attempt):
         Args:
             error: The exception; or a Failure, if only its text is known. After a StoreError, the error of a full
                 disk, a NotSupported, or another error of haltune's before any trial has succeeded, the trial is
-                interrupted: the machine or the program is wrong, not its configuration, which is offered again. After
-                an error of the program it fails if this happens a second time.
+                interrupted: the machine or the program is wrong, not its configuration, which is offered again. Except
+                after a StoreError, it fails if this happens a second time in the same process.
 
         Raises:
             InvalidInput: If `error` is not an exception.
@@ -1068,10 +1068,11 @@ class Port(Attempt):
         """
         refused = self._session.seen.refused
         early = isinstance(error, HaltuneError) and not isinstance(error, RankLost) and not self.history.any_success
-        first = (early or isinstance(error, NotSupported)) and self.id not in refused
+        full = isinstance(error, BaseException) and is_full(error)
+        first = (early or full or isinstance(error, NotSupported)) and self.id not in refused
         if first:
             refused.add(self.id)
-        if first or isinstance(error, StoreError) or (isinstance(error, BaseException) and is_full(error)):
+        if first or isinstance(error, StoreError):
             self.interrupt()
         else:
             self._end_as(Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))

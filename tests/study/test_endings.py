@@ -138,6 +138,9 @@ def test_a_full_disk_ends_the_program_with_its_own_error_and_the_trial_is_offere
     assert "Trial 1 was interrupted. The next start of this program" in caplog.text
     again = world.ask()
     assert (again.id, again.attempt) == (1, 2)
+    with again:  # a program that handles the error does not search for ever
+        raise error
+    assert world.study.trials[1].status is Status.FAILED
 
 
 def test_shared_memory_that_is_full_is_no_full_disk(world: World) -> None:
