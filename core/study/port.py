@@ -331,11 +331,12 @@ class Port(Attempt):
         before, mine, by_epoch = self.epoch, self.has_reported, self.unit == "epoch"
         must = f"In a study that counts {several_of(self.unit)}, report on all ranks, and share a break of your own."
         try:
-            reported, stops = self._session.once(self, f"ends its {self.unit}", lambda: [mine, self._stops])
+            answer: list[bool] = self._session.once(self, f"ends its {self.unit}", lambda: [mine, self._stops])
         except LeaseLost as error:
             if not by_epoch:
                 error.add_note(f"haltune: {must}")
             raise
+        reported, stops = answer
         if reported and not (mine or by_epoch):
             raise NotSupported(
                 f"Rank 0 has reported {self._at(self.epoch)} of trial {self.id} alone, so this rank would miss the end "
@@ -816,10 +817,13 @@ class Port(Attempt):
                 return ["", one_line(error)]
 
         with self._signals.whole():
-            path, full = session.once(self, about, outcome)
+            answer: list[str] = session.once(self, about, outcome)
+            path, full = answer
+            seconds = session.monotonic() - began
             if not full:
-                self._saved(state, session.monotonic() - began, path)
-                return str(path)
+                self._saved(state, seconds, path)
+                return path
+        self._lap += seconds
         return self._left_out(state, full)
 
     def _left_out(self, state: State, why: str) -> str:
