@@ -35,7 +35,7 @@ from haltune.log.events import Status
 from haltune.log.folds import over_folds
 from haltune.log.history import History
 from haltune.log.problem import length_argument, rounded
-from haltune.ranks import follows, this, without_barriers
+from haltune.ranks import follows, this, torch_ranks, without_barriers
 
 from .attempt import Attempt, Failure, Report
 from .judging import answered, record
@@ -615,7 +615,7 @@ class Port(Attempt):
         if updates is not None:
             self._doubt_updates(report.epoch, updates)
         left_out = self._states.left_out
-        if left_out is not None and left_out.early and this().alone:  # other ranks may have the verdict already
+        if left_out is not None and left_out.early and this().alone and torch_ranks().alone:  # others have the verdict
             self.decline_pause()
             verdict = self.verdict or verdict
         self._states.reported(self)
@@ -741,8 +741,8 @@ class Port(Attempt):
         In a loop over `epochs` the random state of Python, NumPy, torch, TensorFlow and Keras is saved too, and
         restored; so are random generators in variables of the program.
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
-        If the disk or the quota is full, a plain loop within `with trial:` trains on, with one warning: the trial is
-        not paused, the previous checkpoint remains, and its path is returned, or "" without one.
+        If the disk or the quota is full, a plain loop within `with trial:` keeps training, with one warning: the trial
+        is not paused, the previous checkpoint remains, and its path is returned, or "" without one.
 
         Args:
             write: Called with a temporary path, to make a file or a folder there. haltune then forces it to the disk,
@@ -771,14 +771,16 @@ class Port(Attempt):
             ('weights', True)
         """
         check_write(write)
-        continues = self._block is not None and not self.stated  # the loops of haltune decline a pause themselves
+        # the loops of haltune decline a pause themselves; ranks that this one has started might miss that it does
+        follow = torch_ranks().alone or not this().alone
+        continues = self._block is not None and not self.stated and follow
         try:
             return self._save(write, suffix, keep, resumes_only, "is saved", continues)
         except Exception as error:
-            if is_full(error):
+            if self._block is None and is_full(error):
                 error.add_note(
                     "haltune: make room or raise disk_quota. Within `with trial:`, trial.save(write) of a plain loop "
-                    "does not raise this, and the trial trains on without a pause."
+                    "does not raise this, and the trial keeps training without a pause."
                 )
             raise
 
@@ -834,8 +836,9 @@ class Port(Attempt):
                 state.declined = self.verdict
                 self.decline_pause()
         what = "its state" if state.keep is False else "its best model"
+        then = "" if self._is_over else "; it keeps training"
         self.warn(
-            f"Trial {self.id}: {what} could not be saved ({why}); it keeps training. Make room or raise disk_quota.",
+            f"Trial {self.id}: {what} could not be saved ({why}){then}. Make room or raise disk_quota.",
             "save",
             once=True,
         )

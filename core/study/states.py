@@ -424,7 +424,7 @@ class States:
 
     def restarts(self) -> None:
         """State that the training starts again, so that no report came before."""
-        self._made_before, self._trains_first, self.left_out = self._made, None, None
+        self._made_before, self._trains_first = self._made, None
 
 
 def _draws_alone() -> bool:

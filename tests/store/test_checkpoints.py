@@ -37,6 +37,7 @@ from haltune import (
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed
+from haltune.ranks import Group
 from haltune.store.checkpoints import Checkpoints
 
 
@@ -283,6 +284,35 @@ def test_an_error_of_a_save_that_is_no_full_disk_is_one_of_the_training(tmp_path
         for _ in trial.epochs():
             trial.report(0.5)
             trial.save(raises(PermissionError, errno.EACCES, "denied"))
+
+
+def test_the_seconds_of_a_save_that_a_full_disk_ends_are_not_of_the_training(world: World) -> None:
+    def slow(path: Path) -> None:
+        world.clock.now += 7.0
+        full_disk(path)
+
+    with pytest.warns(HaltuneWarning, match="keeps training"), world.ask() as trial:
+        trial.report(0.5)
+        trial.save(slow)
+        world.clock.now += 10.0
+        trial.report(0.5)
+    assert world.study.trials[0].seconds.tolist() == [0.0, 10.0]
+
+
+def test_a_stopped_trial_that_a_full_disk_cannot_save_does_not_keep_training(world: World) -> None:
+    with pytest.warns(HaltuneWarning, match=r"No space left on device\)\. Make room"), world.ask() as trial:
+        trial.report(STOP)
+        trial.save(full_disk)
+    assert world.study.trials[0].status == "stopped"
+
+
+def test_ranks_that_cannot_learn_of_a_declined_pause_get_the_error(world: World, monkeypatch: Any) -> None:
+    two = Group(0, 2, lambda value, rank: value)  # of which haltune knows one, as Fabric has started the other
+    monkeypatch.setattr("haltune.study.port.torch_ranks", lambda: two)
+    with pytest.raises(OSError, match="No space left"), world.ask() as trial:
+        trial.report(PAUSE)
+        trial.save(full_disk)
+    assert world.study.trials[0].status == "interrupted"
 
 
 @pytest.mark.parametrize("leaves", [False, True])
