@@ -59,14 +59,6 @@ def test_ctrl_c_finishes_the_epoch_and_the_search_continues_exactly_there(tmp_pa
     assert weights == searched(tmp_path / "straight.db")[1]
 
 
-def test_a_pause_that_a_full_disk_cannot_save_is_declined():
-    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
-    trial.full = OSError(28, "No space left on device")
-    with pytest.warns(HaltuneWarning, match="No space left.*keeps training"):
-        train(trial)
-    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
-
-
 def test_what_accelerate_would_load_as_a_pickle_is_not_paused():
     class Own:
         def state_dict(self):

@@ -71,14 +71,6 @@ def test_a_state_that_was_not_written_is_not_confused_with_the_random_state(save
     assert trial.checkpoint is None
 
 
-def test_a_pause_for_which_the_quota_has_no_room_is_declined():
-    study = pausing_study(at=(2,), disk_quota=10, verbose=0)
-    with pytest.warns(HaltuneWarning, match="disk_quota.*keeps training"), study.ask() as trial:
-        for epoch in (loop := TrainingLoop(trial, save=lambda path: path.write_text("a long state"))):
-            loop.report(1 / epoch)
-    assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 1)
-
-
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("of", ["last", "best"])
 def test_the_seconds_of_a_slow_save_count_as_those_of_a_checkpoint(of, background):

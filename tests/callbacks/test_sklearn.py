@@ -298,15 +298,6 @@ def test_what_a_scoring_object_remembers_continues_after_a_pause():
     assert curves[0] == curves[1]
 
 
-def test_a_pause_that_a_full_disk_cannot_save_is_declined():
-    pytest.importorskip("skops", reason="skops is not installed")
-    trial = accuracies(4, {2.0: PAUSE})
-    trial.full = OSError(28, "No space left on device")
-    with pytest.warns(HaltuneWarning, match="No space left.*keeps training"):
-        train(trial)
-    assert (trial.epochs, trial.declined) == ([1, 2, 3, 4], 1)
-
-
 def test_an_estimator_of_somebodys_own_is_not_paused_and_the_warning_names_it():
     pytest.importorskip("skops", reason="skops is not installed")
 
