@@ -7,7 +7,6 @@ pause and the end of a trial commit it first.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,11 +32,14 @@ class Behind:
         self._written: _Written | None = None
 
     def start(self, path: Path, write: Callable[[], object], began: float) -> None:
-        """Let a thread write the state after the last report to a path of `begin_save`. began: of copying it."""
+        """Let a thread write the state after the last report to a path of `begin_save`.
+
+        began: when its copy was started, by the reporter's clock.
+        """
         pool = ThreadPoolExecutor(1, "haltune-save")
         work = pool.submit(write)
         pool.shutdown(wait=False)
-        self._written = _Written(path, float(self._reporter.trial.epoch), work, time.monotonic() - began)
+        self._written = _Written(path, float(self._reporter.trial.epoch), work, self._reporter.clock.now() - began)
 
     @property
     def done(self) -> bool:
@@ -60,17 +62,17 @@ class Behind:
         written, self._written = self._written, None
 
         def commit() -> None:
-            began = time.monotonic()
+            began = self._reporter.clock.now()
             try:
                 with ordinary_errors():
                     written.work.result() if ready is None else ready(written.work, written.path)
             except Exception:
                 self._reporter.trial.give_up_save(written.path)
                 raise
-            waited = written.seconds + time.monotonic() - began
+            waited = written.seconds + self._reporter.clock.now() - began
             self._reporter.trial.commit_save(written.path, waited, keep=written.position)
 
-        self._reporter.attempt(commit, keeps=True)
+        self._reporter.attempt(commit, keeps=True, later=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_reporter": self._reporter, "_written": None}

@@ -371,7 +371,7 @@ class TrainingLoop:
 
     def _save_together(self, keep: bool = False) -> None:
         """Write every rank's part, and commit them when all are there. If one rank raises an error, all raise it."""
-        began, ranks = time.monotonic(), torch_ranks()
+        began, ranks = self._reporter.clock.now(), torch_ranks()
         path = self.trial.begin_save(self._suffix, keep)
         try:
             together(lambda: self._write(path))
@@ -380,12 +380,12 @@ class TrainingLoop:
         except Exception:
             self.trial.give_up_save(path)
             raise
-        self.trial.commit_save(path, time.monotonic() - began, keep, not (keep or self._is_evaluated))
+        self.trial.commit_save(path, self._reporter.clock.now() - began, keep, not (keep or self._is_evaluated))
 
     def _save_later(self, copies: Callable[[Path], Any]) -> None:
         """Copy the state of the best epoch, and let a thread write it."""
         self._commit()
-        began = time.monotonic()
+        began = self._reporter.clock.now()
         path = self.trial.begin_save(self._suffix, keep=True)
         try:
             if self._together:

@@ -46,26 +46,30 @@ class Clock:
     """Stopwatch of a training, in seconds. It restarts after each report, so that time in the study does not count."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+        self.now = now
         self.restart()
 
     def restart(self) -> None:
-        self._start, self._validation = self._now(), 0.0
+        self._start, self._validation = self.now(), 0.0
         self._validating: float | None = None
+
+    def leave_out(self, began: float) -> None:
+        """Do not count the time since `began`."""
+        self._start += self.now() - began
 
     def validating(self) -> None:
         """Record that a validation starts."""
-        self._validating = self._now()
+        self._validating = self.now()
 
     def validated(self) -> None:
         """Record that a validation ends. Without a start, nothing is counted."""
         if self._validating is not None:
-            self._validation += self._now() - self._validating
+            self._validation += self.now() - self._validating
             self._validating = None
 
     def lap(self) -> tuple[float, float]:
         """Return (seconds since the last restart, seconds of these in validation)."""
-        return self._now() - self._start, self._validation
+        return self.now() - self._start, self._validation
 
 
 def _beat(owner: Callable[[], Reporter | None], interval: float, enough: threading.Event) -> None:
@@ -617,11 +621,15 @@ class Reporter:
         """Save the state after an epoch with `keeps_epoch`, or after an earlier `epoch`; return False if this fails."""
         return self.attempt(partial(self.trial.save, write, suffix, keep=epoch), keeps=True)
 
-    def attempt(self, saving: Callable[[], object], over: bool = False, keeps: bool = False) -> bool:
+    def attempt(
+        self, saving: Callable[[], object], over: bool = False, keeps: bool = False, later: bool = False
+    ) -> bool:
         """Run `saving`, the loop's own way to save, which raises an error if it fails; return whether it succeeded.
 
-        keeps: the state is only for the user, so no pause depends on it. over: see `decline`.
+        keeps: the state is only for the user, so no pause depends on it. over: see `decline`. later: the training has
+        continued since its report, so the time until now counts.
         """
+        began = self.clock.now()
         try:
             with ordinary_errors():
                 saving()
@@ -635,7 +643,7 @@ class Reporter:
             else:
                 self.decline(why, over, always)
         else:
-            self.clock.restart()
+            self.clock.leave_out(began) if later else self.clock.restart()
             return True
         return False
 

@@ -450,6 +450,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
                 self._decline(ends)
         waits = self._saves and not self._within(state) and self._pass_began != state.global_step
         self._saves &= not waits
+        keeps = not self._saves and none_written is None and (self._keeps_epoch or self._final)
+        if keeps and not self._reporter.attempt(lambda: self.trial.room_for(need()), keeps=True):
+            self._keeps_epoch = self._final = False  # a save that is not the program's own must not end the training
         if none_written is None and (self._saves or self._keeps_epoch or self._final):
             return SAVE, True, waits
         takes = self._keeps_epoch and args.save_strategy == "best"  # if the Trainer saves its best, too

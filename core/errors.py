@@ -1,7 +1,8 @@
-"""The errors that haltune raises, its warnings, and the out-of-memory errors that trainings raise."""
+"""The errors that haltune raises, its warnings, and the errors of a full memory or disk that trainings raise."""
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import logging
@@ -9,6 +10,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 
 from haltune.display import logs_elsewhere, text_of, visible
@@ -132,19 +134,44 @@ _SHORTAGES = ("OutOfMemory", "ResourceExhausted")  # exception types of torch, C
 _SHORT_OF = ("out of memory", "resource_exhausted", "can't allocate memory", "bad_alloc")  # in a RuntimeError
 
 
-def is_shortage(error: BaseException | None) -> bool:
-    """True if the error, or one that caused it, is an out-of-memory error of Python or a framework."""
+# in an error at a full disk: the system's words, a quota's, and torch's
+_FULL = ("no space left on device", "disk quota exceeded", "pytorchstreamwriter failed writing")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that caused it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        kind, text = type(error).__name__, text_of(error).lower()
-        if isinstance(error, MemoryError) or any(name in kind for name in _SHORTAGES):
-            return True
-        if isinstance(error, RuntimeError) and any(words in text for words in _SHORT_OF):
-            return True
+        yield error
         # an error of haltune's own, raised while the user's code handles one, is another failure
         error = error.__cause__ or (None if isinstance(error, HaltuneError) else error.__context__)
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """True if the error, or one that caused it, is an out-of-memory error of Python or a framework."""
+    for one in _causes(error):
+        kind, text = type(one).__name__, text_of(one).lower()
+        if isinstance(one, MemoryError) or any(name in kind for name in _SHORTAGES):
+            return True
+        if isinstance(one, RuntimeError) and any(words in text for words in _SHORT_OF):
+            return True
     return False
+
+
+def is_full(error: BaseException | None) -> bool:
+    """True if the error, or one that caused it, is that of a full disk or quota."""
+    for one in _causes(error):
+        if isinstance(one, HaltuneError):  # others are of a store, whose disk may be another one, or of a lost trial
+            return isinstance(one, NoRoom)
+        if (isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT)) or told_full(text_of(one)):
+            return True
+    return False
+
+
+def told_full(text: str) -> bool:
+    """True if a text, such as what a program printed, has the error of a full disk."""
+    return any(words in text.lower() for words in _FULL) and "</torch_" not in text  # of torch's shared memory
 
 
 def told_shortage(error: str | None) -> bool:

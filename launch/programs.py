@@ -29,7 +29,7 @@ from typing import IO, Any
 from haltune._utils import disk
 from haltune._utils.checks import is_number, python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
-from haltune.errors import InvalidInput, LeaseLost, NotSupported
+from haltune.errors import InvalidInput, LeaseLost, NotSupported, is_full, told_full
 from haltune.log.decisions import Action
 from haltune.log.events import Status
 from haltune.log.problem import Problem, length_argument
@@ -284,8 +284,14 @@ class ScriptFailed(Exception):
 
 
 def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
-    """Record that a program failed, with the last lines of its output, which starts at this byte of the log."""
+    """Record that a program failed, with the last lines of its output, which starts at this byte of the log.
+
+    At a full disk every program would fail, so the search ends, and the trial is offered again.
+    """
     tail = _tail(log, start)
+    if told_full(tail):
+        trial.interrupt()
+        return Ending(raised=f"{tail}\nAfter you have made room, the same command continues the search.")
     last = tail.splitlines()[-1] if tail else "it printed nothing"
     if last.endswith("No module named 'haltune'"):  # its environment is not active, or haltune has one of its own
         tail += f"\nThe command's python is another one than haltune's. Write {sys.executable} in place of python."
@@ -357,6 +363,7 @@ class Unedited(Child):
         self._ends = False  # haltune asked it to end
         self._cut = False  # or the signal to the launcher, which came to it, too
         self._pauses = False  # its state is to be saved before it ends
+        self._full: str | None = None  # why this pause cannot: the disk or the quota is full
         self._best: float | None = None  # position of the best epoch, whose model is to be kept
         self._saved: float | None = None  # position of the last checkpoint that was recorded
         self._saved_as: tuple[Path, Any] | None = None  # the checkpoint, and its signature then
@@ -529,7 +536,7 @@ class Unedited(Child):
         verdict = self._trial.verdict
         if self._trial.ended is None and verdict is not None and verdict.resumable:
             if self._checkpoints is not None:
-                self._pauses = True
+                self._pauses, self._full = True, None
             else:
                 self._trial.hint(
                     "[program] names no checkpoint, so a trial that pauses and is promoted later trains again from its "
@@ -565,6 +572,7 @@ class Unedited(Child):
             done = path is not None and self._copy(found, path)
             waited = time.monotonic() - self._last_row
             late = bool(self._rows) or (waited > max(_PATIENCE, 0.2 * self._pace) and not found.is_written_now())
+            late |= self._full is not None  # another try would copy as much again
         if done or (late and not self._decline(found)):
             self._end()
 
@@ -614,7 +622,9 @@ class Unedited(Child):
         if verdict is None or verdict.action is not Action.PAUSE:
             return False
         trial.decline_pause()
-        if not found.numbered and any(found.paths()):
+        if self._full is not None:
+            why = f"its checkpoint could not be copied ({self._full})"
+        elif not found.numbered and any(found.paths()):
             what = f"may be of another {trial.unit}" if found.extra else "was not complete before the next row"
             why = f"{self._program.checkpoint} {what} (it could be with the number {{{trial.unit}}} in its name)"
         else:
@@ -642,6 +652,7 @@ class Unedited(Child):
             ending = re.search(r"(?:\.[A-Za-z]+)*\.\w+$", path.name)  # Keras reads .weights.h5 and .h5 in two ways
             self._trial.save(lambda to: _copied(path, to, before), ending[0] if ending else path.suffix)
         except (OSError, InvalidInput, LeaseLost) as error:
+            self._full = one_line(error) if is_full(error) else None
             self._trial.hint(f"The checkpoint {path} could not be copied: {one_line(error)}", "copy")
             return False
         return True

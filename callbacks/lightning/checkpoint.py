@@ -11,7 +11,6 @@ import io
 import os
 import pickle
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -75,7 +74,7 @@ def save(
     keeps, path = ranks.once(place)
     if path is None:
         return
-    began = time.monotonic()
+    began = reporter.clock.now()
     if remember is not None:
         remember()
     other = False  # the file has other weights than were evaluated
@@ -98,7 +97,7 @@ def save(
             if error is not None:
                 raise error
             shards.check(trainer, path)
-            reporter.trial.commit_save(path, time.monotonic() - began, best_epoch, other)
+            reporter.trial.commit_save(path, reporter.clock.now() - began, best_epoch, other)
 
         try:
             refused = None if error else _refused(shards.metadata(path))

@@ -28,14 +28,14 @@ import numpy as np
 from haltune._utils.checks import number, unfit
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
-from haltune.display import numeral, several_of
-from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NoRoom, NotSupported, RankLost, StoreError
+from haltune.display import numeral, one_line, several_of
+from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, is_full
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
 from haltune.log.folds import over_folds
 from haltune.log.history import History
 from haltune.log.problem import length_advice, rounded
-from haltune.ranks import this, torch_ranks, without_barriers
+from haltune.ranks import follows, this, torch_ranks, without_barriers
 
 from .attempt import Attempt, Failure, Report
 from .judging import answered, record
@@ -335,7 +335,8 @@ class Port(Attempt):
         if epoch is None and self.horizon is not None and self.epoch >= self.horizon and not self._stops:
             self._trained_in_full = True
         self._within_epoch(epoch, own)
-        asks = epoch is None and self.ended is None and not self._session.seen.all_report
+        pauses = self._may_resume or self._states.declined is not None  # as rank 0 alone may have declined it
+        asks = epoch is None and self.ended is None and (pauses or not self._session.seen.all_report)
         if asks and not (this().alone or this().place.launcher):  # rank 0 does not know of ranks that it has started
             self._follow_rank_0()
 
@@ -343,7 +344,8 @@ class Port(Attempt):
         """Wait at the end of an epoch for rank 0, which may have reported or saved alone, and follow it.
 
         A rank that missed the verdict would train on, and wait for the others in a collective. In a study that counts
-        another unit a wait after each would cost too much: all ranks must report. They wait until the first report.
+        another unit a wait after each would cost too much: all ranks must report. They wait until the first report, and
+        at a pause.
 
         Raises:
             NotSupported: If rank 0 alone reports, in a study that does not count epochs.
@@ -351,17 +353,20 @@ class Port(Attempt):
         before, mine, by_epoch = self.epoch, self.has_reported, self.unit == "epoch"
         must = f"In a study that counts {several_of(self.unit)}, report on all ranks, and share a break of your own."
         try:
-            reported: bool = self._session.once(self, f"ends its {self.unit}", lambda: mine)
+            answer: list[bool] = self._session.once(self, f"ends its {self.unit}", lambda: [mine, self._stops])
         except LeaseLost as error:
             if not by_epoch:
                 error.add_note(f"haltune: {must}")
             raise
+        reported, stops = answer
         if reported and not (mine or by_epoch):
             raise NotSupported(
                 f"Rank 0 has reported {self._at(self.epoch)} of trial {self.id} alone, so this rank would miss the end "
                 f"of the trial, and train on. {must}"
             )
         self._session.seen.all_report = reported and not by_epoch
+        if follows() and not stops:  # rank 0 has declined a pause, because it could not save
+            self.decline_pause()
         if self.epoch > before:
             self._first = self._first or self.epoch
         self._states.saved_by_rank_0(self.resumes_from)
@@ -634,6 +639,10 @@ class Port(Attempt):
             self._doubt_updates(report.epoch, updates)
         elif idle:
             self._warn_of_idle(before, report.epoch)
+        left_out = self._states.left_out
+        if left_out is not None and left_out.early and this().alone and torch_ranks().alone:  # others have the verdict
+            self.decline_pause()
+            verdict = self.verdict or verdict
         self._states.reported(self)
         if judge:  # otherwise it delivers late what it reported before
             self._signals.reported()
@@ -776,6 +785,8 @@ class Port(Attempt):
         In a loop over `epochs` the random state of Python, NumPy, torch, TensorFlow and Keras is saved too, and
         restored; so are random generators in variables of the program.
         In a distributed training all ranks call it; only rank 0 calls `write`, and all return the path.
+        If the disk or the quota is full, a plain loop within `with trial:` keeps training, with one warning: the trial
+        is not paused, the previous checkpoint remains, and its path is returned, or "" without one.
 
         Args:
             write: Called with a temporary path, to make a file or a folder there. haltune then forces it to the disk,
@@ -789,7 +800,7 @@ class Port(Attempt):
 
         Raises:
             InvalidInput: If `write` is not a function, or wrote nothing at its path.
-            NoRoom: If the quota is full; OSError if the disk is full. The previous checkpoint remains.
+            NoRoom: If the quota is full, except as above; OSError if the disk is full. The previous checkpoint remains.
             LeaseLost: If another worker holds the trial now, or it has ended. In a handler of Ctrl-C this is a warning.
             NotSupported: If `write` waits for other ranks, which do not call it.
             Exception: The exception of `write`.
@@ -804,19 +815,29 @@ class Port(Attempt):
             ('weights', True)
         """
         check_write(write)
+        # the loops of haltune decline a pause themselves; ranks that this one has started might miss that it does
+        follow = torch_ranks().alone or not this().alone
+        continues = self._block is not None and not self.stated and follow
         try:
-            return self._save(write, suffix, keep, resumes_only, "is saved")
-        except NoRoom as error:  # the loops of haltune decline a pause then, and train on
-            error.add_note(
-                "haltune: make room or raise disk_quota; TrainingLoop(trial, save=write) trains on without a pause. "
-                "Or catch NoRoom around trial.save(write)."
-            )
+            return self._save(write, suffix, keep, resumes_only, "is saved", continues)
+        except Exception as error:
+            if self._block is None and is_full(error):
+                error.add_note(
+                    "haltune: make room or raise disk_quota. Within `with trial:`, trial.save(write) of a plain loop "
+                    "does not raise this, and the trial keeps training without a pause."
+                )
             raise
 
     def _save(
-        self, write: Callable[[Path], object], suffix: str, keep: bool | float, resumes_only: bool, about: str
+        self,
+        write: Callable[[Path], object],
+        suffix: str,
+        keep: bool | float,
+        resumes_only: bool,
+        about: str,
+        continues: bool = False,
     ) -> str:
-        """Save, as `save` does. about: the topic under which all ranks do it."""
+        """Save, as `save` does. about: the topic under which all ranks do it. continues: also if the disk is full."""
         session, states, state = self._session, self._states, self._begins_save(keep, resumes_only)
         began = session.monotonic()
 
@@ -833,10 +854,45 @@ class Port(Attempt):
             self._sign_weights()
             return states.commit(self, state, temporary, session.monotonic() - began)
 
+        def outcome() -> list[str]:  # for all ranks: the path, and why there is none
+            try:
+                return [written(), ""]
+            except Exception as error:
+                if not (continues and is_full(error)):
+                    raise
+                return ["", one_line(error)]
+
         with self._signals.whole():
-            path: str = session.once(self, about, written)
-            self._saved(state, session.monotonic() - began, path)
-        return path
+            answer: list[str] = session.once(self, about, outcome)
+            path, full = answer
+            seconds = session.monotonic() - began
+            if not full:
+                self._saved(state, seconds, path)
+                return path
+        self._lap += seconds
+        return self._left_out(state, full)
+
+    def _left_out(self, state: State, why: str) -> str:
+        """Decline the pause of a state that a full disk has left out; return the path of the previous checkpoint."""
+        if state.keep is False:
+            self._states.left_out = state
+            if self.verdict is not None and self.verdict.action is Action.PAUSE:
+                state.declined = self.verdict
+                self.decline_pause()
+        what = "its state" if state.keep is False else "its best model"
+        then = "" if self._is_over else "; it keeps training"
+        self.warn(
+            f"Trial {self.id}: {what} could not be saved ({why}){then}. Make room or raise disk_quota.",
+            "save",
+            once=True,
+        )
+        return self.resumes_from or ""
+
+    def _pauses_unsaved(self) -> None:
+        """Take back that a pause was declined, because the program has left its loop at once."""
+        if (pause := self._states.declined) is not None and self.ended is None:
+            self.verdict, self._states.left_out = pause, None
+            self._session.log.first_time("nothing saved", advice=True)  # it has saved, so it needs no such advice
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
@@ -1054,9 +1110,10 @@ class Port(Attempt):
         """Record that training failed, with the traceback. `with trial:` does this; a second call does nothing.
 
         Args:
-            error: The exception; or a Failure, if only its text is known. After a StoreError, a NotSupported, or
-                another error of haltune's before any trial has succeeded, the trial is interrupted: the program is
-                wrong, not its configuration, which is offered again. It fails if this happens a second time.
+            error: The exception; or a Failure, if only its text is known. After a StoreError, the error of a full
+                disk, a NotSupported, or another error of haltune's before any trial has succeeded, the trial is
+                interrupted: the machine or the program is wrong, not its configuration, which is offered again. Except
+                after a StoreError, it fails if this happens a second time in the same process.
 
         Raises:
             InvalidInput: If `error` is not an exception.
@@ -1070,7 +1127,8 @@ class Port(Attempt):
         """
         refused = self._session.seen.refused
         early = isinstance(error, HaltuneError) and not isinstance(error, RankLost) and not self.history.any_success
-        first = (early or isinstance(error, NotSupported)) and self.id not in refused
+        full = isinstance(error, BaseException) and is_full(error)
+        first = (early or full or isinstance(error, NotSupported)) and self.id not in refused
         if first:
             refused.add(self.id)
         if first or isinstance(error, StoreError):
@@ -1081,6 +1139,8 @@ class Port(Attempt):
     def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
         """Append the end, unless this process is a fork that does not train the trial, such as one that loads data."""
         if self._held_here:
+            if status is None:
+                self._pauses_unsaved()
             self._states.ends_epoch()  # a variable may hold the iterator, which is then closed later or never
             try:
                 self._session.end(self, status, failure)

@@ -28,6 +28,7 @@ from haltune._utils.randomness import OwnGenerators, capture, imports, put, put_
 from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.errors import LeaseLost, StoreError
+from haltune.log.decisions import Verdict
 from haltune.log.events import Status
 from haltune.ranks import follows, this
 from haltune.store.checkpoints import keepers
@@ -52,6 +53,7 @@ class State:
     weights: str = ""  # mark of its model, see `Port.sign`
     of: float | None = None  # position of an earlier report, if the state has its weights
     unlike: float | None = None  # `of`, or the last report if it was trained after that; None: it has the last value
+    declined: Verdict | None = None  # the PAUSE that was declined, because a full disk has left it out
 
 
 class States:
@@ -63,6 +65,7 @@ class States:
 
     training: Training | None = None  # what torch's optimizers train in the block of the trial
     waiting: State | None = None  # an early state, saved since the last report
+    left_out: State | None = None  # one to resume from that a full disk has left out; None once the program trains on
     _saves_first = False  # the program had saved before the first report of this attempt
     _trains_first: bool | None = None  # torch had made steps before that report; None: there is none yet
     _steady: bool | None = None  # torch has made steps for each report so far; None: it is not known of any
@@ -102,6 +105,11 @@ class States:
         """True if torch has made no step in this epoch, in a program that reports before it trains."""
         here = self.training is not None and self._made == self._made_at_begin
         return here and self._session.seen.reports_first
+
+    @property
+    def declined(self) -> Verdict | None:
+        """The PAUSE that a full disk has declined; None once the program trains on."""
+        return None if self.left_out is None else self.left_out.declined
 
     @property
     def _made(self) -> int:
@@ -377,6 +385,7 @@ class States:
     def begins_epoch(self) -> None:
         """State that a loop starts an epoch."""
         self._made_at_begin, self._made_at_report, self._saved_in_epoch = self._made, None, False
+        self.left_out = None
 
     def trains_rest(self) -> bool:
         """State that a loop is at the end of an epoch; return whether it has trained in it after it saved its state."""
@@ -403,6 +412,7 @@ class States:
         if self._trains_first is None:
             self._trains_first = self.trained
         self._made_before = made = self._made
+        self.left_out = None
         self._made_at_report = made if self._made_at_report is None else self._made_at_report
         if self.waiting is None:  # the state saved last is of an earlier report, within this epoch
             self._drawn = None

@@ -24,7 +24,16 @@ from haltune._utils.signals import interrupts
 from haltune._utils.updates import Training
 from haltune.above import above
 from haltune.display import numeral, one_line, plural, several_of
-from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, free_memory, is_shortage
+from haltune.errors import (
+    InvalidInput,
+    LeaseLost,
+    NotSupported,
+    RankLost,
+    StoreError,
+    free_memory,
+    is_full,
+    is_shortage,
+)
 from haltune.hints import KnowsAttributes, explain_misreading, with_hints
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
@@ -898,6 +907,7 @@ class Fold(Trial):
             trial.interrupt()
         if (failure := self._handled()) is not None:
             trial._end_as(Status.FAILED, failure)
+        trial._pauses_unsaved()
         self._look()
         if self._cut:
             return
@@ -953,6 +963,8 @@ class Fold(Trial):
         except LeaseLost:
             raise
         except Exception as error:
+            if is_full(error):
+                trial.decline_pause()
             self.warn(
                 f"Trial {self.id}: the end of fold {self.index} could not be saved ({one_line(error)}). If the trial "
                 "resumes, it trains this fold again.",
@@ -994,16 +1006,17 @@ class Fold(Trial):
 
     # what it leaves to the trial
 
-    def save(
+    def _save(
         self,
         write: Callable[[Path], object],
-        suffix: str = ".ckpt",
-        keep: bool | float = False,
-        *,
-        resumes_only: bool = False,
+        suffix: str,
+        keep: bool | float,
+        resumes_only: bool,
+        about: str,
+        continues: bool = False,
     ) -> str:
         self._need_report()
-        return self._by_trial(lambda: self._trial.save(write, suffix, keep, resumes_only=resumes_only))
+        return self._by_trial(lambda: self._trial._save(write, suffix, keep, resumes_only, about, continues))
 
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         self._need_report()

@@ -198,6 +198,17 @@ def test_a_pause_that_cannot_be_saved_trains_on_with_one_warning(lib):
     assert (trial.epochs, lib.rounds(booster), trial.declined) == ([1, 2, 3, 4], 4, 2)
 
 
+# CatBoost writes its first state after the training, so haltune does not know its size before
+@pytest.mark.parametrize("lib", [name for name in LOOPS if name != "catboost"], indirect=True)
+def test_a_pause_for_which_the_quota_of_a_study_has_no_room_is_declined(lib, tmp_path):
+    lib.folder, case = tmp_path / "training", lib.usual
+    s = pausing_study(at=case.at, epochs=case.length, metric=lib.monitor, disk_quota=10, verbose=0)
+    with pytest.warns(HaltuneWarning, match="disk_quota.*keeps training"):
+        lib.search(s, **case.options)
+    (record,) = s.trials
+    assert (record.status, record.attempt, record.epochs[-1]) == ("completed", 1, case.length)
+
+
 def test_the_model_of_a_trial_that_is_to_be_kept_is_saved(lib):
     trial = FakeTrial(max_epochs=3)
     trial.kept = True

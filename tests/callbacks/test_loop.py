@@ -25,6 +25,7 @@ from haltune.callbacks import check_resume
 from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import HaltuneWarning, InvalidInput
 from haltune.policies import RandomSearch
+from haltune.study.session import clocked
 
 SUPPORT = Path(__file__).parents[1] / "support"
 WAYS = {  # of saving, as sharded.py has them, and what they write
@@ -67,6 +68,48 @@ def test_a_state_that_was_not_written_is_not_confused_with_the_random_state(save
         for epoch in loop:
             loop.report(1.0 / epoch)
     assert trial.checkpoint is None
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_the_seconds_of_a_slow_save_count_as_those_of_a_checkpoint(of, background):
+    clock, saved = Clock(), []
+
+    def save(path):
+        clock.tick(7.0)
+        saved.append(path)
+        return (lambda: path.write_text("state")) if background else path.write_text("state")
+
+    with clocked(clock):
+        study = pausing_study(at=(2,), epochs=3, keep=1, metric=Minimize("loss", of=of), verbose=0)
+    for trial in study:
+        with trial:
+            assert (trial.checkpoint is None) == (trial.attempt == 1)
+            for epoch in (loop := TrainingLoop(trial, save=save, background=background, now=clock)):
+                clock.tick(10.0)
+                loop.report(1 / epoch)
+    assert len(saved) == (2 if of == "last" else 4)
+    assert (study.spent.training, study.spent.checkpoint) == (30.0, 7.0 * len(saved))
+
+
+def test_epochs_without_a_report_count_whole_although_a_save_behind_them_ends():
+    clock, gate = Clock(), threading.Event()
+
+    def save(path):
+        return lambda: gate.wait(10) and path.write_text("state")
+
+    study = best_of(epochs=4)
+    with study.ask() as trial:
+        for epoch in (loop := TrainingLoop(trial, save=save, background=True, now=clock)):
+            clock.tick(10.0)
+            if epoch % 2 == 0:
+                loop.report(1 / epoch)
+            elif epoch == 3:
+                gate.set()
+                for thread in threading.enumerate():
+                    if thread.name.startswith("haltune-save"):
+                        thread.join()
+    assert study.trials[0].seconds.tolist() == [20.0, 20.0]
 
 
 def train_together(trial):

@@ -158,6 +158,15 @@ def test_a_resumed_training_equals_one_that_never_paused(kind: str, tmp_path: Pa
         np.testing.assert_array_equal(theirs.obs_rms.mean, straight.get_vec_normalize_env().obs_rms.mean)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_pause_for_which_the_quota_has_no_room_is_declined() -> None:
+    metric = Maximize("mean_reward")
+    s = pausing_study(at=(64.0,), epochs=256, metric=metric, unit="step", disk_quota=10, verbose=0)
+    with pytest.warns(HaltuneWarning, match="disk_quota.*keeps training"), s.ask() as trial:
+        model, _ = normalized("PPO", trial, seed=1)
+    assert (model.num_timesteps, s.trials[0].attempt, s.trials[0].status) == (256, 1, "completed")
+
+
 class Priced(gymnasium.Wrapper):  # type: ignore[misc]
     """An environment over a table, as those of trading are."""
 

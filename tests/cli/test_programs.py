@@ -528,6 +528,39 @@ def test_a_checkpoint_for_which_the_quota_has_no_room_does_not_end_the_search(se
     assert [(t.status, t.epoch) for t in trials(tmp_path)] == [(Status.COMPLETED, 1)]
 
 
+def test_a_pause_for_which_the_quota_has_no_room_is_declined_at_once_with_its_reason(search, tmp_path, monkeypatch):
+    copied, tries = programs._copied, []
+    monkeypatch.setattr(programs, "_copied", lambda *paths: tries.append(paths) or copied(*paths))
+    quota = 'max_epochs = 2\ncheckpoints = { disk_quota = "0.001KB", keep = 0 }'
+    study = RESUMES.replace("at-{epoch}.json", "last.json").replace("max_epochs = 4", quota)
+    study = study.replace('name = "Hyperband"\neta = 2', TWO)
+    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
+    words = (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}")
+    code, said = search(study, program, words, hook="import time; time.sleep(1.2)")
+    assert code == 0, said
+    reports = [e for e in load_study(tmp_path / "search.db").events() if isinstance(e, Reported)]
+    assert len(tries) == sum(e.verdict.action is Action.PAUSE for e in reports) > 0
+    assert (
+        "is not paused at epoch 1, because its checkpoint could not be copied (NoRoom: checkpoints would take" in said
+    )
+    assert "before the next row" not in said
+
+
+def test_a_program_that_a_full_disk_ends_fails_no_trial(search, tmp_path):
+    hook = "if os.path.exists('full'): raise OSError(28, 'No space left on device')\n"
+    hook += "if state['epoch'] == a.epochs: open('full', 'w')"
+    code, said = search(STUDY + CSV, hook=hook)
+    assert code == 1
+    assert "No space left on device\nAfter you have made room, the same command continues the search." in said
+    assert [t.status for t in trials(tmp_path)] == [Status.COMPLETED, Status.INTERRUPTED]
+    (tmp_path / "full").unlink()
+    code, said = search(STUDY + CSV)
+    assert code == 0, said
+    assert [(t.status, t.attempt, right(t)) for t in trials(tmp_path)] == [
+        (Status.COMPLETED, 1, True), (Status.COMPLETED, 2, True),
+    ]  # fmt: skip
+
+
 def test_a_trial_that_another_worker_took_while_its_checkpoint_was_copied_does_not_end_the_search(
     search, tmp_path, monkeypatch
 ):

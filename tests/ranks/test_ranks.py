@@ -174,6 +174,11 @@ def test_a_stop_a_pause_and_a_resumed_trial_hold_on_the_other_rank(scenes: Scene
     ]
 
 
+def test_a_plain_loop_that_cannot_save_a_pause_trains_on_with_all_ranks(scenes: Scenes) -> None:
+    lines = scenes[1]["a_plain_loop_at_a_full_disk"]
+    assert [line for line in lines if line[0] not in ("epoch", "step")] == [["completed", 1, 3]] * 5
+
+
 @pytest.mark.parametrize("scene", ["failures_everywhere", "failures_of_rank_0"])
 def test_a_tolerated_failure_is_swallowed_and_the_last_one_raised(scenes: Scenes, scene: str) -> None:
     assert scenes[1][scene] == [[0, "completed"], [1, "failed"], [2, "diverged"]]

@@ -17,6 +17,7 @@ import pytest
 from clocked import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paused_studies import pausing_study
 from whims import PAUSE, PROBLEM, STOP, Whims
 
 from examples import many
@@ -33,8 +34,10 @@ from haltune import (
     Trial,
     load_study,
 )  # fmt: skip
+from haltune.callbacks.loop import TrainingLoop
 from haltune.errors import InvalidInput, LeaseLost, NoRoom, StoreError
 from haltune.log.events import OVER, Checkpointed, Resumed
+from haltune.ranks import Group
 from haltune.store.checkpoints import Checkpoints
 
 
@@ -176,8 +179,167 @@ def test_no_room_under_a_quota(tmp_path: Path) -> None:
         second.room_for(200)
     with pytest.raises(NoRoom) as caught:
         second.save(write("x" * 200))
-    assert "raise disk_quota; TrainingLoop(trial, save=write) trains on" in caught.value.__notes__[0]
+    assert "make room or raise disk_quota. Within `with trial:`," in caught.value.__notes__[0]
     assert files(world) == ["trial-0/attempt-1-epoch-1.ckpt"]
+
+
+# -- a full disk in a plain loop
+
+
+def torch_on_a_full_disk(path: Path) -> None:
+    """Raise as torch.save does."""
+    path.write_text("ha")
+    try:
+        raise RuntimeError("[enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file data/0")
+    except RuntimeError as error:
+        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0") from error
+
+
+def raises(kind: type[Exception], *arguments: Any) -> Any:
+    def half(path: Path) -> None:
+        path.write_text("ha")
+        raise kind(*arguments)
+
+    return half
+
+
+full_disk = raises(OSError, errno.ENOSPC, "No space left on device")
+FULL = {
+    "disk": full_disk,
+    "quota of the user": raises(OSError, errno.EDQUOT, "Disk quota exceeded"),
+    "disk_quota": lambda path: path.write_bytes(bytes(2_000_000)),
+    "torch": torch_on_a_full_disk,
+    "Rust": raises(ValueError, "I/O error: No space left on device (os error 28)"),
+}
+
+
+def a_pausing_study(tmp_path: Path, at: tuple[float, ...] = (2, 3), **options: Any) -> Study:
+    return pausing_study(folder=tmp_path, at=at, disk_quota="1MB", **{"verbose": 0, **options})
+
+
+@pytest.mark.parametrize("fails", FULL.values(), ids=FULL)
+def test_a_plain_loop_that_cannot_save_a_pause_trains_on_with_one_warning(tmp_path: Path, fails: Any) -> None:
+    study, paths = a_pausing_study(tmp_path), []
+    with pytest.warns(HaltuneWarning, match=r"Trial 0: its state could not be saved .*; it keeps training") as said:
+        for trial in study:
+            with trial:
+                for epoch in trial.epochs():
+                    trial.report(0.5)
+                    paths.append(trial.save(write() if epoch in (1, 4) else fails))
+    (record,) = study.trials
+    assert (record.status, record.attempt, record.epochs.tolist()) == ("completed", 1, [1, 2, 3, 4])
+    assert len([w for w in said if w.category is HaltuneWarning]) == 1
+    assert paths[:3] == paths[:1] * 3
+    assert Path(paths[0]).name.startswith("attempt-1-epoch-1-")
+
+
+def test_a_program_that_leaves_its_loop_at_a_pause_which_was_not_saved_has_paused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    study = a_pausing_study(tmp_path, at=(2,), verbose=1)
+    with pytest.warns(HaltuneWarning, match="keeps training"), asked(study) as trial:
+        for _ in trial.epochs():
+            verdict = trial.report(0.5)
+            assert trial.save(full_disk) == ""
+            if verdict.stops:
+                break
+    (record,) = study.trials
+    assert (record.status, record.epochs.tolist(), record.checkpoint) == ("paused", [1, 2], None)
+    assert "To save one, call trial.save" not in caplog.text
+    assert asked(study).epoch == 0
+
+
+def test_a_program_that_ends_by_itself_after_a_pause_that_was_not_saved_is_complete(tmp_path: Path) -> None:
+    study = a_pausing_study(tmp_path, at=(2,))
+    with pytest.warns(HaltuneWarning, match="keeps training"), asked(study) as trial:
+        for epoch in trial.epochs():
+            if epoch == 3:
+                break
+            trial.report(0.5)
+            trial.save(full_disk)
+    assert (study.trials[0].status, study.trials[0].epochs.tolist()) == ("completed", [1, 2])
+
+
+def test_a_state_that_could_not_be_saved_before_its_report_declines_the_pause(tmp_path: Path) -> None:
+    study = a_pausing_study(tmp_path)
+    with pytest.warns(HaltuneWarning, match="keeps training"), asked(study) as trial:
+        for _ in trial.epochs():
+            trial.save(full_disk)
+            if trial.report(0.5).stops:
+                break
+    assert (study.trials[0].status, study.trials[0].epochs.tolist()) == ("completed", [1, 2, 3, 4])
+
+
+def test_a_best_model_for_which_the_disk_has_no_room_costs_no_training(tmp_path: Path) -> None:
+    study = a_pausing_study(tmp_path, at=(), keep=1)
+    with pytest.warns(HaltuneWarning, match="its best model could not be saved"), asked(study) as trial:
+        for _ in trial.epochs():
+            trial.report(0.5)
+            trial.save(full_disk, keep=True)
+    assert study.trials[0].status == "completed"
+
+
+def test_an_error_of_a_save_that_is_no_full_disk_is_one_of_the_training(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), asked(a_pausing_study(tmp_path)) as trial:
+        for _ in trial.epochs():
+            trial.report(0.5)
+            trial.save(raises(PermissionError, errno.EACCES, "denied"))
+
+
+def test_the_seconds_of_a_save_that_a_full_disk_ends_are_not_of_the_training(world: World) -> None:
+    def slow(path: Path) -> None:
+        world.clock.now += 7.0
+        full_disk(path)
+
+    with pytest.warns(HaltuneWarning, match="keeps training"), world.ask() as trial:
+        trial.report(0.5)
+        trial.save(slow)
+        world.clock.now += 10.0
+        trial.report(0.5)
+    assert world.study.trials[0].seconds.tolist() == [0.0, 10.0]
+
+
+def test_a_stopped_trial_that_a_full_disk_cannot_save_does_not_keep_training(world: World) -> None:
+    with pytest.warns(HaltuneWarning, match=r"No space left on device\)\. Make room"), world.ask() as trial:
+        trial.report(STOP)
+        trial.save(full_disk)
+    assert world.study.trials[0].status == "stopped"
+
+
+def test_ranks_that_cannot_learn_of_a_declined_pause_get_the_error(world: World, monkeypatch: Any) -> None:
+    two = Group(0, 2, lambda value, rank: value)  # of which haltune knows one, as Fabric has started the other
+    monkeypatch.setattr("haltune.study.port.torch_ranks", lambda: two)
+    with pytest.raises(OSError, match="No space left"), world.ask() as trial:
+        trial.report(PAUSE)
+        trial.save(full_disk)
+    assert world.study.trials[0].status == "interrupted"
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_fold_that_cannot_be_saved_trains_on_or_is_paused_where_its_loop_is_left(
+    tmp_path: Path, leaves: bool
+) -> None:
+    study = a_pausing_study(tmp_path, at=(0.5,), epochs=2)
+    with pytest.warns(HaltuneWarning, match="keeps training"), asked(study) as trial:
+        for fold in trial.folds(2):
+            for _ in fold.epochs():
+                verdict = fold.report(0.5)
+                fold.save(full_disk)
+                if verdict.stops and leaves:
+                    break
+    (record,) = study.trials
+    ended = ("paused", [0.5]) if leaves else ("completed", [0.5, 1.0, 1.5, 2.0])
+    assert (record.status, record.epochs.tolist()) == ended
+
+
+def test_a_loop_of_haltunes_over_a_fold_sees_a_full_disk_and_trains_on(tmp_path: Path) -> None:
+    study = a_pausing_study(tmp_path, at=(0.5,), epochs=2)
+    with pytest.warns(HaltuneWarning, match="No space left.*keeps training"), asked(study) as trial:
+        for fold in trial.folds(2):
+            for _ in (loop := TrainingLoop(fold, save=full_disk)):
+                loop.report(0.5)
+    (record,) = study.trials
+    assert (record.status, record.attempt, record.epochs.tolist()) == ("completed", 1, [0.5, 1.0, 1.5, 2.0])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import math
@@ -14,7 +15,7 @@ from whims import PAUSE
 
 from haltune import Action, Float, Study, Trial
 from haltune.callbacks.loop import TrainingLoop
-from haltune.errors import HaltuneError, HaltuneWarning, InvalidInput, StoreError
+from haltune.errors import HaltuneError, HaltuneWarning, InvalidInput, NoRoom, StoreError
 from haltune.log.events import Ended, Reported, Resumed, Status
 
 
@@ -114,6 +115,39 @@ def test_after_a_success_the_search_continues_until_too_many_fail_in_a_row(caplo
         "haltune: 3 trials failed in a row (max_failures). The next start of this program continues with another trial."
     ]
     assert [t.status for t in world.study.trials].count(Status.FAILED) == 5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        NoRoom("checkpoints would take 2 GB, but disk_quota is 1 GB"),
+        RuntimeError("[enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file data/2"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_full_disk_ends_the_program_with_its_own_error_and_the_trial_is_offered_again(
+    world: World, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.succeed()
+    with pytest.raises(type(error)) as caught, world.ask() as trial:
+        trial.report(0.3)
+        raise error
+    assert caught.value is error
+    assert world.study.trials[1].status is Status.INTERRUPTED
+    assert "Trial 1 was interrupted. The next start of this program" in caplog.text
+    again = world.ask()
+    assert (again.id, again.attempt) == (1, 2)
+    with again:  # a program that handles the error does not search for ever
+        raise error
+    assert world.study.trials[1].status is Status.FAILED
+
+
+def test_shared_memory_that_is_full_is_no_full_disk(world: World) -> None:
+    world.succeed()
+    with world.ask():
+        raise RuntimeError("unable to write to file </torch_318_1>: No space left on device (28)")
+    assert world.study.trials[1].status is Status.FAILED
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])

@@ -688,6 +688,16 @@ def test_the_end_of_a_fold_that_cannot_be_saved_is_said_and_the_trial_goes_on() 
     assert s.trials[0].values.tolist() == [1.0, 1.5]
 
 
+def test_a_pause_between_two_folds_that_a_full_disk_cannot_save_is_declined() -> None:
+    s = pausing_study(at=(1,), epochs=2, disk_quota=10, verbose=0)
+    with s.ask() as trial, pytest.warns(HaltuneWarning, match="the end of fold 0 could not be saved"):
+        for fold in trial.folds(2):
+            for _ in fold.epochs():
+                fold.report(1.0 + fold.index)
+    (record,) = s.trials
+    assert (record.status, record.attempt, record.epochs.tolist()) == ("completed", 1, [0.5, 1.0, 1.5, 2.0])
+
+
 @pytest.mark.parametrize("name", ["cv", "kfold", "fold"])
 def test_other_words_for_folds_lead_to_them(name: str) -> None:
     with pytest.raises(AttributeError, match=r"for fold in trial\.folds\(5\)"):

@@ -67,3 +67,10 @@ def test_where_nothing_ever_fits_it_is_raised() -> None:
     with pytest.raises(MemoryError) as caught, asked(study):
         raise MemoryError
     assert "4 trials ran out of memory and none has succeeded" in "".join(caught.value.__notes__)
+
+
+def test_a_full_disk_on_which_tensorflow_saves_is_no_shortage_of_memory() -> None:
+    study = new_study()
+    with pytest.raises(ResourceExhaustedError), asked(study):
+        raise ResourceExhaustedError("model/variables.data; No space left on device [Op:SaveV2]")
+    assert study.trials[0].status == "interrupted"

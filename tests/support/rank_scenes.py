@@ -97,6 +97,23 @@ def a_full_disk() -> Seen:
         trial.report(0.5)
 
 
+def a_plain_loop_at_a_full_disk() -> Seen:
+    """A pause cannot be saved, by all ranks, by rank 0 alone, or where rank 0 alone reports too."""
+    for unit, who in (("epoch", "all"), ("epoch", "saves"), ("epoch", "reports"), ("step", "all"), ("step", "saves")):
+        problem, kept = Problem(PROBLEM.space, PROBLEM.goal, 3, unit=unit), Checkpointing(disk_quota=10)
+        values = iter([0.5, PAUSE, 0.6])
+        for trial in Study(problem, Whims(), name=f"{unit} {who}", seed=1, budget=Budget(trials=1), checkpoints=kept):
+            with trial, warnings.catch_warnings(action="ignore"):
+                for n in trial.epochs():
+                    in_step(f"full-{unit}-{who}-{n}")
+                    if who != "reports" or RANK == 0:
+                        trial.report(next(values), n)
+                    if who == "all" or RANK == 0:
+                        trial.save(lambda path: path.write_bytes(bytes(99)))
+                    yield unit, who, n
+            yield trial.ended, trial.attempt, trial.epoch
+
+
 def rank_0_alone_reports() -> Seen:
     for trial in a_study(2):
         with trial:
@@ -388,7 +405,8 @@ def a_wider_space() -> Seen:
 
 
 SCENES = [
-    search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk, rank_0_alone_reports,
+    search_in_memory, search_in_a_file, types, stop_pause_and_resume, a_full_disk,
+    a_plain_loop_at_a_full_disk, rank_0_alone_reports,
     failures_everywhere, failures_of_rank_0, nowhere_to_write, errors_while_deciding,
     several_studies_and_a_wait, a_training_loop, a_training_that_starts_again, a_loop_left_by_break,
     a_resumed_loop_draws_on, rank_0_alone_reports_and_saves, folds, folds_that_rank_0_reports,

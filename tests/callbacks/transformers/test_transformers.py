@@ -245,6 +245,22 @@ def test_the_best_model_is_still_there_at_the_end(tmp_path):
     assert same(weights(t), weights(straight))
 
 
+class FullDisk(transformers.Trainer):
+    """Cannot write a checkpoint."""
+
+    def save_model(self, *args, **options):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_a_model_that_is_to_be_kept_costs_no_training_where_the_disk_is_full(of, tmp_path):
+    trial = FakeTrial("eval_loss")
+    trial.goal, trial.kept, trial.full = Minimize("eval_loss", of=of), True, OSError(28, "No space left on device")
+    with pytest.warns(HaltuneWarning, match="trial 7, the best so far, is not kept: .*No space left on device"):
+        trainer(tmp_path, HaltuneCallback(trial), kind=FullDisk).train()
+    assert (trial.epochs, trial.endings) == ([1, 2, 3], [None])
+
+
 def loaded(checkpoint, folder):
     """The evaluation of the model in a checkpoint, loaded by the Trainer."""
     t = trainer(folder)
