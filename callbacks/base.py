@@ -143,8 +143,9 @@ class Portable:
 class Reporting(Portable, KnowsAttributes):
     """Base of a callback: it makes the reporter of its trial, `self._reporter`.
 
-    A subclass sets `_hint`, and `_counts` if the loop does not count epochs. It sets attributes of its own in `_setup`,
-    which has no arguments.
+    A subclass sets class attributes: `_hint`, an imperative that says how to continue the loop at the right epoch, for
+    messages; `_counts`, the units that the loop counts, if they are not ("epoch",), such as ("epoch", "step"). For its
+    own attributes it has a method `_setup` without arguments, called at the end of `__init__`.
 
     Args:
         trial: The trial that the fit trains, from `for trial in study` or study.ask().
