@@ -75,7 +75,14 @@ class _OfInstance:
 
 
 def of_instance(method: F) -> F:
-    """Return a hook that frameworks call first, with words for a program that gives the class, not an instance."""
+    """Return the first hook of a callback, with an error for a program that gives the framework the class.
+
+    Args:
+        method: The hook that the framework calls first.
+
+    Returns:
+        The hook. Without an instance it raises InvalidInput, which says to write HaltuneCallback(trial).
+    """
     return cast(F, _OfInstance(method))
 
 
@@ -134,7 +141,23 @@ class Portable:
 
 # not one class with Portable: the signature of `__new__` would hide that of `__init__`
 class Reporting(Portable, KnowsAttributes):
-    """Callback with a reporter."""
+    """Base of a callback: it makes the reporter of its trial, `self._reporter`.
+
+    A subclass sets class attributes: `_hint`, an imperative that says how to continue the loop at the right epoch, for
+    messages; `_counts`, the units that the loop counts, if they are not ("epoch",), such as ("epoch", "step"). For its
+    own attributes it has a method `_setup` without arguments, called at the end of `__init__`.
+
+    Args:
+        trial: The trial that the fit trains, from `for trial in study` or study.ask().
+        monitor: Name of the logged metric to report. Default: None, the goal's metric.
+        verbose: Whether to print a line for each report. Default: False.
+        record: "all" stores all numbers that are reported with the metric, "monitor" only the metrics of the study.
+            Default: "all".
+
+    Raises:
+        InvalidInput: If `trial` is not a trial, `monitor` not a name, or the study has a unit that is not in `_counts`.
+        ImportError: If no module of `_homes` is installed.
+    """
 
     _hint: ClassVar[str] = ""  # how to continue the loop at the right epoch
     _counts: ClassVar[tuple[str, ...]] = ("epoch",)  # the units that the loop counts

@@ -809,9 +809,14 @@ def scalars(logged: Mapping[str, Any]) -> dict[str, float]:
 
 
 def missing(name: str, logged: Iterable[str], when: str, how: str, guess: bool = True) -> InvalidInput:
-    """Return the error for a metric that was never logged.
+    """Return the error for a metric that was never logged, to raise.
 
-    when: "in the first epoch". how: how to log it. guess: whether to suggest a similar logged name.
+    Args:
+        name: The metric, `self.monitor`.
+        logged: The names that were logged.
+        when: When it was not, such as "in the first epoch".
+        how: How to log it, an imperative without a full stop, such as "Log it".
+        guess: Whether to suggest a similar logged name. Default: True.
     """
     names = sorted(set(logged))
     listed = f"Logged names: {', '.join(names)}." if names else "Nothing was logged."
@@ -901,7 +906,11 @@ def digest(parts: Iterable[Any]) -> str:
 
 
 def two_callbacks(where: str) -> InvalidInput:
-    """Return the error for two HaltuneCallbacks in one fit."""
+    """Return the error for two HaltuneCallbacks in one fit, to raise.
+
+    Args:
+        where: How the program gives callbacks to the fit, such as "callbacks=[...]".
+    """
     return InvalidInput(
         f"{where} holds two HaltuneCallbacks, and each would report every epoch. Delete one of them. If each has its "
         f"own trial, make {where} within the loop, for each trial."

@@ -29,13 +29,18 @@ _USER = getattr(signal, "SIGUSR1", None)
 USED = 0.8  # of the grace: what is left is for giving the trial back
 _WAITED = "_haltune_waited"  # attribute of an error, and of the hook that shows it
 _CLOSING_SECONDS = 0.02  # seconds until a generator that is being closed is surely gone
+_REFERENCES = 3  # to the variables of a call that nobody else holds: the call's, of `variables`, and of getrefcount
 
 
 def caller(function: str, package: str) -> FrameType | None:
-    """The call of a framework's function that is under way, or None.
+    """Return the call of a framework's function that is under way in this thread; None if there is none.
 
     Keras, Transformers (huggingface/transformers#30333), fastai and the boosters (catboost/catboost#1942) call no hook
     when a training fails: only the stack shows whether a training is running.
+
+    Args:
+        function: Name of the function, such as "fit".
+        package: Start of the name of its module, such as "tinyfit.".
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -49,13 +54,14 @@ def variables(call: FrameType | None) -> dict[str, Any]:
     """Return the variables of a call that is under way, such as a framework's `caller`; none without a call.
 
     Before Python 3.13 a call keeps the values of all its variables that are read here until it ends. So a training
-    would keep a batch, and an evaluation the outputs of a model, in the memory of the device.
+    would keep a batch, and an evaluation the outputs of a model, in the memory of the device. They are dropped, unless
+    a program holds them itself: there, `locals()` returns the same dict.
     """
     if call is None:
         return {}
     held = call.f_locals
     found = dict(held)
-    if sys.version_info < (3, 13) and call.f_code.co_flags & CO_OPTIMIZED:
+    if sys.version_info < (3, 13) and call.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(held) <= _REFERENCES:
         held.clear()
     return found
 
@@ -65,8 +71,11 @@ class Interruption:
 
     Ignored signals stay ignored. Outside the main thread no handler can be set, so nothing changes.
 
-    bears: whether to defer signals at all. loop: code of the function that trains, if no hook is called when it fails.
-    patient: whether to defer a second one too, where nothing can be raised in the loop. ends: "after ...", the end.
+    Args:
+        bears: Whether to defer signals at all. Default: True.
+        loop: Code of the function that trains, if no hook is called when it fails. Default: None.
+        patient: Whether to defer a second one too, where nothing can be raised in the loop. Default: False.
+        ends: When the training ends, for the message. Default: "after the next save".
     """
 
     def __init__(
@@ -84,7 +93,15 @@ class Interruption:
 
     @classmethod
     def within(cls, function: str, package: str, bears: bool = True) -> Interruption:
-        """Defer signals while the framework's calling function runs; outside of one, failures cannot be detected."""
+        """Return one that defers signals while a function of the framework runs, for `Reporter.defer`.
+
+        If the function is not running, signals are not deferred, because failures cannot be detected.
+
+        Args:
+            function: Name of the function that trains, such as "fit".
+            package: Start of the name of its module, such as "tinyfit.".
+            bears: Whether to defer signals at all. Default: True.
+        """
         frame = caller(function, package) if bears else None
         return cls(frame is not None, None if frame is None else frame.f_code)
 

@@ -31,7 +31,11 @@ from .updates import Flags, flags
 
 
 def capture() -> dict[str, Any]:
-    """Return the state of all global generators in use: names -> JSON-able values."""
+    """Return the state of all global generators in use: of Python, NumPy, torch and its devices, TensorFlow and Keras.
+
+    Returns:
+        The states by name, which `json.dumps` takes. Generators that a program or a framework holds are not among them.
+    """
     numpy = _lists(np.random.get_state(legacy=False))  # noqa: NPY002 (users' code draws from it)
     state: dict[str, Any] = {"python": random.getstate(), "numpy": numpy}
     if (torch := sys.modules.get("torch")) is not None:
@@ -116,7 +120,11 @@ def damaged(error: Exception) -> InvalidInput:
 def restore(state: dict[str, Any]) -> None:
     """Restore the generators. Those of devices that this process lacks stay unchanged.
 
-    Raises InvalidInput if it is not a state.
+    Args:
+        state: What `capture` returned, also after JSON.
+
+    Raises:
+        InvalidInput: If it is not such a state.
     """
     torch = sys.modules.get("torch")
     try:

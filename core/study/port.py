@@ -416,7 +416,7 @@ class Port(Attempt):
 
         Args:
             under_way: Returns whether the fit still runs. A flag would stay set after the exception, so ask the stack:
-                `haltune._utils.interruption.caller("fit", "tinyfit") is not None`.
+                `haltune.callbacks.base.caller("fit", "tinyfit") is not None`.
         """
         self._fit = under_way
         if under_way is None and this().alone:
@@ -897,7 +897,7 @@ class Port(Attempt):
     def begin_save(self, suffix: str = ".ckpt", keep: bool | float = False) -> Path:
         """Return a temporary path to write a state to, the same on all ranks; `commit_save` makes it a checkpoint.
 
-        If the state cannot be written, call `give_up_save`.
+        If the state cannot be written, call `give_up_save` on all ranks.
 
         Args:
             suffix: Ending of the path. Default: ".ckpt".

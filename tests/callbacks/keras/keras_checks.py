@@ -75,6 +75,18 @@ def test_a_trial_that_backup_and_restore_continues_keeps_what_it_reported_before
 
 
 @once
+def test_a_subclass_may_keep_its_own_locals():
+    class Own(HaltuneCallback):
+        def on_train_begin(self, logs=None):
+            kept = locals()
+            super().on_train_begin(logs)
+            found.extend(kept)
+
+    found = []
+    net().fit(X, Y, epochs=1, callbacks=[Own(FakeTrial(max_epochs=1), "loss")], verbose=0)
+    assert {"self", "logs"} <= {*found}
+
+
 def test_evaluate_alone_says_nothing():
     trial = FakeTrial()
     model, callback, _ = fit(trial)
