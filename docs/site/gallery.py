@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from haltune.report.figures.drawing import first_view
+
 ROOT = Path(__file__).parents[2]
 ZOO, GALLERY = ROOT / "tests" / "foreign" / "zoo", ROOT / "docs" / "gallery"
 NAMES = (
@@ -99,17 +101,16 @@ def drawn(name: str, recorded: dict[str, Any]) -> str:
     sys.path.insert(0, str(ROOT / "docs" / "figures"))
     curves = [{**c, "y": [y if isfinite(y) else None for y in c["y"]]} for c in recorded["curves"] if c["x"]]
     values = np.array([y for c in curves for y in c["y"] if y is not None])
-    low, high = float(values.min()), float(np.quantile(values, 0.98)) if len(values) > 9 else float(values.max())
-    pad = 0.06 * (high - low) or 0.5
+    low, high = first_view(values) or [0.0, 1.0]
     last = max(max(c["x"]) for c in curves)
     text = f"Curves of {len(curves)} trials: {recorded['metric']} against {recorded['unit']}, the best in colour."
     sheet = import_module("drawing").Sheet(name, text, width=620, height=250)
-    panel = sheet.panel(64, 530, (0, last), (low - pad, high + pad))
-    ticks = [float(f"{v:.3g}") for v in np.linspace(low, high, 3)]
+    panel = sheet.panel(64, 530, (0, last), (low, high))
+    ticks = [float(f"{v:.3g}") for v in np.linspace(low, high, 5)[1:4]]
     marks = sorted({float(round(v)) for v in np.linspace(0, last, 5)})
     panel.axes(f"{len(curves)} trials", recorded["unit"], recorded["metric"], marks, ticks)
     for c in sorted(curves, key=lambda c: (c["best"], c["full"])):
-        points = [(x, min(y, high + pad)) for x, y in zip(c["x"], c["y"], strict=True) if y is not None]
+        points = [(x, min(max(y, low), high)) for x, y in zip(c["x"], c["y"], strict=True) if y is not None]
         if not points:
             continue
         xs, ys = zip(*points, strict=True)
