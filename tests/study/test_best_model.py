@@ -311,6 +311,19 @@ def test_a_state_that_is_kept_before_its_report_is_not_the_model_of_the_epoch_be
     assert kept is None or losses[int(Path(kept).read_text())] == study.best.value
 
 
+def test_a_save_that_is_given_up_leaves_nothing_and_the_next_one_counts() -> None:
+    study = pausing_study(at=(), epochs=3)
+    trial = study.ask()
+    trial.report(0.5)
+    path = trial.begin_save()
+    path.write_text("a part")
+    trial.give_up_save(path)
+    assert (path.exists(), trial.checkpoint) == (False, None)
+    trial.give_up_save(path)  # there is nothing any more
+    (path := trial.begin_save()).write_text("the whole")
+    assert Path(trial.commit_save(path)).read_text() == "the whole"
+
+
 @pytest.mark.parametrize(("by_torch", "times"), [(False, 1), (True, 1), (True, 2)])
 @pytest.mark.parametrize("by_parts", [False, True])
 @pytest.mark.parametrize("at", [1, 2])
