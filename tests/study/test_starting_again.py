@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -424,13 +425,13 @@ def test_a_second_loop_of_another_model_after_a_verdict_is_refused(
 
 @pytest.mark.parametrize("loop", [epochs, training_loop])
 @pytest.mark.parametrize("verdict", [STOP, PAUSE])
+@pytest.mark.parametrize("phase", [lambda net: net, deepcopy], ids=["of the same model", "of a copy"])
 def test_after_a_verdict_the_next_phase_of_a_training_trains_nothing_and_nothing_is_said(
-    world: World, loop: Any, verdict: float, caplog: pytest.LogCaptureFixture
+    world: World, loop: Any, verdict: float, phase: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "haltune")
     with world.ask() as trial:
-        net = in_a_net(trial, loop, verdict)
-        in_a_net(trial, loop, verdict, net)
+        in_a_net(trial, loop, verdict, phase(in_a_net(trial, loop, verdict)))
     assert world.study.trials[0].epochs.tolist() == [1]
     assert "second loop" not in caplog.text
 
