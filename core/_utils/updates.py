@@ -142,6 +142,7 @@ class Training:
             self._of.clear()
             self._all.clear()
         self.begun, self.reported = True, False
+        watch()  # the program may have imported torch since the trial started
 
     def steps(self, optimizer: Any) -> None:
         """Note an optimizer that is about to make a step."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -388,6 +390,25 @@ def test_reports_between_which_torch_made_no_step_are_not_doubted_where_somethin
     net(torch.randn(8, 8)).square().sum().backward()
     with world.ask() as trial:
         program(net, torch.optim.SGD(net.parameters(), 0.1), trial)
+
+
+def test_a_program_that_imports_torch_within_its_first_trial_is_seen_to_train(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = """
+from haltune import Float, Minimize, Study
+
+with Study({"lr": Float(0.01, 1.0)}, Minimize("loss"), max_epochs=3, budget="1 trial").ask() as trial:
+    import torch
+    net = torch.nn.Linear(2, 1)
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    for epoch in trial.epochs():
+        if epoch != 2:
+            net(torch.ones(1, 2)).sum().backward()
+            sgd.step()
+        trial.report(0.5)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "made no update from epoch 1 to 2" in ran.stderr
 
 
 def test_a_second_loop_after_a_full_training_is_refused(world: World) -> None:
