@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -120,8 +120,8 @@ class Training:
         self.reported = self.changes = False  # whether new weights come after a report
         self.toggles = False  # weights were frozen that had trained
         self._of: WeakKeyDictionary[Any, list[_Weights]] = WeakKeyDictionary()  # of optimizers
-        # of optimizers, which of their weights train, at the first step since a report
-        self._flags: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
+        # of optimizers, by id, which of their weights train, at the first step since a report
+        self._flags: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
         self._all: list[_Weights] = []
         self._latest: list[_Weights] = []  # those that were updated last before the last report
         self._saved, self._saved_at = list[_Weights](), 0  # see `saves`
@@ -142,15 +142,16 @@ class Training:
             self._of.clear()
             self._all.clear()
         self.begun, self.reported = True, False
+        watch()  # the program may have imported torch since the trial started
 
     def steps(self, optimizer: Any) -> None:
         """Note an optimizer that is about to make a step."""
         self.made += 1
         if (held := self._of.get(optimizer)) is None:
             held = self._of[optimizer] = self._noted(optimizer)
-            flags = [bool(w.requires_grad) for w in all_weights_of(optimizer)]
-            before = self._flags.get(optimizer, ())  # one may get more weights
-            self.toggles |= any(trained and not trains for trained, trains in zip(before, flags, strict=False))
+            flags = {id(w): bool(w.requires_grad) for w in all_weights_of(optimizer)}
+            before = self._flags.get(optimizer, {})  # it may get weights, and lose some
+            self.toggles |= any(before.get(weight) and not trains for weight, trains in flags.items())
             self._flags[optimizer] = flags
         for of in held:
             of.last = self.made
@@ -198,8 +199,15 @@ class Training:
 
     @property
     def flags(self) -> list[Flags]:
-        """The flags of its optimizers; none in a program that freezes weights again: it sets them as it trains."""
-        return [] if self.toggles else [(_shapes_of(one), flags) for one, flags in self._flags.items()]
+        """The flags of its optimizers: True for a weight that has trained and is not frozen since.
+
+        None in a program that freezes weights again: it sets them as it trains.
+        """
+        known = [] if self.toggles else self._flags.items()
+        return [
+            (_shapes_of(one), [bool(flags.get(id(w)) and w.requires_grad) for w in all_weights_of(one)])
+            for one, flags in known
+        ]
 
     def kinds(self) -> frozenset[Kind]:
         """Return the kinds of the optimizers that have made steps since the last report."""
@@ -235,15 +243,18 @@ class Training:
         """The ids of all weights that optimizers have updated."""
         return {id(w) for of in self._all for w in of.now if w is not None}
 
-    def replaced(self, held: Sequence[Any]) -> bool | None:
+    def replaced(self, held: Sequence[Any], known: Container[int]) -> bool | None:
         """Return whether an optimizer has weights of the shapes that were updated, and nothing has the updated ones.
 
-        held: optimizers and models, among others. False: one has updated weights. None: no such optimizer.
+        held: optimizers and models, among others. known: marks of the updated weights; a copy of them is no other
+        model. False: one has updated weights, or copies. None: no such optimizer.
         """
         if not self.weights.isdisjoint(map(id, weights_in(held))):
             return False
         trained = [of.shapes for of in self._all if of.own]
-        return any([w.shape for w in _weights_of(one)] in trained for one in held if _is_optimizer(one)) or None
+        of = [weights for one in held if _is_optimizer(one) and (weights := _weights_of(one))]
+        like = [weights for weights in of if [w.shape for w in weights] in trained]
+        return all(Marks.of(weights).together not in known for weights in like) if like else None
 
     def marks(self, each: bool) -> set[int]:
         """Return the marks of all weights that have changed. each: also that of each of them."""

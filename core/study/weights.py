@@ -196,8 +196,10 @@ class OwnWeights:
         path = trial.resumes_from if trial._resumes and trial._model is None and this().alone else None
         if path is None or training is None:
             return
-        position, known = self._trial._session.seen.flags.get(trial._key, (-1.0, []))
-        known = known if position == trial.epoch else flags_in(random_of(path))
+        seen, key = self._trial._session.seen.flags, trial._key
+        if key not in seen or seen[key][0] != trial.epoch:
+            seen[key] = float(trial.epoch), flags_in(random_of(path))
+        _, known = seen[key]
         frozen = [w for w in updates.trained_before(optimizer, known) if not w.requires_grad]
         before = [w for w in frozen if (reference := self._frozen.get(id(w))) is not None and reference() is w]
         training.toggles |= len(before) < len(frozen)
@@ -415,7 +417,8 @@ class OwnWeights:
         """
         training = self._trial._states.training
         with suppress(Exception):  # such as parameters that are not made yet
-            return None if training is None else training.replaced([one for _, one in stateful(frame)])
+            known = self._marks.union(*self._earlier)
+            return None if training is None else training.replaced([one for _, one in stateful(frame)], known)
         return None
 
     def sign(self, each: bool = True) -> frozenset[int]:

@@ -721,6 +721,49 @@ def test_a_resumed_trial_warns_once_if_weights_are_frozen_that_trained(
     assert all("resumed after epoch 2, but 2 weights of its SGD that trained there are frozen" in t for t in found)
 
 
+@pytest.mark.parametrize("same_process", [True, False])
+@pytest.mark.parametrize("adds", [True, False], ids=["adds a layer to the optimizer", "freezes a layer"])
+def test_what_a_program_trains_may_change_at_the_end_of_an_epoch(adds, same_process, tmp_path):
+    def study():
+        return pausing_study(f"{tmp_path}/s.db", at=(1,), epochs=3, verbose=0)
+
+    def train(trial):
+        net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
+        first, second = net
+        sgd = torch.optim.SGD(second.parameters() if adds else net.parameters(), 0.1, momentum=0.9)
+
+        def change():
+            if adds:
+                sgd.add_param_group({"params": [*first.parameters()]})
+            else:
+                first.requires_grad_(False)
+
+        if trial.checkpoint is not None:
+            change()
+            state = torch.load(trial.checkpoint)
+            net.load_state_dict(state["net"])
+            sgd.load_state_dict(state["sgd"])
+        for epoch in trial.epochs():
+            sgd.zero_grad()
+            net(torch.ones(1, 8)).sum().backward()
+            sgd.step()
+            trial.report(0.5)
+            if epoch == 1:
+                change()
+            trial.save(lambda path: torch.save({"net": net.state_dict(), "sgd": sgd.state_dict()}, path))
+
+    with warned() as found:
+        if same_process:
+            study().optimize(train)
+        else:
+            for _ in range(2):
+                for trial in study():
+                    with trial:
+                        train(trial)
+                    break
+    assert (found, study().trials[0].epochs.tolist()) == ([], [1, 2, 3])
+
+
 @pytest.mark.parametrize(
     ("program", "warns"),
     [

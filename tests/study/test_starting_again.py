@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -389,6 +392,25 @@ def test_reports_between_which_torch_made_no_step_are_not_doubted_where_somethin
         program(net, torch.optim.SGD(net.parameters(), 0.1), trial)
 
 
+def test_a_program_that_imports_torch_within_its_first_trial_is_seen_to_train(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = """
+from haltune import Float, Minimize, Study
+
+with Study({"lr": Float(0.01, 1.0)}, Minimize("loss"), max_epochs=3, budget="1 trial").ask() as trial:
+    import torch
+    net = torch.nn.Linear(2, 1)
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    for epoch in trial.epochs():
+        if epoch != 2:
+            net(torch.ones(1, 2)).sum().backward()
+            sgd.step()
+        trial.report(0.5)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "made no update from epoch 1 to 2" in ran.stderr
+
+
 def test_a_second_loop_after_a_full_training_is_refused(world: World) -> None:
     trial = world.ask()
     for epoch in trial.epochs():
@@ -424,13 +446,13 @@ def test_a_second_loop_of_another_model_after_a_verdict_is_refused(
 
 @pytest.mark.parametrize("loop", [epochs, training_loop])
 @pytest.mark.parametrize("verdict", [STOP, PAUSE])
+@pytest.mark.parametrize("phase", [lambda net: net, deepcopy], ids=["of the same model", "of a copy"])
 def test_after_a_verdict_the_next_phase_of_a_training_trains_nothing_and_nothing_is_said(
-    world: World, loop: Any, verdict: float, caplog: pytest.LogCaptureFixture
+    world: World, loop: Any, verdict: float, phase: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "haltune")
     with world.ask() as trial:
-        net = in_a_net(trial, loop, verdict)
-        in_a_net(trial, loop, verdict, net)
+        in_a_net(trial, loop, verdict, phase(in_a_net(trial, loop, verdict)))
     assert world.study.trials[0].epochs.tolist() == [1]
     assert "second loop" not in caplog.text
 
