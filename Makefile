@@ -16,6 +16,7 @@ LISTING = { pwd; ls -d build/__editable__.*; find core callbacks launch report b
 BARE_dev := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype python-fasthtml \
 	beautifulsoup4 soupsieve itsdangerous python-multipart oauthlib \
 	syne-tune dill stable-baselines3 gymnasium farama-notifications
+BARE_bench := syne-tune dill
 # one install at a time, when two targets are started at once
 LOCK := $(if $(shell command -v flock),flock .)
 environment = +@$(LOCK) $(MAKE) --no-print-directory --silent environment-$(1)

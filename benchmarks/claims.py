@@ -4,8 +4,8 @@
 
 claims.toml in this folder lists the claims: the sentence and its page, the command, and for each number its pattern in
 the output and the allowed deviation. Without ids the script runs the claims that take less than --within seconds. With
---write it runs none, and writes the table of README.md. It exits with 1 if a number changed or a command failed. It
-names the claims that cannot run here because data or a package is missing.
+--write it runs none, and writes the table of README.md. It exits with 1 if a number changed or a command failed. Its
+last lines name the claims that did not run because data or a package is missing: their numbers are not checked.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class Claim:
     said: tuple[Said, ...]
     numbers: tuple[Number, ...]
     needs: tuple[str, ...] = ()  # packages, by the names they are imported by
+    rows: tuple[int, ...] = ()  # of the table in docs/experiments/index.md, by their numbers
     data: bool = False  # whether it reads the folder of recorded runs
     machine: str = "cpu"
 
@@ -93,7 +94,8 @@ class Claim:
     def read(cls, told: dict[str, Any]) -> Claim:
         parts = {"said": tuple(Said(**one) for one in told["said"]),
                  "numbers": tuple(Number(**one) for one in told["numbers"]),
-                 "needs": tuple(told.get("needs", ())), "date": str(told["date"])}  # fmt: skip
+                 "needs": tuple(told.get("needs", ())), "rows": tuple(told.get("rows", ())),
+                 "date": str(told["date"])}  # fmt: skip
         return cls(**(told | parts))
 
     @property
@@ -160,7 +162,8 @@ def table(claims: Sequence[Claim]) -> str:
         numbers = "; ".join(map(str, claim.numbers))
         pages = ", ".join(f"[{Path(name).name}](../{name})" for name in dict.fromkeys(s.file for s in claim.said))
         when = f"{claim.date}, {claim.commit}, {claim.machine}"
-        cells = [f"`{claim.id}`: {claim.what}", numbers, f"`{claim.command}`", took(claim.seconds), when, pages]
+        told = f"`{claim.id}`: {claim.what}" + f" (rows {', '.join(map(str, claim.rows))})" * bool(claim.rows)
+        cells = [told, numbers, f"`{claim.command}`", took(claim.seconds), when, pages]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -196,6 +199,7 @@ def main(arguments: Sequence[str] | None = None, path: Path = CLAIMS, console: C
     chosen = [claim for claim in claims if (claim.id in args.ids if args.ids else claim.seconds < args.within)]
     shown = Table("claim", "number", "says", "found", "", title=f"{len(chosen)} of {len(claims)} claims")
     ends: list[str] = []
+    unchecked: list[str] = []
     with console.status(f"{len(chosen)} commands"), ThreadPoolExecutor(args.jobs) as pool:
         longest = sorted(chosen, key=lambda claim: -claim.seconds)  # first, so that no job is alone at the end for long
         running = {claim.id: pool.submit(list, tried(claim)) for claim in longest}
@@ -203,8 +207,11 @@ def main(arguments: Sequence[str] | None = None, path: Path = CLAIMS, console: C
             for name, *cells, came in running[claim.id].result():
                 shown.add_row(claim.id, name, *cells, came, style=None if came == "holds" else "bold")
                 ends.append(came)
+                unchecked += [f"{claim.id} ({name})"] if came == "not run" else []
     console.print(shown, markup=False)
     console.print(", ".join(f"{ends.count(end)} {end}" for end in dict.fromkeys(ends)))
+    if unchecked:
+        console.print(f"Not checked: {'; '.join(unchecked)}", markup=False)
     return int(bool({"moved", "failed"} & set(ends)))
 
 

@@ -14,9 +14,9 @@ Methods: BO-BOS as the paper sets it (K1 = 100 / 0.95^(t-1)) with N = 50 and gam
 N = 100 and gamma = 0.9; GP-UCB with gamma = 0.9 and 1; Hyperband, random search and BO-BOS as it comes, with N = 50
 and gamma = 0.9. --curves: figure 11 in numbers, for so many random policies the shape of their curves by gamma, and how
 far off the paper's exponential decay predicts the ends. --stops: after how many steps the paper's rule stops policies
-of constant reward, by N, gamma and c; without MuJoCo. Needed, and no part of haltune's own environment: pip install
-'gymnasium[mujoco]' (its XML, MuJoCo's wheels). Steps are those of Swimmer-v5, taken without its Python. A seed takes
-about three minutes.
+of constant reward, by N, gamma and c; without MuJoCo. Needed: MuJoCo, and the XML of Gymnasium (haltune's extra
+`bench` has both, or pip install 'gymnasium[mujoco]'). Steps are those of Swimmer-v5, taken without its Python. A seed
+takes about three minutes.
 """
 
 import os

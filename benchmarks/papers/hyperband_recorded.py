@@ -15,7 +15,7 @@ least regret, ties shared (figure 6 ranks the means over seeds), and their diffe
 over tables. A trial that continues pays its further epochs alone.
 
 --tpe, --smac: so many searches of a rival (rivals.py) over the rows of each table, too, every training in full. The
-hyperparameters are those of ../search/recorded.py.
+hyperparameters are those of ../search/recorded.py. With both, the five searches of figure 6 are ranked, too.
 
 Then, of 27 drawn curves: z_SH of theorem 8 for an epsilon of 0.2, the budget of corollary 9 for its least epsilon
 (delta = 0.1), and the budget that was needed, as multiples of R. The same of 32 curves for an infinite horizon, by
@@ -112,19 +112,18 @@ def at(costs: Array, best: Array, mark: float) -> Array:
     return np.asarray(best[:, np.searchsorted(costs, mark * (1 + 1e-9), side="right") - 1])
 
 
-def ranks(found: dict[str, dict[str, tuple[Array, Array]]], mark: float) -> None:
-    """Print the mean ranks of the methods of figure 6, and that of Hyperband minus each other."""
-    names = ("Hyperband", "random", "random_2x")
-    each = np.array([[at(*own[name], mark) for name in names] for own in found.values()])  # tables, names, seeds
-    ranked = rankdata(each, axis=1)
+def ranks(regret: dict[str, Array], mark: float) -> None:
+    """Print the mean ranks of methods by their regrets (tables, seeds), and that of Hyperband minus each other."""
+    ranked = dict(zip(regret, rankdata([*regret.values()], axis=0), strict=True))
     print(
-        f"\nmean rank of three after {mark:g} R"
-        + "".join(f"   {n} {ranked[:, i].mean():.3f}" for i, n in enumerate(names))
+        f"\nmean rank of {len(ranked)} after {mark:g} R"
+        + "".join(f"   {name} {own.mean():.3f}" for name, own in ranked.items())
     )
-    for i in (1, 2):
-        difference = ranked[:, 0] - ranked[:, i]
-        over = {"seeds": difference.mean(axis=0), "tables": difference.mean(axis=1)}
-        print(f"Hyperband minus {names[i]:12s}" + "".join(f"  {cell(d)} over {len(d)} {w}" for w, d in over.items()))
+    for name, own in ranked.items():
+        if name != "Hyperband":
+            less = ranked["Hyperband"] - own
+            over = {"seeds": less.mean(axis=0), "tables": less.mean(axis=1)}
+            print(f"Hyperband minus {name:12s}" + "".join(f"  {cell(d)} over {len(d)} {w}" for w, d in over.items()))
 
 
 def main() -> None:
@@ -142,15 +141,24 @@ def main() -> None:
         errors = error_of(each.mean(axis=0))
         cells = [f"{mean:.4f}±{e:.4f}" for mean, e in zip(each.mean(axis=(0, 2)), errors, strict=True)]
         print(f"{method:60s}" + "".join(f"{cell:>15s}" for cell in cells), flush=True)
-    for name, seeds in (("TPE", args.tpe), ("SMAC", args.smac)):
-        if seeds:
-            show_rival(name, found, args.data, seeds)
+    rivals = {
+        name: show_rival(name, found, args.data, seeds)
+        for name, seeds in (("TPE", args.tpe), ("SMAC", args.smac))
+        if seeds
+    }
     ahead = [
         sum(at(*own["Hyperband"], m).mean() < at(*own["random_2x"], m).mean() for own in found.values()) for m in MARKS
     ]
     print(f"{'tables with Hyperband ahead of random_2x':60s}" + "".join(f"{count:>15d}" for count in ahead))
     for mark in (10, 40):
-        ranks(found, mark)
+        three = {
+            name: np.array([at(*own[name], mark) for own in found.values()])
+            for name in ("Hyperband", "random", "random_2x")
+        }
+        ranks(three, mark)
+        if len(rivals) == 2:
+            five = three | {name: each[:, :, MARKS.index(mark)] for name, each in rivals.items()}
+            ranks({name: each[:, : min(args.tpe, args.smac)] for name, each in five.items()}, mark)
     print("\nspeedup over random search, of the regret after 10 R")
     for name, own in found.items():
         print(f"{name:34s}" + "".join(f"{method:>18s} {speedup(own, method)}" for method in METHODS[:3]), flush=True)
@@ -169,8 +177,8 @@ def error_of(means: Array) -> Array:
     return np.asarray(means.std(axis=1, ddof=1) / means.shape[1] ** 0.5)
 
 
-def show_rival(name: str, found: dict[str, dict[str, tuple[Array, Array]]], folder: Path | None, seeds: int) -> None:
-    """Print the mean regrets of a rival, and what Hyperband has less, with both errors."""
+def show_rival(name: str, found: dict[str, dict[str, tuple[Array, Array]]], folder: Path | None, seeds: int) -> Array:
+    """Print and return the regrets of a rival, (tables, seeds, marks), and print what Hyperband has less."""
     from rivals import RIVALS
     from rivals import losses as trained
 
@@ -197,6 +205,7 @@ def show_rival(name: str, found: dict[str, dict[str, tuple[Array, Array]]], fold
     less, both = band.mean(axis=(0, 2)) - mean, np.hypot(error, rest)
     cells = [f"{d:+.3f} ({d / e:+.1f})" for d, e in zip(less, both, strict=True)]
     print(f"{f'Hyperband minus {name} (in standard errors)':60s}" + "".join(f"{one:>15s}" for one in cells), flush=True)
+    return each
 
 
 def speedup(own: dict[str, tuple[Array, Array]], method: str) -> str:

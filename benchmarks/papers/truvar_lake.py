@@ -1,7 +1,7 @@
 """Figures 2a, 2b, 2e and 2f of TruVaR: a level set on synthetic lakes; samples cost the same or by distance.
 
     python benchmarks/papers/truvar_lake.py [--runs 10] [--first 0] [--figure 2a 2b] [--samples 80]
-        [--field layered|round|fine|smooth|terrain] [--keep FILE] [--svg]
+        [--methods NAME ...] [--field layered|round|fine|smooth|terrain] [--keep FILE] [--svg]
 
 The chlorophyll data of the paper are not public. A synthetic lake is a layer at a depth, and on it a draw of a
 Matern-5/2 process whose patches have a size (--field); threshold 1.5. The kernel is fitted to 200 points of another
@@ -50,6 +50,8 @@ TERRAIN = "terrain"
 LAKE = Space({"x1": Float(0.0, 1400.0), "x2": Float(-20.0, 0.0)})
 ABSOLUTE = "TruVaR, eta = 1 unit"
 RULES = {"GCHK": "gchk", "straddle": "straddle", "largest variance": "variance"}
+SAME = ("TruVaR", ABSOLUTE, *RULES)  # methods of figure 2a
+WAYS = ("TruVaR", "TruVaR ahead", "GCHK", "straddle")  # of figure 2b
 
 
 def concentration(points: np.ndarray, seed: int, field: str) -> np.ndarray:
@@ -104,11 +106,12 @@ def policy_of(name: str, world: World, cost: Callable[..., float] | None) -> Tru
 
 
 def sampled(
-    seeds: Sequence[int], field: str, figures: Sequence[str], samples: int, kept: KeptRuns
+    seeds: Sequence[int], field: str, figures: Sequence[str], samples: int, methods: Sequence[str], kept: KeptRuns
 ) -> tuple[dict[str, list[Run]], dict[str, list[Run]]]:
     """Figure 2a, all samples at the same cost; and 2b, at that of the way. Empty if it is not asked for."""
-    same: dict[str, list[Run]] = {name: [] for name in ("TruVaR", ABSOLUTE, *RULES)}
-    way: dict[str, list[Run]] = {name: [] for name in ("TruVaR", "TruVaR ahead", "GCHK", "straddle")}
+    same, way = (
+        {name: list[Run]() for name in names if name in ("TruVaR", "GCHK", *methods)} for names in (SAME, WAYS)
+    )
     parts = [(same, True)] * ("2a" in figures) + [(way, False)] * ("2b" in figures)
     for seed in seeds:
         world = lake(seed, field)
@@ -170,10 +173,12 @@ def main() -> None:
     options.add_argument("--field", choices=[*FIELDS, TERRAIN], default="layered")
     options.add_argument("--figure", nargs="+", choices=("2a", "2b"), default=("2a", "2b"))
     options.add_argument("--samples", type=int, default=80, help="of figure 2a")
+    every = [*dict.fromkeys(SAME + WAYS)]
+    options.add_argument("--methods", nargs="+", choices=every, default=every, help="TruVaR and GCHK always run")
     args = options.parse_args()
     quiet()
     seeds = range(args.first, args.first + args.runs)
-    same, way = sampled(seeds, args.field, args.figure, args.samples, KeptRuns(args.keep))
+    same, way = sampled(seeds, args.field, args.figure, args.samples, args.methods, KeptRuns(args.keep))
     counts = [count for count in COUNTS if count <= args.samples]
     for found, marks, limit, unit in ((same, counts, args.samples, "samples"), (way, MARKS, LIMIT, "cost")):
         if found["TruVaR"]:
@@ -181,9 +186,9 @@ def main() -> None:
             show_reached(found, limit, unit)
             differences(scores(found, np.array(marks)), "TruVaR", [f"{m} {unit}" for m in marks])
     for name in ("TruVaR", ABSOLUTE):
-        ends = [run.stages.index(2) if 2 in run.stages else len(run.stages) for run in same[name]]
+        ends = [run.stages.index(2) if 2 in run.stages else len(run.stages) for run in same.get(name, [])]
         print(f"{name}: the first stage ends after {ends} samples of at most {args.samples}") if ends else None
-    if args.svg and same["TruVaR"] and way["TruVaR"]:
+    if args.svg and same["TruVaR"] and way.get("TruVaR ahead"):
         draw(same, way, lake(args.first, args.field), args.field, args.samples)
 
 
