@@ -176,7 +176,7 @@ def test_the_programs_of_the_gallery_are_those_of_the_zoo_each_with_its_search(m
         zoo, _ = gallery.program(name).split("\n\n\nstudy = ")
         assert zoo.replace(", Study\n", "\n", 1) in (ZOO / f"{name}.py").read_text(encoding="utf-8")
     files = re.findall(r"^Files: (.*)$", page, re.M)
-    assert max(map(len, files)) < 800  # kinds, not single files
+    assert max(map(len, files)) < 400  # kinds, not single files
     assert "of='best'" not in re.sub(r"```py.*?```", "", page, flags=re.S)  # no log has advice that was not taken
 
 

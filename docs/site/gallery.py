@@ -86,14 +86,21 @@ def one(path: str) -> dict[str, Any]:
 
 
 def files() -> list[str]:
-    """Return the kinds of files in the current folder, with the number of each. Within a kind, numbers differ."""
-    found: dict[str, int] = {}
+    """Return the files in the current folder: for each kind of folder their endings and their number.
+
+    Within a kind, numbers differ.
+    """
+    found: dict[str, list[str]] = {}
     for path in sorted(Path().rglob("*")):
         if path.is_file() and not path.name.endswith(("-shm", "-wal")):  # of the open log
-            where = path.as_posix() if path.parent == Path() else f"{path.parent.as_posix()}/*{path.suffix}"
+            within = path.parent != Path()
+            where = path.parent.as_posix() if within else path.name
             kind = re.sub(r"\d+", "N", re.sub(r"-[0-9a-f]{8,12}(?=[./]|$)", "-...", where))
-            found[kind] = found.get(kind, 0) + 1
-    return [f"{kind} ({count})" if count > 1 else kind for kind, count in found.items()]
+            found.setdefault(kind, []).append(f"/*{path.suffix}" if within else "")
+    return [
+        kind + ", ".join(dict.fromkeys(endings)).replace(" /", " ") + (f" ({len(endings)})" if len(endings) > 1 else "")
+        for kind, endings in found.items()
+    ]
 
 
 def drawn(name: str, recorded: dict[str, Any]) -> str:
