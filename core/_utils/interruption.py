@@ -29,7 +29,7 @@ _USER = getattr(signal, "SIGUSR1", None)
 USED = 0.8  # of the grace: what is left is for giving the trial back
 _WAITED = "_haltune_waited"  # attribute of an error, and of the hook that shows it
 _CLOSING_SECONDS = 0.02  # seconds until a generator that is being closed is surely gone
-_REFERENCES = 3  # to the variables of a call that nobody else holds: the call's, of `variables`, and of getrefcount
+_REFERENCES = 3  # to the variables of a call without `locals()`: those of the call, `variables` and getrefcount
 
 
 def caller(function: str, package: str) -> FrameType | None:

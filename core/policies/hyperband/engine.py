@@ -692,9 +692,10 @@ class Asynchronous(Halving):
         # equal trials wait in the order of their arrival; a stop is for good, so only better trials count there
         key, top = (-result, -1 if stops else trial.id), max(int(stops), by.top(at, arrived))
         rank = rung.rank(key)
+        last = by.last(at, arrived)
         # the default search chooses its first full training itself, where others could be it
         alone = (
-            (top <= rank < (last := by.last(at, arrived)) and not stops)
+            (top <= rank < last and not stops)
             and (promotion is None or self.one_in_full or not self._any_waits)
             and self._alone(rung, key, by, history)
         )
