@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from .around import attributes, frames, variables
+from .around import attributes, frames
+from .interruption import variables
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
 Number = float | str | None
@@ -149,7 +150,7 @@ def _set_globals(code: CodeType) -> frozenset[str]:
 def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
     """Yield the numbers in variables at the program's loop, and in attributes of objects, with the object's class."""
     loop = next(frames(frame), None)
-    for name, value in () if loop is None else variables(loop):
+    for name, value in variables(loop).items():
         if (number := _number(value)) is not _OTHER:
             yield name, number, None
         else:

@@ -72,6 +72,23 @@ def test_numbers_of_an_object_of_the_program_and_a_rate_in_a_training_loop_are_n
     assert f"{found}, rate = 0.5 (0.0625 where it paused)" in hint
 
 
+def test_a_function_that_keeps_its_own_locals_finds_its_objects_there(caplog):
+    def train(trial):
+        patience = Patience()
+        kept = locals()
+        restored(trial)
+        for epoch in trial.epochs():
+            patience.step(value(epoch))
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text("{}"))
+        found.append("patience" in kept)
+
+    found = []
+    search(caplog, train)
+    assert found
+    assert all(found)
+
+
 def test_an_array_that_a_loop_carries_over_and_a_best_of_numpy_are_named_and_records_and_filled_arrays_are_not(caplog):
     def train(trial):
         state, batch, best = np.zeros((1, 4)), (np.zeros((2, 2)), np.ones((2, 2))), np.inf
