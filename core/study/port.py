@@ -632,13 +632,8 @@ class Port(Attempt):
                 raise
         session.logger.judged(session.log.history, self, report, verdict, session.budget)
         self._validation = report.validation or self._validation
-        self._first, self._left, self._broken = self._first or report.epoch, None, None
-        self._asks = False
-        self._counts_weights()
-        if updates is not None:
-            self._doubt_updates(report.epoch, updates)
-        elif idle:
-            self._warn_of_idle(before, report.epoch)
+        self._broken = None
+        self._recorded(before, report.epoch, updates, idle)
         left_out = self._states.left_out
         if left_out is not None and left_out.early and this().alone and torch_ranks().alone:  # others have the verdict
             self.decline_pause()
@@ -648,6 +643,18 @@ class Port(Attempt):
             self._signals.reported()
         self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated
         return verdict
+
+    def _recorded(self, before: float, epoch: float, updates: float | None, idle: bool) -> None:
+        """Note that a report is in the log, and warn if it was trained with no update, or not with as many as before.
+
+        before: position of the report before. idle: see `_idles`.
+        """
+        self._first, self._left, self._asks = self._first or epoch, None, False
+        self._counts_weights()
+        if updates is not None:
+            self._doubt_updates(epoch, updates)
+        elif idle:
+            self._warn_of_idle(before, epoch)
 
     def _counts_weights(self) -> None:
         """State that a framework has trained weights of this trial; a loop of the user's own states it by itself."""

@@ -847,13 +847,8 @@ class Fold(Trial):
         self._restart_before(report.epoch)
         before, idle = self.epoch, updates is None and judge and self._idles(report.epoch)
         verdict = trial.record(self._of_trial(report), judge)
-        self._first, self._left = self._first or report.epoch, None
-        self._counts_weights()
         self._look()
-        if updates is not None:
-            self._doubt_updates(report.epoch, updates)
-        elif idle:
-            self._warn_of_idle(before, report.epoch)
+        self._recorded(before, report.epoch, updates, idle)
         if self._at_end:
             self._mark_end()
             return self.verdict or verdict  # a pause is the trial's, between two folds
