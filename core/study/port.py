@@ -252,7 +252,8 @@ class Port(Attempt):
         """
         if self._counted and self._stops and this().alone and not self._raised:
             self._need_same_model(model)
-        self._retries, self._broken = self._broken is not None, None  # an exception ended the previous loop
+        # an exception ended the previous loop
+        self._retries, self._broken, self._raised = self._broken is not None, None, False
         self._unread = self._retries and model is None and not self._asks  # this loop may not load that state
         another = model is not None and self.trained_another(model)
         within = self._left is not None or (self._retries and self.epoch % 1 > 0)
