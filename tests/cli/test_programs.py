@@ -24,7 +24,7 @@ from haltune._utils import disk
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning, StoreError
-from haltune.launch import programs
+from haltune.launch import program_checkpoints, unedited
 from haltune.launch.metric_logs import WandbRuns
 from haltune.log.decisions import Action
 from haltune.log.events import Checkpointed, Ended, Reported, Resumed, Status
@@ -444,10 +444,10 @@ SLOW_SAVES = {
 
 @pytest.mark.parametrize("how", quickly(SLOW_SAVES, "an open file"))
 def test_a_program_is_not_ended_in_the_middle_of_a_save(search, tmp_path, monkeypatch, how):
-    monkeypatch.setattr(programs, "_SETTLED_FOLDER", (3.0, 3.0), raising=False)
+    monkeypatch.setattr(program_checkpoints, "_SETTLED_FOLDER", (3.0, 3.0), raising=False)
     if how == "an open log":
-        monkeypatch.setattr(programs, "_OPEN", 0.5)
-        monkeypatch.setattr(programs, "_SETTLED_FOLDER", (1.0, 1.0))
+        monkeypatch.setattr(program_checkpoints, "_OPEN", 0.5)
+        monkeypatch.setattr(program_checkpoints, "_SETTLED_FOLDER", (1.0, 1.0))
     save = "path = f\"{a.out}/at-{state['epoch']}.json\"; import time; " + SLOW_SAVES[how].replace(
         "GAP", "0.8 * (state['epoch'] == 1)"
     )
@@ -469,7 +469,7 @@ def test_a_program_is_not_ended_in_the_middle_of_a_save(search, tmp_path, monkey
 
 @pytest.mark.slow
 def test_a_checkpoint_that_a_program_completes_after_it_was_recorded_is_recorded_again(search, tmp_path, monkeypatch):
-    monkeypatch.setattr(programs, "_SETTLED_FOLDER", (0.1, 0.1), raising=False)
+    monkeypatch.setattr(program_checkpoints, "_SETTLED_FOLDER", (0.1, 0.1), raising=False)
     save = "path = f\"{a.out}/at-{state['epoch']}.json\"; import time; " + SLOW_SAVES["a folder"].replace(
         "GAP", "1.2 * (state['epoch'] == 2)"
     )
@@ -529,8 +529,8 @@ def test_a_checkpoint_for_which_the_quota_has_no_room_does_not_end_the_search(se
 
 
 def test_a_pause_for_which_the_quota_has_no_room_is_declined_at_once_with_its_reason(search, tmp_path, monkeypatch):
-    copied, tries = programs._copied, []
-    monkeypatch.setattr(programs, "_copied", lambda *paths: tries.append(paths) or copied(*paths))
+    copied, tries = unedited.copy_unchanged, []
+    monkeypatch.setattr(unedited, "copy_unchanged", lambda *paths: tries.append(paths) or copied(*paths))
     quota = 'max_epochs = 2\ncheckpoints = { disk_quota = "0.001KB", keep = 0 }'
     study = RESUMES.replace("at-{epoch}.json", "last.json").replace("max_epochs = 4", quota)
     study = study.replace('name = "Hyperband"\neta = 2', TWO)
@@ -564,7 +564,7 @@ def test_a_program_that_a_full_disk_ends_fails_no_trial(search, tmp_path):
 def test_a_trial_that_another_worker_took_while_its_checkpoint_was_copied_does_not_end_the_search(
     search, tmp_path, monkeypatch
 ):
-    copied, taken = programs._copied, []
+    copied, taken = unedited.copy_unchanged, []
 
     def taking(*paths):
         if not taken:
@@ -573,7 +573,7 @@ def test_a_trial_that_another_worker_took_while_its_checkpoint_was_copied_does_n
             taken[0].mark_lost("it did not answer")
         return copied(*paths)
 
-    monkeypatch.setattr(programs, "_copied", taking)
+    monkeypatch.setattr(unedited, "copy_unchanged", taking)
     program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
     study = STUDY.replace("= 4", "= 1").replace("trials = 2", "trials = 1") + CSV
     words = (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}")
@@ -620,7 +620,7 @@ def assert_right_with_one_file(search, tmp_path, then, train=TRAIN):
 def test_a_checkpoint_that_the_next_epoch_has_overwritten_is_not_taken_for_that_of_the_one_before(
     search, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(programs, "_SCAN", 1.5)  # between two looks the program has written the next one
+    monkeypatch.setattr(program_checkpoints, "_SCAN", 1.5)  # between two looks the program has written the next one
     slow = TRAIN.replace(
         '        state["epoch"] += 1', '        import time; time.sleep(0.7)\n        state["epoch"] += 1'
     )
@@ -812,7 +812,7 @@ def test_a_metric_that_never_comes_is_an_error_that_says_what_is_there(search, s
 
 
 def test_a_pattern_without_a_match_is_told_while_the_program_trains(search, monkeypatch):
-    monkeypatch.setattr("haltune.launch.programs._MUTE", (0.0, 100))
+    monkeypatch.setattr("haltune.launch.unedited._MUTE", (0.0, 100))
     code, said = search(
         STUDY + "[metrics]\npattern = 'acc=(?P<val_acc>.*)'\n",
         "import time\nfor n in range(150):\n    print('accuracy', n, flush=True)\ntime.sleep(2)\n",
@@ -928,7 +928,7 @@ def test_a_position_in_another_unit_is_an_error_at_its_first_row(search):
 def test_rows_that_a_program_writes_only_at_its_end_all_count_and_haltune_says_that_they_came_too_late(
     search, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(programs, "_LATE", 0.0)
+    monkeypatch.setattr(unedited, "_LATE", 0.0)
     late = TRAIN.replace("        log.flush()\n", "") + "import time; time.sleep(0.5)\n"
     code, said = search(HALVING + CSV, late)
     assert code == 0, said
@@ -1085,8 +1085,10 @@ def test_a_device_that_cuda_does_not_know_is_refused(search, tmp_path, gpus):
 
 def test_only_the_folder_of_a_trial_is_searched_for_checkpoints(search, tmp_path, monkeypatch):
     (tmp_path / "at-9.json").touch()
-    searched, matching = [], programs.matching
-    monkeypatch.setattr(programs, "matching", lambda *names: searched.append(matching(*names)) or searched[-1])
+    searched, matching = [], program_checkpoints.matching
+    monkeypatch.setattr(
+        program_checkpoints, "matching", lambda *names: searched.append(matching(*names)) or searched[-1]
+    )
     study = RESUMES.replace("at-{epoch}", "**/at-{epoch}").replace("trials = 4", "trials = 1")
     code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"))
     assert code == 0, said
