@@ -710,31 +710,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._need_a_value(trainer, logged, f"in {epochs}", _EPOCHS_WITHOUT_VALUE)
             return reporter.over, reporter.saves, found is not None, self._fresh.source
 
-        def pause(why: str | None, lost: Exception | None) -> tuple[bool, bool]:
-            """Check a pause that is not saved yet. why, lost: the reason and the error of the first rank with one."""
-
-            def check() -> None:
-                if lost is not None:
-                    raise lost
-
-            if not reporter.pausing or self._saved:
-                pass  # after a save within the epoch, hooks of its end may have changed what was saved
-            elif why is None:
-                reporter.attempt(check)  # much may have changed since a PAUSE within
-            else:
-                reporter.advise(
-                    f"This fit cannot resume exactly from here: {why}. Trials pause at the next possible point, at the "
-                    "latest at the end of the epoch.",
-                    "within",
-                )
-            return reporter.over, reporter.saves
-
         stops, saves, has, self._fresh.source = ranks.once(question)
         why = None
         if stops and saves:  # ranks may differ in their data and in the memory of their callbacks
             why = ranks.first_reason(why_not)
             lost = checks.first_error(ranks, partial(self._check, trainer) if why is None and not self._saved else None)
-            stops, saves = ranks.once(lambda: pause(why, lost))
+            stops, saves = ranks.once(lambda: self._checked(why, lost))
         self._behind.commit(wait=stops)
         if self._by_step:
             self._fresh.before(TRAINING, logged)
@@ -752,6 +733,28 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._behind.commit()
             behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
             checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)
+
+    def _checked(self, why: str | None, lost: Exception | None) -> tuple[bool, bool]:
+        """Check on rank 0 a pause that is not saved yet; return whether the fit should end, and whether to save first.
+
+        why, lost: the reason and the error of the first rank with one.
+        """
+        reporter = self._reporter
+
+        def check() -> None:
+            if lost is not None:
+                raise lost
+
+        if reporter.pausing and not self._saved:  # after a save within, hooks of the end may have changed what it saved
+            if why is None:
+                reporter.attempt(check)  # much may have changed since a PAUSE within
+            else:
+                reporter.advise(
+                    f"This fit cannot resume exactly from here: {why}. Trials pause at the next possible point, at the "
+                    "latest at the end of the epoch.",
+                    "within",
+                )
+        return reporter.over, reporter.saves
 
     @property
     def _ends_early(self) -> bool:
