@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from haltune._utils.process import stat_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.log.problem import seconds_of
 from haltune.store.checkpoints import bytes_of, readable
@@ -53,8 +54,8 @@ def family(child: int) -> set[int]:
     parents, found = dict[int, int](), set[int]()
     with suppress(OSError):
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-            with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            with suppress(ValueError, IndexError):  # it has ended meanwhile
+                fields = stat_of(pid)
                 parents[pid] = int(fields[1])
                 if child in (pid, int(fields[3])):
                     found.add(pid)
