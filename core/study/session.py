@@ -109,7 +109,7 @@ class Seen:
     learners: WeakKeyDictionary[Any, tuple[int, int, int, str]] = field(default_factory=WeakKeyDictionary)
     untrained: WeakKeyDictionary[Any, str] = field(default_factory=WeakKeyDictionary)  # -> marks before any trial
     # trial and its fold -> position at the end of its last attempt, and of each optimizer that has learning-rate
-    # schedules of torch: the shapes of its weights, and their places
+    # schedules of torch: the digest of the shapes of its weights, and their places
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
     flags: dict[tuple[int, int], tuple[float, list[Flags]]] = field(default_factory=dict)  # likewise, where it paused
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
