@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import sys
 from collections import deque
 from functools import partial
 from pathlib import Path
@@ -87,6 +88,21 @@ def test_a_function_that_keeps_its_own_locals_finds_its_objects_there(caplog):
     search(caplog, train)
     assert found
     assert all(found)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="exec makes no variables in a function")
+def test_a_function_keeps_the_names_that_exec_makes_in_it(caplog):
+    def train(trial):
+        exec("factor = 2.0")
+        restored(trial)
+        for epoch in trial.epochs():
+            trial.report(value(epoch) * eval("factor"))
+            trial.save(lambda path: path.write_text("{}"))
+        found.append(trial.epoch)
+
+    found = []
+    search(caplog, train)
+    assert found[-1] == 6
 
 
 def test_an_array_that_a_loop_carries_over_and_a_best_of_numpy_are_named_and_records_and_filled_arrays_are_not(caplog):
