@@ -19,6 +19,8 @@ from .replica import Replica
 
 _log = logging.getLogger("haltune")
 _SHORTAGES = 4  # times max_failures: trials that may run out of memory before any has succeeded
+_SILENT = "ended without one report"
+_ANOTHER = "The next start of this program continues with another trial."
 
 
 def append_end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
@@ -39,10 +41,6 @@ def append_end(replica: Replica, attempt: Attempt, status: Status | None, failur
     if ended in OVER or ended is Status.PAUSED:  # a pause may complete a rung, and others lose it
         replica.tidy()
     return held
-
-
-_SILENT = "ended without one report"
-_ANOTHER = "The next start of this program continues with another trial."
 
 
 def _derived(attempt: Attempt, horizon: int | None) -> Status:
