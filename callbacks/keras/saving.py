@@ -56,6 +56,8 @@ _ADVICE = (
     "trial.load_model(safe_mode=False)"
 )
 
+_SPLITTING = ("python", "numpy", "torch", "cuda", "xpu", "mps")  # generators by which a program may split its data
+
 _RATHER = (
     "Add it to get_config of its class, set it on a layer before it is built, or start with "
     "model = trial.load_model(make_model), which builds the model by your function"
@@ -85,8 +87,9 @@ _MAKE = "_haltune_makes_another"
 def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Load the model of a resumed trial, compiled, in its state at the pause. Return None if the trial starts.
 
-    It also restores the random state. Users call it as trial.load_model(). Call it also when a trial starts, because
-    haltune tests before a pause whether the saved file can be loaded in this way.
+    The fit restores the random state of the pause. Until then the program draws as when the trial started, so that it
+    splits its data as before. Users call it as trial.load_model(). Call it also when a trial starts, because haltune
+    tests before a pause whether the saved file can be loaded in this way.
 
     Args:
         trial: The trial to train.
@@ -113,7 +116,7 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
     _CHOSEN[trial] = Loading(by_function=True, shapes=_unbuilt(model))
     if trial.checkpoint is not None:
         _load_into(model, trial.checkpoint)
-        restore_randomness(model, trial.checkpoint)
+        restore_randomness(model, trial.checkpoint, loads=True)
     return model
 
 
@@ -158,7 +161,7 @@ def _made(make_model: Callable[..., Any], config: Mapping[str, Any]) -> Any:
 
 
 def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
-    """Load a model from a file; if whose is "trial", restore the random state.
+    """Load a model from a file; if whose is "trial", also the generators of its layers.
 
     Raises NotSupported with advice if Keras cannot load it, such as a class that only the build of the model registers.
     """
@@ -195,7 +198,7 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
             f"{_ADVICE.replace('trial.', f'{whose}.')}."
         ) from error
     if whose == "trial":
-        restore_randomness(model, path)
+        restore_randomness(model, path, loads=True)
     return model
 
 
@@ -606,18 +609,27 @@ def set_randomness(model: Any, state: dict[str, Any]) -> None:
     randomness.restore(state)
 
 
-def restore_randomness(model: Any, path: str) -> None:
-    """Restore the random state from `path`, unless another program saved the model."""
+def restore_randomness(model: Any, path: str, loads: bool = False) -> None:
+    """Restore the random state from `path`, unless another program saved the model.
+
+    loads: the program loads the model, and its fit, which restores the whole state, starts later. In between it draws
+        as when the trial started. Otherwise it would validate on rows that this trial has been trained on.
+    """
     if path.endswith(WEIGHTS_SUFFIX):
-        set_randomness(model, randomness.checked(_beside(path)["random"]))
-        return
-    with zipfile.ZipFile(path) as archive:
-        comment = archive.comment
-    if comment.startswith(_MARK):
+        state = randomness.checked(_beside(path)["random"])
+    else:
+        with zipfile.ZipFile(path) as archive:
+            comment = archive.comment
+        if not comment.startswith(_MARK):
+            return
         text = b""
         with suppress(zlib.error):
             text = zlib.decompress(comment.removeprefix(_MARK))
-        set_randomness(model, randomness.state_from_json(text))
+        state = randomness.state_from_json(text)
+    if loads:
+        of_pause = {name: one for name, one in state.items() if name not in _SPLITTING}
+        state = of_pause | {name: one for name, one in randomness.capture().items() if name in _SPLITTING}
+    set_randomness(model, state)
 
 
 def draws_by_tensorflow(model: Any) -> bool:
