@@ -2,8 +2,9 @@
 
 A `Watch` marks the attributes of objects when a fit starts, so that only what changes later is saved: numbers, texts,
 arrays, generators, containers of these, variables of Keras that are not of the model, and variables of a callback's
-functions. Large arrays, such as copies of the weights, are written apart. Attributes that cannot be read are named,
-also arrays that are larger than a few copies of the model, and lists of a million values, of which a sample changes.
+functions and of the modules of its code. Large arrays, such as copies of the weights, are written apart. Attributes
+that cannot be read are named, also arrays that are larger than a few copies of the model, and lists of a million
+values, of which a sample changes.
 
 A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
 training. A shuffle of tf.data from a seed returns to its pass if all passes are whole.
@@ -12,6 +13,7 @@ training. A shuffle of tf.data from a seed returns to its pass if all passes are
 from __future__ import annotations
 
 import ast
+import dis
 import inspect
 import json
 import math
@@ -48,6 +50,8 @@ _SHORT = 20  # elements of a list of the program, such as layers
 _PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
 OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
+_PLAIN = "plain "  # start of the mark of a number, a text or None
+_GLOBAL = "global "  # before the name of a variable of a module, in a path
 
 Slot = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
 Place = tuple[str, Any, Callable[[Any], object], str]  # a slot and its kind; "": an attribute or a variable
@@ -55,6 +59,8 @@ _TENSORS = "tensors"  # an attribute that has tensors of TensorFlow or JAX, as a
 _PART = "part"  # a variable, or an element next to parts of Keras, that a resumed fit must have made, too
 _OTHER = "other part"  # a variable that the compiled step may have as a constant, with its first value
 _WEIGHTS = "weights of "  # the weights of a part of Keras that a callback holds, such as a teacher of the model
+# variables outside of models: a reference, the trial or fold whose fit has changed it, and the mark that it has left
+_LEFT: list[tuple[Callable[[], Any], str, str]] = []
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -149,7 +155,9 @@ class Watch:
         }
         # arrays that are there when the fit starts: path -> array
         self._arrays: dict[str, Callable[[], Any]] = {} if earlier is None else {**earlier._arrays}
-        for path, value, _, kind in _places({name: owner for name, owner in owners.items() if name not in self.same}):
+        for path, value, _, kind in self._places(
+            {name: owner for name, owner in owners.items() if name not in self.same}
+        ):
             self._note_array(path, value)
             self._marks[path] = objects.mark(value, _parts_of_keras())
             self._note(value, kind, self._marks[path])
@@ -158,9 +166,12 @@ class Watch:
     def _owners(self) -> dict[str, Any]:
         return {name: one for name, refer in self._references.items() if (one := refer()) is not None}
 
+    def _places(self, owners: Mapping[str, Any] | None = None) -> list[Place]:
+        return _places(self._owners if owners is None else owners, self._of_data)
+
     def marks(self) -> dict[str, str]:
         """Return the present marks of what can be saved."""
-        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, *_ in _places(self._owners)}
+        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, *_ in self._places()}
         return {path: mark for path, mark in marks.items() if objects.is_data(mark) or objects.is_large(mark)}
 
     def hooks_were_called(self) -> None:
@@ -169,14 +180,15 @@ class Watch:
         A resumed fit calls these hooks again, when the model has other weights and another learning rate. Not so times,
         which it takes again, and objects that are no data.
         """
-        for path, value, _, kind in _places(self._owners):
+        for path, value, _, kind in self._places():
             self._note_array(path, value)
             self._tensors |= {path} if kind == _TENSORS else set()
             mark = objects.mark(value, _parts_of_keras())
             is_new = kind in (_PART, _OTHER) and path not in self._marks
             timed = is_time(value, self._clocks)
             if kind.startswith(_WEIGHTS) or (is_new and not timed):
-                self._marks.setdefault(path, _MADE + mark)
+                if self._marks.get(path, _PLAIN).startswith(_PLAIN):  # there was nothing, or None
+                    self._marks[path] = _MADE + mark
             elif timed or not (objects.is_data(mark) or objects.is_large(mark)):
                 self._marks[path] = mark
             elif mark != (before := self._marks.get(path)):
@@ -207,7 +219,7 @@ class Watch:
         if not self._references:
             return {}, []
         owners = self._owners.items()
-        places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(OF_MODEL)})
+        places = self._places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(OF_MODEL)})
         # a metric that its first update builds starts each epoch again, unless its class says otherwise
         new = {path for path, _, _, kind in places if kind == f"{_WEIGHTS}Metric"} - self._marks.keys()
         places = [place for place in places if place[0] not in new]
@@ -228,15 +240,53 @@ class Watch:
         # a model or a variable that was made since: a resumed fit has none that could be set
         known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
         unread += [path for path, _, _, kind in places if kind not in ("", _TENSORS) and path not in known]
+        # in place of a None, as a clone of the best model: a resumed fit has the None
+        plain = {path for path, mark in self._marks.items() if mark.removeprefix(objects.SET).startswith(_PLAIN)}
+        made = (path for path, _, put, kind in places if kind.startswith(_WEIGHTS) or _variable_of(put) is not None)
+        unread += [path for path in made if path in plain]
         unread += [path for path, _, _, kind in places if kind == _OTHER and path in states]
         # later tensors: a resumed fit has nothing there that shows that the arrays were tensors
         later = states.keys() - self._tensors
         unread += [path for path, _, _, kind in places if kind == _TENSORS and path in later]
         return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
 
+    def lasting(self, of_callbacks: bool) -> dict[str, Any]:
+        """Return the states, changed or not, of variables of Keras outside of the model, and of numbers of modules.
+
+        They outlive a fit, so another trial may change them before this one resumes. of_callbacks: see `changes`.
+        """
+        states = {}
+        for path, value, _, kind in self._places():
+            variable = kind in (_PART, _OTHER) and isinstance(value, np.ndarray) and value.nbytes <= objects.SMALL
+            held = is_global(path) or (variable and (of_callbacks or path.startswith(OF_MODEL)))
+            if held and (variable or type(value) in objects.PLAIN):
+                states[path] = objects.data_of(value)
+        return states
+
+    def leaves(self, who: str) -> None:
+        """Note which variables outside of the model this fit has changed, for `carried`. who: see `carried.who`."""
+        for path, variable, now in self._variables():
+            if now != self._marks.get(path, now).removeprefix(objects.SET):
+                others = [one for one in _LEFT if (of := one[0]()) is not None and of is not variable]
+                _LEFT[:] = [*others, (weak(variable), who, now)]
+
+    def carried(self, who: str) -> str | None:
+        """Return the name of a variable that is as a fit of another trial has left it; None if there is none."""
+        for path, variable, now in self._variables():
+            if any(of() is variable and other != who and left == now for of, other, left in _LEFT):
+                return self.called(path)
+        return None
+
+    def _variables(self) -> Iterator[tuple[str, Any, str]]:
+        """Yield the variables outside of the model, without random generators: path, variable, mark."""
+        for path, value, put, kind in self._places():
+            variable = _variable_of(put)
+            if kind in (_PART, _OTHER) and variable is not None and not path.endswith("/state"):
+                yield path, variable, objects.mark(value)
+
     def other_model(self) -> str | None:
         """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""
-        for path, value, _, kind in _places(self._owners):
+        for path, value, _, kind in self._places():
             before = self._marks.get(path, "").removeprefix(_MADE)
             if kind == f"{_WEIGHTS}Layer" and objects.mark(value) != before:
                 return self.called(path)
@@ -248,7 +298,7 @@ class Watch:
         What trials share stays, such as a list of the program's own records. Data have none, nor have parts of a model
         and callbacks of Keras.
         """
-        there, failed = {path: (value, put) for path, value, put, _ in _places(self._owners)}, []
+        there, failed = {path: (value, put) for path, value, put, _ in self._places()}, []
         for path, state in changed.items():
             owner, _, name = path.rpartition("/")
             try:
@@ -258,6 +308,8 @@ class Watch:
                     own = self._of_data or _is_part(of, "Layer") or type(of).__module__.startswith("keras.")
                     if own or not objects.is_shared(value, state, self._trial):
                         put(objects.put_back(state, value, apart=apart))
+                elif is_global(path):
+                    failed.append(self.called(path))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None, apart=apart))
             except NotSupported:  # built otherwise in this attempt
@@ -358,7 +410,7 @@ def settings_of(name: str, owner: Any) -> dict[str, str]:
     return {path: marked for path, marked in marks.items() if objects.is_data(marked)}
 
 
-def _places(owners: Mapping[str, Any]) -> list[Place]:
+def _places(owners: Mapping[str, Any], of_data: bool) -> list[Place]:
     from keras import backend, ops
 
     # JAX's compiled step has a variable of a loss as a constant, from its first call in each process
@@ -371,16 +423,17 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
     places: list[Place] = []
     saved: set[int] | None = None  # of the variables that the model's file has
     for name, owner in owners.items():
-        of_optimizer = _is_part(owner, "Optimizer")
-        for path, value, put in _slots(name, owner, {id(owner)}):
+        of_optimizer, of_layer = _is_part(owner, "Optimizer"), _is_part(owner, "Layer")
+        for path, value, put in (*_slots(name, owner, {id(owner)}), *_globals(name, owner, of_data)):
+            of_module = is_global(path)
             if type(value) in objects.PLAIN:
                 places.append((path, value, put, ""))
                 continue
             if of_optimizer:
                 continue  # the model's file has its variables
             found = _parts_in(value)
-            inner = [(at, v) for at, v in found if _is_variable(v) and id(v) not in compiled]
-            held = [] if _is_part(owner, "Layer") else [(at, one) for at, one in found if not _is_variable(one)]
+            inner = [(at, v) for at, v in found if _is_variable(v) and (of_module or id(v) not in compiled)]
+            held = [] if of_layer and not of_module else [(at, one) for at, one in found if not _is_variable(one)]
             if not inner and not held:
                 if (arrays := _as_arrays(value)) is value:
                     places.append((path, value, put, ""))
@@ -405,6 +458,12 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
 def _saved(model: Any) -> set[int]:
     of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
     return {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
+
+
+def _variable_of(put: Callable[[Any], object]) -> Any:
+    """Return the variable of Keras or TensorFlow that a slot assigns; None if it is another slot."""
+    variable = getattr(put, "__self__", None)
+    return variable if _is_variable(variable) else None
 
 
 def _assign(variables: list[Any], values: list[Any]) -> None:
@@ -529,6 +588,50 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Slot]:
     return found
 
 
+def _globals(name: str, owner: Any, of_data: bool) -> list[Slot]:
+    """Return the variables of modules that the program's code of an object or a function names, also by its functions.
+
+    They are parts of Keras, short dicts, and the numbers and texts that the code sets, as by `global beta`.
+
+    of_data: without parts, of which `_seeds_of` finds those with a state, and dicts, which may be a cache.
+    """
+    own = (base for base in type(owner).__mro__ if is_own(base.__module__))
+    left = [owner, *getattr(owner, "__dict__", {}).values(), *(one for base in own for one in vars(base).values())]
+    found: dict[str, Slot] = {}
+    seen: set[int] = set()
+    while left:
+        one = left.pop()
+        one = one.fget if isinstance(one, property) else one
+        one = one.__func__ if isinstance(one, (types.MethodType, staticmethod, classmethod)) else one
+        if not isinstance(one, types.FunctionType) or id(one) in seen or not is_own(one.__module__):
+            continue
+        seen.add(id(one))
+        left += [value for value, _ in objects.variables_of(one).values()]
+        module, (used, sets) = one.__globals__, _globals_in(one.__code__)
+        for key in sorted((used & module.keys()) | sets):
+            value = module.get(key)
+            left.append(value)
+            held = (isinstance(value, dict) and len(value) <= _SHORT) or _parts_in(value, depth=0)
+            if (held and not of_data) or (key in sets and type(value) in objects.PLAIN):
+                found[key] = f"{name}/{_GLOBAL}{key}", value, partial(module.__setitem__, key)
+    return [*found.values()]
+
+
+def is_global(path: str) -> bool:
+    return path.partition("/")[2].startswith(_GLOBAL)
+
+
+@cache
+def _globals_in(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """Return the names of the variables of its module that a code, or one within it, uses, and those that it sets."""
+    steps = [*dis.get_instructions(code)]
+    used, sets = ({one.argval for one in steps if one.opname == f"{how}_GLOBAL"} for how in ("LOAD", "STORE"))
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            used, sets = (own | of for own, of in zip((used, sets), _globals_in(inner), strict=True))
+    return used, sets
+
+
 @cache
 def _of_layers() -> set[str]:
     """Return the attributes that Keras itself sets on a model or a layer."""
@@ -544,7 +647,8 @@ _ADD = {"append", "appendleft", "extend", "clear"}
 
 def evaluates_by(part: Any) -> set[str]:
     """Return the names that the program's own code of a part of a model may read when the model is evaluated."""
-    return objects.mentioned(type(part), _EVALUATE, _read)
+    named = objects.mentioned(type(part), _EVALUATE)
+    return objects.mentioned(type(part), _EVALUATE, _read) | {f"{_GLOBAL}{name}" for name in named}
 
 
 def _read(code: types.CodeType) -> set[str]:
@@ -591,8 +695,11 @@ def owners_in(model: Any, callbacks: Mapping[str, Any]) -> dict[str, Any]:
         owners |= {f"layer {i} {key}": one for key, one in rules.items() if hasattr(one, "get_config")}
     held = [o for one in optimizers_of(model).values() for o in (one, getattr(one, "inner_optimizer", None))]
     owners |= {f"optimizer {i}": one for i, one in enumerate(held) if one is not None}
-    losses = enumerate(tree.flatten(getattr(model, "loss", None)))
-    own = {i: one for i, one in losses if hasattr(one, "__dict__") and not objects.of_library(type(one).__module__)}
+    losses = tree.flatten(getattr(model, "loss", None))
+    # those that its own train_step calls
+    losses += [one for part in (model, *layers_of(model)) for one in vars(part).values() if _is_part(one, "Loss")]
+    once = {id(one): (i, one) for i, one in reversed([*enumerate(losses)])}.values()
+    own = {i: one for i, one in once if hasattr(one, "__dict__") and not objects.of_library(type(one).__module__)}
     return owners | {f"loss {i}": one for i, one in own.items()} | {**callbacks}
 
 

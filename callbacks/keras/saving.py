@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import json
 import re
+import types
 import warnings
 import zipfile
 import zlib
@@ -297,13 +298,17 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str], before: Coll
         with suppress(Exception):  # a pause finds why
             lost = {*_of_second(model, partial(_made_again, model, options), partial(_unsaved, model))}
         found = WEIGHTS_SUFFIX if lost - {*changed} else MODEL_SUFFIX
-    # make_model has the value before the training
-    for path in before if found == WEIGHTS_SUFFIX else lost & {*before}:
+    parts = companions.owners_in(model, {}) | own
+    for path in before:
         owner, _, name = path.partition("/")
-        if owner in own and name.partition("/")[0] in companions.evaluates_by(own[owner]):
+        # make_model has the value before the training
+        outside = found == WEIGHTS_SUFFIX or path in lost or companions.is_global(path)
+        of_loss = isinstance(parts.get(owner), types.FunctionType)  # an evaluation calls it
+        if of_loss or (outside and owner in own and name.partition("/")[0] in companions.evaluates_by(own[owner])):
+            kind = "The loss" if of_loss else type(own[owner]).__name__
             raise NotSupported(
-                f"{type(own[owner]).__name__}.{name} changes in training, and a loaded model would have another "
-                "value. Make it a keras.Variable with add_weight(trainable=False)"
+                f"{kind}.{name} changes in training, and a loaded model would have another value. Make it a "
+                "keras.Variable of the model with add_weight(trainable=False)"
             )
     return found
 
