@@ -398,7 +398,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             )
 
     def _warn_of_left(self, others: list[Any]) -> None:
-        """Warn if the first epoch of a trial starts with a variable as another trial has left it.
+        """Warn if a trial starts with a variable, or a number of a loss, as another trial has left it.
 
         A hook on batches may set it later, so nothing is known with such a hook.
         """
@@ -406,9 +406,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         by_batches = any(surroundings.overrides(one, *hooks) for one in self._others(others).values())
         if not by_batches and (name := self._watch.carried(carried.who(self.trial))) is not None:
             self.trial.warn(
-                f"Another training has changed the variable {name}, and this one starts with the change. If it affects "
-                "a training or a value, make it for each trial, or set it when a trial starts.",
-                "variable",
+                f"Another training has changed {name}, and this one starts with the change. If it affects a training "
+                "or a value, make it for each trial, or set it when a trial starts.",
+                "left",
                 once=True,
             )
 

@@ -59,8 +59,9 @@ _TENSORS = "tensors"  # an attribute that has tensors of TensorFlow or JAX, as a
 _PART = "part"  # a variable, or an element next to parts of Keras, that a resumed fit must have made, too
 _OTHER = "other part"  # a variable that the compiled step may have as a constant, with its first value
 _WEIGHTS = "weights of "  # the weights of a part of Keras that a callback holds, such as a teacher of the model
-# variables outside of models: a reference, the trial or fold whose fit has changed it, and the mark that it has left
-_LEFT: list[tuple[Callable[[], Any], str, str]] = []
+# of variables outside of models, and numbers of losses: a reference, the number's name, the trial or fold whose fit has
+# changed it, and the mark that it has left
+_LEFT: list[tuple[Callable[[], Any], str, str, str]] = []
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -264,25 +265,31 @@ class Watch:
         return states
 
     def leaves(self, who: str) -> None:
-        """Note which variables outside of the model this fit has changed, for `carried`. who: see `carried.who`."""
-        for path, variable, now in self._variables():
+        """Note what this fit has changed of what further trials may have, too. who: see `carried.who`."""
+        for path, holder, name, now in self._outlasting():
             if now != self._marks.get(path, now).removeprefix(objects.SET):
-                others = [one for one in _LEFT if (of := one[0]()) is not None and of is not variable]
-                _LEFT[:] = [*others, (weak(variable), who, now)]
+                others = [one for one in _LEFT if (of := one[0]()) is not None and (of is not holder or one[1] != name)]
+                _LEFT[:] = [*others, (weak(holder), name, who, now)]
 
     def carried(self, who: str) -> str | None:
-        """Return the name of a variable that is as a fit of another trial has left it; None if there is none."""
-        for path, variable, now in self._variables():
-            if any(of() is variable and other != who and left == now for of, other, left in _LEFT):
-                return self.called(path)
+        """Return the name of what is as a fit of another trial has left it; None if nothing is."""
+        for path, holder, name, now in self._outlasting():
+            for of, called, other, left in _LEFT:
+                if of() is holder and called == name and other != who and left == now:
+                    return self.called(path)
         return None
 
-    def _variables(self) -> Iterator[tuple[str, Any, str]]:
-        """Yield the variables outside of the model, without random generators: path, variable, mark."""
+    def _outlasting(self) -> Iterator[tuple[str, Any, str, str]]:
+        """Yield the variables outside of the model, without random generators, and the numbers of its losses.
+
+        They are paths, what has the values, the names of the values in it, and marks.
+        """
         for path, value, put, kind in self._places():
-            variable = _variable_of(put)
-            if kind in (_PART, _OTHER) and variable is not None and not path.endswith("/state"):
-                yield path, variable, objects.mark(value)
+            owner, _, name = path.partition("/")
+            if kind in (_PART, _OTHER) and (variable := _variable_of(put)) is not None and not path.endswith("/state"):
+                yield path, variable, "", objects.mark(value)
+            elif owner.startswith("loss ") and type(value) in (int, float) and not is_global(path):
+                yield path, self._owners[owner], name, objects.mark(value)
 
     def other_model(self) -> str | None:
         """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""

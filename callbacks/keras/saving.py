@@ -57,8 +57,6 @@ _ADVICE = (
     "trial.load_model(safe_mode=False)"
 )
 
-_SPLITTING = ("python", "numpy", "torch", "cuda", "xpu", "mps")  # generators by which a program may split its data
-
 _RATHER = (
     "Add it to get_config of its class, set it on a layer before it is built, or start with "
     "model = trial.load_model(make_model), which builds the model by your function"
@@ -632,8 +630,10 @@ def restore_randomness(model: Any, path: str, loads: bool = False) -> None:
             text = zlib.decompress(comment.removeprefix(_MARK))
         state = randomness.state_from_json(text)
     if loads:
-        of_pause = {name: one for name, one in state.items() if name not in _SPLITTING}
-        state = of_pause | {name: one for name, one in randomness.capture().items() if name in _SPLITTING}
+        now = randomness.capture()
+        # TensorFlow fixes the order of arrays by its seed when the fit is set up
+        other = "tensorflow" in state and state["tensorflow"][0] != now.get("tensorflow", [None])[0]
+        state = now | {name: state[name] for name in ("layers", *(["tensorflow"] if other else []))}
     set_randomness(model, state)
 
 

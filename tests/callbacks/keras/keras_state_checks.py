@@ -239,7 +239,7 @@ def test_a_variable_that_starts_as_another_trial_has_left_it_is_named():
     weight, study = keras.Variable(0.0, trainable=False), pausing_study(at=(), trials=3, verbose=0)
     for callback in (Later, ByEpoch, Later):
         trial = study.ask()
-        named = pytest.warns(HaltuneWarning, match=r"has changed the variable Later\.weight")
+        named = pytest.warns(HaltuneWarning, match=r"has changed Later\.weight")
         with trial, named if trial.id == 2 else contextlib.nullcontext():
             fit(trial, net(momentum(0.01)), callback(weight), epochs=4)
 
@@ -299,6 +299,16 @@ def test_a_number_that_a_callback_changes_in_a_loss_of_the_model_continues():
         return model
 
     assert_equal(lambda trial: fit(trial, trial.load_model(make), Loosens()))
+
+
+@once
+def test_a_number_of_a_loss_that_starts_as_another_trial_has_left_it_is_named():
+    loss, study = Weighted(), pausing_study(at=(), trials=2, verbose=0)
+    for named in (contextlib.nullcontext(), pytest.warns(HaltuneWarning, match=r"has changed Weighted\.weight")):
+        with study.ask() as trial, named:
+            model = net(momentum(0.01))
+            model.compile(momentum(0.01), loss)
+            fit(trial, model, Weighs(), epochs=4)
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="the compiled step has the variable as a constant")
