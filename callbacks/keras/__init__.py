@@ -404,7 +404,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         """
         hooks = ("on_train_batch_begin", "on_batch_begin")
         by_batches = any(surroundings.overrides(one, *hooks) for one in self._others(others).values())
-        if not by_batches and (name := self._watch.carried(carried.who(self.trial))) is not None:
+        if not by_batches and (name := self._watch.left_by_another(carried.who(self.trial))) is not None:
             self.trial.warn(
                 f"Another training has changed {name}, and this one starts with the change. If it affects a training "
                 "or a value, make it for each trial, or set it when a trial starts.",

@@ -156,9 +156,8 @@ class Watch:
         }
         # arrays that are there when the fit starts: path -> array
         self._arrays: dict[str, Callable[[], Any]] = {} if earlier is None else {**earlier._arrays}
-        for path, value, _, kind in self._places(
-            {name: owner for name, owner in owners.items() if name not in self.same}
-        ):
+        new = {name: owner for name, owner in owners.items() if name not in self.same}
+        for path, value, _, kind in self._places(new):
             self._note_array(path, value)
             self._marks[path] = objects.mark(value, _parts_of_keras())
             self._note(value, kind, self._marks[path])
@@ -271,7 +270,7 @@ class Watch:
                 others = [one for one in _LEFT if (of := one[0]()) is not None and (of is not holder or one[1] != name)]
                 _LEFT[:] = [*others, (weak(holder), name, who, now)]
 
-    def carried(self, who: str) -> str | None:
+    def left_by_another(self, who: str) -> str | None:
         """Return the name of what is as a fit of another trial has left it; None if nothing is."""
         for path, holder, name, now in self._outlasting():
             for of, called, other, left in _LEFT:
