@@ -642,6 +642,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             try:
                 changed = self._watch.changes()[0]
                 before = changed if self._changed is None else self._changed
+                if not self.monitor.endswith("loss"):  # an evaluation without its losses has the same metrics
+                    before = [path for path in before if not path.startswith("loss ")]
                 suffix = saving.kept_suffix(self.trial, model, changed, before)
             except NotSupported as error:
                 self._reporter.advise(

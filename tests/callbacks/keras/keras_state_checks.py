@@ -301,29 +301,24 @@ def test_a_number_that_a_callback_changes_in_a_loss_of_the_model_continues():
     assert_equal(lambda trial: fit(trial, trial.load_model(make), Loosens()))
 
 
-@once
-def test_a_number_of_a_loss_that_starts_as_another_trial_has_left_it_is_named():
-    loss, study = Weighted(), pausing_study(at=(), trials=2, verbose=0)
-    for named in (contextlib.nullcontext(), pytest.warns(HaltuneWarning, match=r"has changed Weighted\.weight")):
-        with study.ask() as trial, named:
-            model = net(momentum(0.01))
-            model.compile(momentum(0.01), loss)
-            fit(trial, model, Weighs(), epochs=4)
-
-
 @pytest.mark.skipif(BACKEND == "jax", reason="the compiled step has the variable as a constant")
-def test_a_model_is_not_kept_if_its_loss_reads_a_variable_that_changes():
-    penalty, study = keras.Variable(0.0, trainable=False), pausing_study(at=(), keep=1, verbose=0)
+@pytest.mark.parametrize("metric", ["val_loss", "val_mse"])
+def test_a_model_whose_loss_reads_a_variable_that_changes_is_kept_for_another_metric_only(metric):
+    penalty, study = keras.Variable(0.0, trainable=False), pausing_study(at=(), metric=metric, keep=1, verbose=0)
+    not_kept = pytest.warns(HaltuneWarning, match=r"is not kept: The loss\.penalty changes in training")
+
+    def penalized(y, p):
+        return keras.ops.mean((y - p) ** 2) + penalty * keras.ops.mean(p**2)
 
     def make(lr):
         model = net(momentum(lr))
-        model.compile(momentum(lr), lambda y, p: keras.ops.mean((y - p) ** 2) + penalty * keras.ops.mean(p**2))
+        model.compile(momentum(lr), penalized, metrics=["mse"])
         return model
 
     trial = study.ask()
-    with pytest.warns(HaltuneWarning, match=r"is not kept: The loss\.penalty changes in training"):
+    with not_kept if metric == "val_loss" else contextlib.nullcontext():
         fit(trial, trial.load_model(make), Penalizes(penalty), epochs=4)
-    assert study.best.checkpoint is None
+    assert (study.best.checkpoint is None) == (metric == "val_loss")
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="its own variables")
