@@ -14,7 +14,7 @@ A resumed fit also restores:
 
 - the trainable layers, and all optimizers that the model holds
 - the plain attributes of layers, losses and other callbacks (EarlyStopping, ReduceLROnPlateau, your own), and variables
-  of modules that their code names: those of Keras, and numbers that it sets
+  of Keras in modules that their code names
 - the place in the data: the generators of a DataLoader or a PyDataset, the orders of a tf.data dataset that shuffles
   from a seed, and with steps_per_epoch the batches already read
 
@@ -387,8 +387,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.starts(self._position(epoch))
         self.trial.begins_epoch(epoch + 1)  # after an exception Keras calls no callback
         self._refuse_new_model(epoch)
-        if self.trial.epoch == 0 and _attempt(self.trial).optimizer is None:
-            self._warn_of_left(others)
+        left = self._watch.epoch_begins(carried.who(self.trial))
+        if left is not None and self.trial.epoch == 0 and _attempt(self.trial).optimizer is None:
+            self._warn_of_left(left, others)
         self._data.epoch_begins(lambda: saving.capture_randomness(model))
         if (name := self._step.epoch_begins()) is not None:
             self._reporter.advise(
@@ -397,14 +398,10 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 "compiled",
             )
 
-    def _warn_of_left(self, others: list[Any]) -> None:
-        """Warn if a trial starts with a variable, or a number of a loss, as another trial has left it.
-
-        A hook on batches may set it later, so nothing is known with such a hook.
-        """
+    def _warn_of_left(self, name: str, others: list[Any]) -> None:
+        """Warn that a trial starts with a variable that another has changed, unless a hook on batches may set it."""
         hooks = ("on_train_batch_begin", "on_batch_begin")
-        by_batches = any(surroundings.overrides(one, *hooks) for one in self._others(others).values())
-        if not by_batches and (name := self._watch.left_by_another(carried.who(self.trial))) is not None:
+        if not any(surroundings.overrides(one, *hooks) for one in self._others(others).values()):
             self.trial.warn(
                 f"Another training has changed {name}, and this one starts with the change. If it affects a training "
                 "or a value, make it for each trial, or set it when a trial starts.",

@@ -1,10 +1,10 @@
 """State of a fit outside of its model's file: other callbacks, attributes of layers, the place in the data.
 
 A `Watch` marks the attributes of objects when a fit starts, so that only what changes later is saved: numbers, texts,
-arrays, generators, containers of these, variables of Keras that are not of the model, and variables of a callback's
-functions and of the modules of its code. Large arrays, such as copies of the weights, are written apart. Attributes
-that cannot be read are named, also arrays that are larger than a few copies of the model, and lists of a million
-values, of which a sample changes.
+arrays, generators, containers of these, variables of Keras that are not of the model, also those of modules that the
+code names, and variables of a callback's functions. Large arrays, such as copies of the weights, are written apart.
+Attributes that cannot be read are named, also arrays that are larger than a few copies of the model, and lists of a
+million values, of which a sample changes.
 
 A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
 training. A shuffle of tf.data from a seed returns to its pass if all passes are whole.
@@ -13,7 +13,6 @@ training. A shuffle of tf.data from a seed returns to its pass if all passes are
 from __future__ import annotations
 
 import ast
-import dis
 import inspect
 import json
 import math
@@ -59,9 +58,8 @@ _TENSORS = "tensors"  # an attribute that has tensors of TensorFlow or JAX, as a
 _PART = "part"  # a variable, or an element next to parts of Keras, that a resumed fit must have made, too
 _OTHER = "other part"  # a variable that the compiled step may have as a constant, with its first value
 _WEIGHTS = "weights of "  # the weights of a part of Keras that a callback holds, such as a teacher of the model
-# of variables outside of models, and numbers of losses: a reference, the number's name, the trial or fold whose fit has
-# changed it, and the mark that it has left
-_LEFT: list[tuple[Callable[[], Any], str, str, str]] = []
+# attribute of a variable outside of models: the trial or fold whose fit has changed it, and its mark then
+_LEFT = "_haltune_left"
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -156,6 +154,7 @@ class Watch:
         }
         # arrays that are there when the fit starts: path -> array
         self._arrays: dict[str, Callable[[], Any]] = {} if earlier is None else {**earlier._arrays}
+        self._begun: dict[str, str] | None = None  # marks of variables outside of the model in the first epoch
         new = {name: owner for name, owner in owners.items() if name not in self.same}
         for path, value, _, kind in self._places(new):
             self._note_array(path, value)
@@ -251,44 +250,44 @@ class Watch:
         return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
 
     def lasting(self, of_callbacks: bool) -> dict[str, Any]:
-        """Return the states, changed or not, of variables of Keras outside of the model, and of numbers of modules.
+        """Return the states, changed or not, of the variables outside of the model.
 
-        They outlive a fit, so another trial may change them before this one resumes. of_callbacks: see `changes`.
+        They may outlive a fit, so another trial may change them before this one resumes. of_callbacks: see `changes`.
         """
-        states = {}
-        for path, value, _, kind in self._places():
-            variable = kind in (_PART, _OTHER) and isinstance(value, np.ndarray) and value.nbytes <= objects.SMALL
-            held = is_global(path) or (variable and (of_callbacks or path.startswith(OF_MODEL)))
-            if held and (variable or type(value) in objects.PLAIN):
-                states[path] = objects.data_of(value)
-        return states
+        held = [(path, value) for path, _, value in self._variables() if of_callbacks or path.startswith(OF_MODEL)]
+        small = [(path, value) for path, value in held if value.nbytes <= objects.SMALL]
+        return {path: objects.data_of(value) for path, value in small if objects.is_data(objects.mark(value))}
+
+    def epoch_begins(self, who: str) -> str | None:
+        """Note the variables outside of the model in the first epoch; return the name of one left by another trial.
+
+        A hook of that epoch may set the same value in each trial, so only what a fit changes later counts as left.
+
+        who: see `carried.who`.
+        """
+        if self._begun is not None:
+            return None
+        found: str | None = None
+        begun: dict[str, str] = {}
+        for path, variable, value in self._variables():
+            begun[path] = now = objects.mark(value)
+            of, left = vars(variable).get(_LEFT, (who, ""))
+            found = self.called(path) if of != who and left == now else found
+        self._begun = begun
+        return found
 
     def leaves(self, who: str) -> None:
-        """Note what this fit has changed of what further trials may have, too. who: see `carried.who`."""
-        for path, holder, name, now in self._outlasting():
-            if now != self._marks.get(path, now).removeprefix(objects.SET):
-                others = [one for one in _LEFT if (of := one[0]()) is not None and (of is not holder or one[1] != name)]
-                _LEFT[:] = [*others, (weak(holder), name, who, now)]
+        """Note which variables outside of the model this fit has changed since its first epoch began."""
+        begun = self._begun or {}
+        for path, variable, value in self._variables():
+            if (now := objects.mark(value)) != begun.get(path, now):
+                vars(variable)[_LEFT] = who, now
 
-    def left_by_another(self, who: str) -> str | None:
-        """Return the name of what is as a fit of another trial has left it; None if nothing is."""
-        for path, holder, name, now in self._outlasting():
-            for of, called, other, left in _LEFT:
-                if of() is holder and called == name and other != who and left == now:
-                    return self.called(path)
-        return None
-
-    def _outlasting(self) -> Iterator[tuple[str, Any, str, str]]:
-        """Yield the variables outside of the model, without random generators, and the numbers of its losses.
-
-        They are paths, what has the values, the names of the values in it, and marks.
-        """
-        for path, value, put, kind in self._places():
-            owner, _, name = path.partition("/")
-            if kind in (_PART, _OTHER) and (variable := _variable_of(put)) is not None and not path.endswith("/state"):
-                yield path, variable, "", objects.mark(value)
-            elif owner.startswith("loss ") and type(value) in (int, float) and not is_global(path):
-                yield path, self._owners[owner], name, objects.mark(value)
+    def _variables(self) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the variables outside of the model, without random generators: path, variable, value."""
+        for path, value, put, _ in self._places():
+            if (variable := _variable_of(put)) is not None and not path.endswith("/state"):
+                yield path, variable, value
 
     def other_model(self) -> str | None:
         """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""
@@ -314,8 +313,6 @@ class Watch:
                     own = self._of_data or _is_part(of, "Layer") or type(of).__module__.startswith("keras.")
                     if own or not objects.is_shared(value, state, self._trial):
                         put(objects.put_back(state, value, apart=apart))
-                elif is_global(path):
-                    failed.append(self.called(path))
                 elif owner in self._owners:
                     setattr(self._owners[owner], name, objects.put_back(state, None, apart=apart))
             except NotSupported:  # built otherwise in this attempt
@@ -429,17 +426,18 @@ def _places(owners: Mapping[str, Any], of_data: bool) -> list[Place]:
     places: list[Place] = []
     saved: set[int] | None = None  # of the variables that the model's file has
     for name, owner in owners.items():
-        of_optimizer, of_layer = _is_part(owner, "Optimizer"), _is_part(owner, "Layer")
-        for path, value, put in (*_slots(name, owner, {id(owner)}), *_globals(name, owner, of_data)):
-            of_module = is_global(path)
+        of_optimizer = _is_part(owner, "Optimizer")
+        # of data: what has a state is found by `_seeds_of`
+        of_modules = [] if of_data else _globals(name, owner)
+        for path, value, put in (*_slots(name, owner, {id(owner)}), *of_modules):
             if type(value) in objects.PLAIN:
                 places.append((path, value, put, ""))
                 continue
             if of_optimizer:
                 continue  # the model's file has its variables
             found = _parts_in(value)
-            inner = [(at, v) for at, v in found if _is_variable(v) and (of_module or id(v) not in compiled)]
-            held = [] if of_layer and not of_module else [(at, one) for at, one in found if not _is_variable(one)]
+            inner = [(at, v) for at, v in found if _is_variable(v) and id(v) not in compiled]
+            held = [] if _is_part(owner, "Layer") else [(at, one) for at, one in found if not _is_variable(one)]
             if not inner and not held:
                 if (arrays := _as_arrays(value)) is value:
                     places.append((path, value, put, ""))
@@ -594,12 +592,10 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Slot]:
     return found
 
 
-def _globals(name: str, owner: Any, of_data: bool) -> list[Slot]:
-    """Return the variables of modules that the program's code of an object or a function names, also by its functions.
+def _globals(name: str, owner: Any) -> list[Slot]:
+    """Return the variables of Keras in modules that the program's code of an object or a function names.
 
-    They are parts of Keras, short dicts, and the numbers and texts that the code sets, as by `global beta`.
-
-    of_data: without parts, of which `_seeds_of` finds those with a state, and dicts, which may be a cache.
+    Also those that functions name which this code names or holds.
     """
     own = (base for base in type(owner).__mro__ if is_own(base.__module__))
     left = [owner, *getattr(owner, "__dict__", {}).values(), *(one for base in own for one in vars(base).values())]
@@ -612,30 +608,14 @@ def _globals(name: str, owner: Any, of_data: bool) -> list[Slot]:
         if not isinstance(one, types.FunctionType) or id(one) in seen or not is_own(one.__module__):
             continue
         seen.add(id(one))
-        left += [value for value, _ in objects.variables_of(one).values()]
-        module, (used, sets) = one.__globals__, _globals_in(one.__code__)
-        for key in sorted((used & module.keys()) | sets):
-            value = module.get(key)
-            left.append(value)
-            held = (isinstance(value, dict) and len(value) <= _SHORT) or _parts_in(value, depth=0)
-            if (held and not of_data) or (key in sets and type(value) in objects.PLAIN):
-                found[key] = f"{name}/{_GLOBAL}{key}", value, partial(module.__setitem__, key)
+        named = {key: one.__globals__.get(key) for key in sorted(names_in(one.__code__))}
+        left += [*named.values(), *(value for value, _ in objects.variables_of(one).values())]
+        found |= {key: (f"{name}/{_GLOBAL}{key}", v, v.assign) for key, v in named.items() if _is_variable(v)}
     return [*found.values()]
 
 
 def is_global(path: str) -> bool:
     return path.partition("/")[2].startswith(_GLOBAL)
-
-
-@cache
-def _globals_in(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """Return the names of the variables of its module that a code, or one within it, uses, and those that it sets."""
-    steps = [*dis.get_instructions(code)]
-    used, sets = ({one.argval for one in steps if one.opname == f"{how}_GLOBAL"} for how in ("LOAD", "STORE"))
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            used, sets = (own | of for own, of in zip((used, sets), _globals_in(inner), strict=True))
-    return used, sets
 
 
 @cache
