@@ -355,7 +355,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 f"in a training without a pause. Call model.fit(..., epochs={before}) here, or train in one fit."
             )
 
+    def _refuse_loop_without_start(self) -> None:
+        """Raise InvalidInput in a loop of the program's own that has not called on_train_begin."""
+        if "_step" not in vars(self):
+            raise InvalidInput(
+                "This loop does not call on_train_begin. Call the hooks of the callbacks by "
+                "keras.callbacks.CallbackList(callbacks, model=model): on_train_begin(), on_epoch_begin(epoch), "
+                "on_epoch_end(epoch, logs), on_train_end(). End the loop if model.stop_training is true."
+            )
+
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._refuse_loop_without_start()
         model = self.model
         self._in_epoch, self._validated, self._epoch, self._reported_batch = True, False, epoch, 0
         self._evaluated = self._changed = self._unset = None
@@ -510,12 +520,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return self._reporter.position(step=made)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if "_step" not in vars(self):
-            raise InvalidInput(
-                "This loop calls on_epoch_end without on_train_begin. Call the hooks of the callbacks by "
-                "keras.callbacks.CallbackList(callbacks, model=model): on_train_begin(), on_epoch_begin(epoch), "
-                "on_epoch_end(epoch, logs), on_train_end(). End the loop if model.stop_training is true."
-            )
+        self._refuse_loop_without_start()
         reporter, model, params = self._reporter, self.model, self.params or {}
         trial, monitor = reporter.trial, reporter.metric
         optimizers.add_batches(model, companions.batches_of_epoch(params.get("steps")))

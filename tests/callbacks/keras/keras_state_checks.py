@@ -1871,12 +1871,13 @@ def test_a_list_of_callbacks_that_a_loop_drives_by_hand_reports_pauses_and_stops
 
 
 @once
-def test_a_loop_that_calls_no_hook_before_its_first_epoch_ends_is_refused():
+@pytest.mark.parametrize("hook", ["on_epoch_begin", "on_epoch_end"])
+def test_a_loop_that_calls_no_hook_before_its_first_epoch_is_refused(hook):
     callback = HaltuneCallback(FakeTrial())
     callback.set_model(model := net(momentum(0.01)))
     model.train_on_batch(X, Y)
-    with pytest.raises(InvalidInput, match=r"without on_train_begin.* keras\.callbacks\.CallbackList"):
-        callback.on_epoch_end(0, {"val_loss": 1.0})
+    with pytest.raises(InvalidInput, match=r"does not call on_train_begin.* keras\.callbacks\.CallbackList"):
+        getattr(callback, hook)(0, {"val_loss": 1.0})
 
 
 @pytest.mark.parametrize("again", [True, pytest.param(False, marks=pytest.mark.slow)])
