@@ -206,7 +206,8 @@ class Watch:
     def called(self, path: str) -> str:
         """Return the name of an attribute for messages."""
         owner, _, attribute = path.partition("/")
-        return f"{type(self._owners.get(owner)).__name__}.{attribute}"
+        of = f"{type(self._owners.get(owner)).__name__}."
+        return attribute.removeprefix(_GLOBAL) if is_global(path) else f"{of}{attribute}"
 
     def changes(
         self, within: bool = True, of_callbacks: bool = True, apart: Apart | None = None
