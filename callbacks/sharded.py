@@ -139,6 +139,8 @@ class ShardedLoop(TrainingLoop):
     # saving
 
     def _save_together(self, keep: bool = False) -> None:
+        if not keep and (lost := apart(self._optimizers)) is not None:
+            raise NotSupported(lost)
         self._light = keep
         try:
             super()._save_together(keep)
@@ -442,6 +444,21 @@ def unstepped(optimizers: Iterable[Any]) -> Iterator[None]:
     finally:
         for weight in lent:
             weight.grad = None
+
+
+def apart(optimizers: Iterable[Any]) -> str | None:
+    """Return why a sharded checkpoint may lack a state of these optimizers; None if it has all.
+
+    MADGRAD's number of steps belongs to no weight. DCP raises an error there, or leaves it out when it loads.
+    """
+    for optimizer in optimizers:
+        if not all(hasattr(weight, "untyped_storage") for weight in getattr(optimizer, "state", ())):
+            kind = type(getattr(optimizer, "optimizer", optimizer)).__name__  # Accelerate wraps it
+            return (
+                f"{kind} has a state that belongs to no weight, and a sharded checkpoint may lack it (use another "
+                "optimizer)"
+            )
+    return None
 
 
 def _plain_values(state: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:

@@ -44,6 +44,7 @@ from .changes import fingerprint, tensors_in
 from .loop import other_ranks, warn_of_ranks
 from .reporter import missing, need_same_configuration, two_callbacks, unranked
 from .schedules import falls, of_torch
+from .sharded import apart
 from .trainer_state import Unsaved
 
 if TYPE_CHECKING:
@@ -442,7 +443,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._keeps_epoch = best and self._reporter.keeps_epoch
         last = ends or self._reporter.stopping or state.global_step >= state.max_steps
         self._final = last and not self._reporter.pausing and self._reporter.keeps
-        none_written = self._no_checkpoint(args)
+        none_written = self._no_checkpoint(args, others["optimizer"])
         self._saves = self._reporter.saves
         if self._saves and (lost := none_written or self._lost(args, state)) is not None:
             self._saves, self._cannot_save = False, lost
@@ -580,11 +581,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return None
         return self._unsaved.why_not(args, self._within(state), self._passes, self._steps is not None)
 
-    def _no_checkpoint(self, args: Any) -> str | None:
-        """Return why the Trainer writes no checkpoint when haltune asks for one; None if it does."""
+    def _no_checkpoint(self, args: Any, optimizer: Any) -> str | None:
+        """Return why the Trainer writes no whole checkpoint when haltune asks for one; None if it does."""
         if args.save_strategy == "best":  # then the Trainer ignores requests to save
             return "with save_strategy='best' the Trainer saves at no other time (use 'epoch' or 'no')"
         return self._unable
+        if self._sharding == "FSDP" and not args.save_only_model and (lost := apart([optimizer])) is not None:
+            return lost  # its own save would raise an error, and end the training
 
     def _loads_another(self, args: Any, state: Any) -> bool:
         """Return whether the Trainer ends with the model of another step than that of the value that counts."""

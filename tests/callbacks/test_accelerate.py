@@ -226,6 +226,18 @@ def test_a_training_under_deepspeed_without_zero_is_not_paused(monkeypatch):
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+def test_a_training_under_fsdp_is_not_paused_where_its_checkpoint_would_lack_the_count_of_its_optimizer(monkeypatch):
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+
+    def counts(accelerator):  # as MADGRAD does; on CPUs Accelerate does not choose FSDP
+        accelerator._optimizers[0].state["k"] = torch.tensor([0])
+        monkeypatch.setattr(Accelerator, "distributed_type", property(lambda self: DistributedType.FSDP))
+
+    with pytest.warns(HaltuneWarning, match=r"because SGD has a state that belongs to no weight.*keeps training"):
+        train(trial, before=counts)
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
 @pytest.mark.parametrize(
     "makes",
     [

@@ -199,6 +199,16 @@ def test_a_state_that_torch_does_not_load_by_default_declines_the_pause():
     assert (trial.epoch, trial.checkpoint) == (4, None)
 
 
+def test_a_trial_does_not_pause_where_its_checkpoint_would_lack_the_count_of_its_optimizer():
+    net, trial = layers(), pausing_study(verbose=0).ask()
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    sgd.state["k"] = torch.tensor([0])  # as MADGRAD has it
+    with pytest.warns(HaltuneWarning, match=r"because SGD has a state that belongs to no weight.*keeps training"):
+        for epoch in (loop := ShardedLoop(trial, net, sgd)):
+            loop.report(1 / epoch)
+    assert (trial.epoch, trial.checkpoint) == (4, None)
+
+
 def test_a_part_that_does_not_reach_the_disk_leaves_the_earlier_checkpoint_and_no_rest(tmp_path, monkeypatch):
     study, seen = pausing_study(tmp_path / "sharded.db", at=(2, 3), verbose=0), {}
     with study.ask() as trial:
