@@ -72,9 +72,9 @@ class ShardedLoop(TrainingLoop):
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
-        InvalidInput: If an object has no state, or if the checkpoint has states of other names.
-        NotSupported: If torch.distributed is not initialised on several ranks, or if the folder or the weights are
-            those of another trial.
+        InvalidInput: If an object has no state.
+        NotSupported: If torch.distributed is not initialised on several ranks, if the folder or the weights are those
+            of another trial, or if the checkpoint has states of other names.
 
     Example:
         ::
@@ -234,21 +234,21 @@ class ShardedLoop(TrainingLoop):
         put_back(self._random(folder))
 
     def _check(self, folder: Path, mark: dict[str, Any]) -> None:
-        """Raise InvalidInput if the folder is not complete, or has the states of other parts.
+        """Raise InvalidInput if the folder is not complete.
 
-        Raises NotSupported if it is of a trial with another configuration.
+        Raises NotSupported if it is of a trial with another configuration, or has the states of other parts.
         """
         own = sorted([*self._modules, *self._others])
         need_same_configuration(self.trial, "a state", mark["config"], self._reporter.resume_hint)
         check_parts(folder)
         if mark["parts"] != own:
-            raise InvalidInput(
+            raise NotSupported(
                 f"The checkpoint of trial {self.trial.id} has the states of {', '.join(mark['parts'])}, but this "
                 f"loop has {', '.join(own)}. Use the same also= in each attempt."
             )
         for name, module in self._modules.items():
             if len(mark["flags"][name]) != sum(1 for _ in module.parameters()):
-                raise InvalidInput(
+                raise NotSupported(
                     f"The checkpoint of trial {self.trial.id} is of another {name}: it has "
                     f"{plural(len(mark['flags'][name]), 'parameter')}. Build the same one in each attempt."
                 )

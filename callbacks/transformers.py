@@ -88,8 +88,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     Raises:
         InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, if the training has two
-            HaltuneCallbacks, if the study counts tokens and the Trainer does not, if `rank_by` is set without
-            evaluations, or if a trial cannot resume on another number of ranks.
+            HaltuneCallbacks, if the study counts tokens and the Trainer does not, or if `rank_by` is set without
+            evaluations.
+        NotSupported: If a trial cannot resume on another number of ranks.
 
     Example:
         ::
@@ -538,7 +539,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return found
 
     def _check_ranks(self, loaded: Mapping[str, Any]) -> None:
-        """Warn that another number of ranks wrote the checkpoint. Raises InvalidInput if the training cannot continue.
+        """Warn that another number of ranks wrote the checkpoint. Raises NotSupported if the training cannot continue.
 
         The Trainer finds its epoch by the optimizer's steps, so an epoch needs as many of them as before.
         """
@@ -585,9 +586,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         """Return why the Trainer writes no whole checkpoint when haltune asks for one; None if it does."""
         if args.save_strategy == "best":  # then the Trainer ignores requests to save
             return "with save_strategy='best' the Trainer saves at no other time (use 'epoch' or 'no')"
-        return self._unable
         if self._sharding == "FSDP" and not args.save_only_model and (lost := apart([optimizer])) is not None:
             return lost  # its own save would raise an error, and end the training
+        return self._unable
 
     def _loads_another(self, args: Any, state: Any) -> bool:
         """Return whether the Trainer ends with the model of another step than that of the value that counts."""

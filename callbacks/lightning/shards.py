@@ -52,7 +52,7 @@ def cannot_save(trainer: Any, resumes: bool = True) -> str | None:
 
 
 def need_ranks(trainer: Any, trial: Trial) -> None:
-    """Raise InvalidInput if DeepSpeed could not load the checkpoint, because another number of ranks has written it."""
+    """Raise NotSupported if DeepSpeed cannot load the checkpoint, because another number of ranks has written it."""
     if _zero(trainer) and trial.checkpoint is not None:
         wrote = _parts(Path(trial.checkpoint))
         if wrote not in (0, trainer.world_size):

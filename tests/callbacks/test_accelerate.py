@@ -526,22 +526,23 @@ def test_an_accelerator_that_names_its_checkpoints_itself_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error", "said"),
     [
         (
             '{"processes": 2, "random": {}, "loaders": [], "models": [], "modules": {}, "data": {}}',
+            NotSupported,
             "on 2 ranks.*nproc_per_node 2",
         ),
-        ("{}", "damaged"),
+        ("{}", InvalidInput, "damaged"),
     ],
 )
-def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, said, tmp_path):
+def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, error, said, tmp_path):
     study = pausing_study(tmp_path / "search.db", verbose=0)
     with study.ask() as trial:
         train(trial)
     trial = study.ask()
     Path(trial.checkpoint, "haltune_0.json").write_text(text)
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(error, match=said):
         train(trial)
 
 

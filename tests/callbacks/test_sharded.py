@@ -172,7 +172,7 @@ def test_a_trial_whose_folder_lost_a_part_before_it_resumes_starts_again(tmp_pat
 
 def test_a_loop_with_other_parts_names_both(tmp_path):
     trial = paused(tmp_path).ask()
-    with pytest.raises(InvalidInput, match=r"states of average, model, schedule, but this loop has model, schedule"):
+    with pytest.raises(NotSupported, match=r"states of average, model, schedule, but this loop has model, schedule"):
         train(trial, parts=("schedule",))
 
 
