@@ -489,16 +489,6 @@ def other_ranks(
     )
 
 
-def warn_of_ranks(trial: Trial, wrote: int, ranks: int) -> None:
-    """Warn that a trial resumes on another number of ranks, where its state can be loaded but not all of it fits."""
-    trial.warn(
-        f"Trial {trial.id} paused on {plural(wrote, 'rank')} and resumes on {ranks}. Its weights, optimizer and "
-        "schedule continue, but its random numbers and the order of its data differ, so its values are not exactly "
-        "those of a trial that never paused. Start as many ranks as before for that.",
-        "ranks",
-    )
-
-
 def _need_group() -> None:
     """Raise NotSupported if ranks cannot save together, because they cannot wait for each other."""
     if not this().alone and torch_ranks().alone:

@@ -33,10 +33,11 @@ from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, torch_ranks
 from haltune.study import Trial
+from haltune.study.port import warn_of_ranks
 
 from .behind import copied
 from .changes import fingerprint
-from .loop import TrainingLoop, together, warn_of_ranks
+from .loop import TrainingLoop, together
 from .objects import local
 from .reporter import need_same_configuration, ordinary_errors
 

@@ -37,11 +37,12 @@ from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.space.domains import Constant
 from haltune.study import Study, Trial
+from haltune.study.port import warn_of_ranks
 
 from . import fsdp, objects, trainer_state
 from .base import Reporting
 from .changes import fingerprint, tensors_in
-from .loop import other_ranks, warn_of_ranks
+from .loop import other_ranks
 from .reporter import missing, need_same_configuration, two_callbacks, unranked
 from .schedules import falls, of_torch
 from .sharded import apart

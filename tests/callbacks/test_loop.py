@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,6 +145,30 @@ def test_a_state_that_another_number_of_ranks_saved_says_how_many_to_start_and_i
     with pytest.raises(NotSupported, match=said), trial:
         train_together(trial)
     assert [trial.status for trial in study.trials] == ["completed", "interrupted"]
+
+
+@pytest.mark.parametrize("kind", ["loop", "epochs"])
+def test_a_trial_that_resumes_on_fewer_ranks_than_it_paused_on_says_what_differs(kind):
+    def write(path):
+        path.write_text("state")
+
+    def train(trial):
+        if kind == "loop":
+            for epoch in (loop := TrainingLoop(trial, save=write)):
+                loop.report(1 / epoch)
+        else:
+            for epoch in trial.epochs():
+                trial.report(1 / epoch)
+                trial.save(write)
+
+    study = pausing_study(verbose=0)
+    with study.ask() as trial:
+        train(trial)
+    trial = study.ask()
+    shutil.copy(f"{trial.checkpoint}.random", f"{trial.checkpoint}.random1")
+    with pytest.warns(HaltuneWarning, match="paused on 2 ranks and resumes on 1"), trial:
+        train(trial)
+    assert [*study.trials[0].epochs] == [1, 2, 3, 4]
 
 
 def gated(gates, done, fails_at=None):
