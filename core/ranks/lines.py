@@ -156,10 +156,12 @@ class Writer:
             if os.write(self._file, text) != len(text):
                 raise OSError(errno.ENOSPC, "a line for the other ranks was cut short")
         except OSError:  # a full disk
-            self._close()
-            if self._is_needed():
+            needed = self._is_needed()
+            if needed:
                 with suppress(OSError):
-                    os.unlink(self._folder / LINES)  # which needs no room: the others notice it, and do not wait
+                    os.ftruncate(self._file, 0)  # which needs no room: the others notice it, and do not wait
+            self._close()
+            if needed:
                 raise
             return
         self._size += len(text)
@@ -308,7 +310,7 @@ class Reader:
         gone = bool(self._leader) and surely_gone(self._leader)
         if gone and not self._read() and not self._topics.get(topic):  # its last lines count
             raise RankLost(self._says(topic, "is gone"))
-        if self._folder is not None and not (self._folder / LINES).exists():
+        if self._file is not None and os.fstat(self._file).st_size < self._read_to:
             raise RankLost(
                 f"Rank {self._place.rank} waits for rank 0, which could not write {topic!r} to {self._place.folder}. "
                 f"Perhaps the disk is full: make room there, or set {FOLDER} to a folder on another disk."
