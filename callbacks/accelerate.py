@@ -53,6 +53,7 @@ from .changes import (
 from .functions import refers
 from .loop import TrainingLoop, other_ranks, together
 from .reporter import ordinary_errors
+from .sharded import apart
 
 _SAMPLED = 8  # weights of an optimizer
 _HOOKS = "accelerator.register_save_state_pre_hook and register_load_state_pre_hook"
@@ -68,9 +69,10 @@ class AcceleratedLoop(TrainingLoop):
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
-        InvalidInput: If `trial` is not a trial, if an epoch is reported outside the loop, if the accelerator holds the
-            model of another trial, or if the checkpoint is from another number of processes.
-        NotSupported: If the accelerator names its checkpoints itself.
+        InvalidInput: If `trial` is not a trial, if an epoch is reported outside the loop, or if the accelerator holds
+            the model of another trial.
+        NotSupported: If the accelerator names its checkpoints itself, or if the checkpoint is from another number of
+            processes.
 
     Example:
         ::
@@ -248,6 +250,8 @@ class AcceleratedLoop(TrainingLoop):
 
         resumes: the trial is to resume from it; otherwise only models count.
         """
+        if (lost := apart(self._of_fsdp)) is not None:  # save_state writes optimizers with each model
+            return lost
         if resumes and self._sharding == "DEEPSPEED" and (lost := fsdp.deepspeed_lacks(self._accelerator)) is not None:
             return lost
         if resumes and (lost := fsdp.lacks(self._accelerator, self._of_fsdp)) is not None:

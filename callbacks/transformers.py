@@ -31,12 +31,14 @@ from haltune.log.problem import Budget, Problem
 from haltune.ranks import torch_ranks
 from haltune.space import Space
 from haltune.study import Study, Trial
+from haltune.study.port import warn_of_ranks
 
 from . import fsdp, objects, trainer_state
 from .base import Reporting
 from .changes import fingerprint
-from .loop import other_ranks, warn_of_ranks
+from .loop import other_ranks
 from .reporter import missing, need_same_configuration, two_callbacks, unranked
+from .sharded import apart
 from .trainer_arguments import GOALS, arranged, check, check_read, horizon_of
 from .trainer_internals import (
     continue_callbacks,
@@ -90,8 +92,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     Raises:
         InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, if the training has two
-            HaltuneCallbacks, if the study counts tokens and the Trainer does not, if `rank_by` is set without
-            evaluations, or if a trial cannot resume on another number of ranks.
+            HaltuneCallbacks, if the study counts tokens and the Trainer does not, or if `rank_by` is set without
+            evaluations.
+        NotSupported: If a trial cannot resume on another number of ranks.
 
     Example:
         ::
@@ -445,7 +448,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._keeps_epoch = best and self._reporter.keeps_epoch
         last = ends or self._reporter.stopping or state.global_step >= state.max_steps
         self._final = last and not self._reporter.pausing and self._reporter.keeps
-        none_written = self._no_checkpoint(args)
+        none_written = self._no_checkpoint(args, others["optimizer"])
         self._saves = self._reporter.saves
         if self._saves and (lost := none_written or self._lost(args, state)) is not None:
             self._saves, self._cannot_save = False, lost
@@ -540,7 +543,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return found
 
     def _check_ranks(self, loaded: Mapping[str, Any]) -> None:
-        """Warn that another number of ranks wrote the checkpoint. Raises InvalidInput if the training cannot continue.
+        """Warn that another number of ranks wrote the checkpoint. Raises NotSupported if the training cannot continue.
 
         The Trainer finds its epoch by the optimizer's steps, so an epoch needs as many of them as before.
         """
@@ -583,10 +586,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return None
         return self._unsaved.why_not(args, self._within(state), self._passes, self._steps is not None)
 
-    def _no_checkpoint(self, args: Any) -> str | None:
-        """Return why the Trainer writes no checkpoint when haltune asks for one; None if it does."""
+    def _no_checkpoint(self, args: Any, optimizer: Any) -> str | None:
+        """Return why the Trainer writes no whole checkpoint when haltune asks for one; None if it does."""
         if args.save_strategy == "best":  # then the Trainer ignores requests to save
             return "with save_strategy='best' the Trainer saves at no other time (use 'epoch' or 'no')"
+        if self._sharding == "FSDP" and not args.save_only_model and (lost := apart([optimizer])) is not None:
+            return lost  # its own save would raise an error, and end the training
         return self._unable
 
     def _loads_another(self, args: Any, state: Any) -> bool:

@@ -27,12 +27,12 @@ from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, leave_group_at_exit, torch_ranks
 from haltune.study import Trial
+from haltune.study.port import warn_of_ranks
 
 from .. import carried, objects
 from ..base import Reporting, framework_bases, of_instance, over
 from ..behind import Behind
 from ..changes import warn_of_failed
-from ..loop import warn_of_ranks
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
 from . import attributes, checkpoint, checks, internals, resuming, shards
 from .checks import at_boundary, silent

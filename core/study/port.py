@@ -28,7 +28,7 @@ import numpy as np
 from haltune._utils.checks import number, unfit
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
-from haltune.display import numeral, one_line, several_of
+from haltune.display import numeral, one_line, plural, several_of
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, is_full
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
@@ -41,7 +41,7 @@ from .attempt import Attempt, Failure, Report
 from .judging import answered, record
 from .replica import Replica
 from .session import Session
-from .states import State, States
+from .states import State, States, ranks_of
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
@@ -265,7 +265,12 @@ class Port(Attempt):
                 f"over its {several_of(self.unit)} would train nothing. {self._folds_hint}"
             )
         self._starts_updates()
-        return self._first is None
+        starts, path = self._first is None, self.resumes_from
+        if starts and path is not None:
+            wrote, ranks = ranks_of(path), max(this().place.world or 1, torch_ranks().size)
+            if wrote > ranks:  # fewer: a rank may have been killed before it wrote its own
+                warn_of_ranks(self, wrote, ranks)
+        return starts
 
     def _need_same_model(self, model: Any) -> None:
         """Raise NotSupported if a loop after a STOP or PAUSE is of another model. If that is not known, log a hint."""
@@ -1209,6 +1214,16 @@ def weak(model: Any) -> Callable[[], Any]:
         return weakref.ref(model)
     except TypeError:
         return lambda: None
+
+
+def warn_of_ranks(trial: Port, wrote: int, ranks: int) -> None:
+    """Warn that a trial resumes on another number of ranks, where its state can be loaded but not all of it fits."""
+    trial.warn(
+        f"Trial {trial.id} paused on {plural(wrote, 'rank')} and resumes on {ranks}. Its weights, optimizer and "
+        "schedule continue, but its random numbers and the order of its data differ, so its values are not exactly "
+        "those of a trial that never paused. Start as many ranks as before for that.",
+        "ranks",
+    )
 
 
 def check_write(write: Any) -> None:

@@ -13,6 +13,7 @@ within an epoch that `epochs` counts, or if it had saved before its first report
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -452,6 +453,11 @@ def _draws_alone() -> bool:
 def random_of(checkpoint: str | Path) -> Path:
     """Return the file of this rank's random state next to a state."""
     return Path(this().own(f"{checkpoint}{RANDOM}"))
+
+
+def ranks_of(checkpoint: str) -> int:
+    """Return the number of ranks that have a random state next to a state of a plain loop."""
+    return next(n for n in itertools.count() if not Path(f"{checkpoint}{RANDOM}{n or ''}").is_file())
 
 
 def _lost(attempt: Attempt) -> LeaseLost:

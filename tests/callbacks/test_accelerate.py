@@ -226,6 +226,18 @@ def test_a_training_under_deepspeed_without_zero_is_not_paused(monkeypatch):
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+def test_a_training_under_fsdp_is_not_paused_where_its_checkpoint_would_lack_the_count_of_its_optimizer(monkeypatch):
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+
+    def counts(accelerator):  # as MADGRAD does; on CPUs Accelerate does not choose FSDP
+        accelerator._optimizers[0].state["k"] = torch.tensor([0])
+        monkeypatch.setattr(Accelerator, "distributed_type", property(lambda self: DistributedType.FSDP))
+
+    with pytest.warns(HaltuneWarning, match=r"because SGD has a state that belongs to no weight.*keeps training"):
+        train(trial, before=counts)
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
 @pytest.mark.parametrize(
     "makes",
     [
@@ -514,22 +526,23 @@ def test_an_accelerator_that_names_its_checkpoints_itself_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error", "said"),
     [
         (
             '{"processes": 2, "random": {}, "loaders": [], "models": [], "modules": {}, "data": {}}',
+            NotSupported,
             "on 2 ranks.*nproc_per_node 2",
         ),
-        ("{}", "damaged"),
+        ("{}", InvalidInput, "damaged"),
     ],
 )
-def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, said, tmp_path):
+def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, error, said, tmp_path):
     study = pausing_study(tmp_path / "search.db", verbose=0)
     with study.ask() as trial:
         train(trial)
     trial = study.ask()
     Path(trial.checkpoint, "haltune_0.json").write_text(text)
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(error, match=said):
         train(trial)
 
 

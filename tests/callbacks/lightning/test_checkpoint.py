@@ -18,7 +18,7 @@ from lightning_nets import Net, Slow, make_trainer, search, seed, shuffled  # no
 
 from haltune import Budget, Minimize  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -258,5 +258,5 @@ def test_a_folder_of_deepspeed_from_other_ranks_is_refused_before_it_is_loaded(t
         (tmp_path / "checkpoint" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
     trial = FakeTrial(max_epochs=4)
     trial.checkpoint = str(tmp_path)
-    with pytest.raises(InvalidInput, match=r"paused on 2 ranks and cannot resume on 1.*Trainer\(devices=2\)"):
+    with pytest.raises(NotSupported, match=r"paused on 2 ranks and cannot resume on 1.*Trainer\(devices=2\)"):
         fit(trial, strategy=deepspeed_strategy(), checkpoint=tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from callback_fakes import FakeTrial
+from callback_fakes import PAUSE, FakeTrial
 from callback_studies import study
 from fits import drawn
 from paused_studies import pausing_study
@@ -42,7 +42,7 @@ from transformers_nets import EVERY_TWO, Net, Stream, rows, same, trainer, weigh
 
 from haltune import Constant, Study  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -857,13 +857,26 @@ def paused_by_two(tmp_path):
     return trial
 
 
-class SaysDeepSpeed(TrainerCallback):
-    """It states that DeepSpeed, which is not installed where tests run, spreads the model."""
+class Says(TrainerCallback):
+    """It states that a library, which does not run where tests do, spreads the model."""
 
     trainer = None
 
+    def __init__(self, library):
+        self.library = library
+
     def on_train_begin(self, args, state, control, **others):
-        self.trainer.is_deepspeed_enabled = True
+        setattr(self.trainer, f"is_{self.library}_enabled", True)
+
+
+def test_a_trainer_under_fsdp_does_not_save_where_its_checkpoint_would_lack_the_count_of_its_optimizer(tmp_path):
+    trial, says = FakeTrial("eval_loss", max_epochs=3, verdicts={2.0: PAUSE}), Says("fsdp")
+    says.trainer = t = trainer(
+        tmp_path, says, HaltuneCallback(trial), optimizers=lambda model: (Counting(model.parameters()), None)
+    )
+    with pytest.warns(HaltuneWarning, match=r"because Counting has a state that belongs to no weight.*keeps training"):
+        t.train()
+    assert (trial.epochs, trial.declined, [*tmp_path.glob("checkpoint-*")]) == ([1, 2, 3], 1, [])
 
 
 def test_a_trial_continues_on_another_number_of_ranks_with_a_warning(tmp_path):
@@ -875,10 +888,13 @@ def test_a_trial_continues_on_another_number_of_ranks_with_a_warning(tmp_path):
 
 @pytest.mark.parametrize(
     ("batch", "others", "why"),
-    [(2, [], "resume on 1: an epoch has 8 steps there, not 4"), (4, [SaysDeepSpeed()], "resume on 1. Start 2")],
+    [
+        (2, [], "resume on 1: an epoch has 8 steps there, not 4"),
+        (4, [Says("deepspeed")], "resume on 1, because each rank"),
+    ],
 )
 def test_another_number_of_ranks_is_refused_where_the_state_or_the_epoch_would_be_another(batch, others, why, tmp_path):
-    with pytest.raises(InvalidInput, match=f"paused on 2 ranks and cannot {why}"), paused_by_two(tmp_path) as trial:
+    with pytest.raises(NotSupported, match=f"paused on 2 ranks and cannot {why}"), paused_by_two(tmp_path) as trial:
         t = trainer(tmp_path, *others, HaltuneCallback(trial), epochs=4, per_device_train_batch_size=batch)
         for other in others:
             other.trainer = t
