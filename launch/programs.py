@@ -29,7 +29,7 @@ from typing import IO, Any
 from haltune._utils import disk
 from haltune._utils.checks import is_number, python_number
 from haltune.display import duration, numeral, one_line, plural, several_of
-from haltune.errors import InvalidInput, LeaseLost, NotSupported, is_full, told_full
+from haltune.errors import OUT_OF_MEMORY, InvalidInput, LeaseLost, NotSupported, is_full, told_full, told_short
 from haltune.log.decisions import Action
 from haltune.log.events import Status
 from haltune.log.problem import Problem, length_argument
@@ -120,7 +120,8 @@ class Program:
             if CHECKPOINT not in used:
                 raise InvalidInput(
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
-                    "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out."
+                    "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out. If the "
+                    'program finds it by itself in {folder}, write env = { RESUME = "{checkpoint}" }.'
                 )
         if CONFIG not in used and self.config != ConfigFile():
             raise InvalidInput(
@@ -177,10 +178,13 @@ class Program:
         if ("{" not in first or " " in first) and self.cwd is None and shutil.which(first) is None:
             raise cannot_start(first, "No such file or directory")
 
+    def gives_length(self, problem: Problem) -> bool:
+        """Return whether the program gets the length of a full training."""
+        used = set[str]().union(*(text.used for text in self._texts(problem)))
+        return not used.isdisjoint({*_lengths(problem)} - {*problem.space.parameters})
+
     def _own(self, problem: Problem) -> list[str]:
-        unit = problem.unit
-        lengths = dict.fromkeys((length_argument(unit), several_of(unit))) if problem.max_epochs is not None else {}
-        return [FOLDER, TRIAL, CONFIG, OPTIONS, OVERRIDES, CHECKPOINT, *lengths]
+        return [FOLDER, TRIAL, CONFIG, OPTIONS, OVERRIDES, CHECKPOINT, *_lengths(problem)]
 
     def _texts(self, problem: Problem) -> tuple[Texts, Texts, Texts]:
         """Return the texts of the command, of the environment and working folder, and of the configuration file."""
@@ -224,6 +228,12 @@ class Program:
         if cwd is not None:
             Path(cwd).mkdir(parents=True, exist_ok=True)
         return Command(command.words(trial.config, own), environment, cwd, folder)
+
+
+def _lengths(problem: Problem) -> list[str]:
+    """Return the placeholders of the length of a full training."""
+    unit = problem.unit
+    return [] if problem.max_epochs is None else [*dict.fromkeys((length_argument(unit), several_of(unit)))]
 
 
 def _refuse_shared_words(groups: Sequence[tuple[str, set[str]]], parameters: Mapping[str, Any]) -> None:
@@ -279,6 +289,13 @@ def cannot_start(program: str, why: str | None) -> InvalidInput:
     return InvalidInput(f"Cannot start {program!r}: {why}.{how}")
 
 
+_DIVERGED = re.compile(
+    r"(?<![.\w])(?:nan|inf(?:inity|inite)?|non-?finite|not finite|diverg\w+|explod\w+|FloatingPointError)\b",
+    re.IGNORECASE,
+)  # not np.nan, in code that a traceback shows
+_ERROR = re.compile(r"^(?!Exception (?:ignored|in thread)).*\n.*Traceback \(most recent call last\)", re.MULTILINE)
+
+
 class ScriptFailed(Exception):
     """A program ended with an exit status other than 0."""
 
@@ -286,7 +303,8 @@ class ScriptFailed(Exception):
 def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     """Record that a program failed, with the last lines of its output, which starts at this byte of the log.
 
-    At a full disk every program would fail, so the search ends, and the trial is offered again.
+    At a full disk every program would fail, so the search ends, and the trial is offered again. Too little memory and
+    a value that is not finite are faults of the configuration, so the search continues, also after its first trial.
     """
     tail = _tail(log, start)
     if told_full(tail):
@@ -295,13 +313,18 @@ def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     last = tail.splitlines()[-1] if tail else "it printed nothing"
     if last.endswith("No module named 'haltune'"):  # its environment is not active, or haltune has one of its own
         tail += f"\nThe command's python is another one than haltune's. Write {sys.executable} in place of python."
-    return _recorded(trial, f"{why}: {last}", tail or None, tail)
+    trial.recall()
+    values = trial.history.trial(trial.id).values
+    diverged = _DIVERGED.search(tail) is not None or (len(values) > 0 and not math.isfinite(values[-1]))
+    short = f"{OUT_OF_MEMORY}: " if told_short(tail) else ""
+    return _recorded(trial, f"{short}{why}: {last}", tail or None, tail, diverged)
 
 
-def _recorded(trial: Trial, error: str, traceback: str | None, tail: str) -> Ending:
+def _recorded(trial: Trial, error: str, traceback: str | None, tail: str, diverged: bool = False) -> Ending:
     trial.fail(Failure(error, traceback))
     refused = trial.ended is Status.INTERRUPTED  # by haltune in the program, which gave the trial back and would again
-    return Ending() if not refused and trial.tolerates(ScriptFailed(error)) else Ending(raised=tail or error)
+    tolerated = not refused and ((diverged and trial.ended is Status.FAILED) or trial.tolerates(ScriptFailed(error)))
+    return Ending() if tolerated else Ending(raised=tail or error)
 
 
 def _tail(log: Path, start: int) -> str:
@@ -360,6 +383,7 @@ class Unedited(Child):
             )  # fmt: skip
         self._log = MetricLog(self._metrics, (measures.first, *measures.others), start.folder, log)
         self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
+        self._beyond = 0  # rows beyond a full training
         self._ends = False  # haltune asked it to end
         self._cut = False  # or the signal to the launcher, which came to it, too
         self._pauses = False  # its state is to be saved before it ends
@@ -431,7 +455,9 @@ class Unedited(Child):
                 + (
                     f"They are in {', '.join(files)}: name the right one under [metrics]."
                     if len(files) > 1
-                    else f"If a row is less than one {trial.unit}, name another column as position under [metrics]."
+                    else f"If a row is less than one {trial.unit}, or the count starts again within a training, name "
+                    "another column as position under [metrics]. If a progress bar repeats an earlier value, let the "
+                    "pattern match its last line only. Of several trainings in one program, only the first counts."
                 ),
                 "several values",
             )
@@ -473,12 +499,22 @@ class Unedited(Child):
         beyond = bool(self._rows) and self._rows[-1][0] > limit
         while self._rows and self._rows[-1][0] > limit:
             position, _ = self._rows.pop()
+            self._beyond += 1
         if beyond and not self._rows and not trial.epoch:
             raise InvalidInput(
                 f"The first row with {trial.goal.metric} has {self._metrics.by or trial.unit} {position:g}, which is "
                 f"beyond {length_argument(trial.unit)}={trial.horizon}. If it does not count {several_of(trial.unit)}, "
                 f"name the column that does as position under [metrics]: {', '.join(self._log.names)}. Or make the "
                 "study with the unit of that column, such as max_steps. Otherwise let the program evaluate earlier."
+            )
+        unnamed = self._metrics.position is None and trial.unit == "epoch"  # rows or calls of log count as epochs
+        if self._beyond > 1 and unnamed and self._program.gives_length(self._study.problem):
+            raise InvalidInput(
+                f"Trial {trial.id} logs beyond max_epochs={trial.horizon}, although the program gets this length. "
+                f"Without position under [metrics], each {self._metrics.by or 'row'} of {self._metrics.words} counts "
+                f"as one epoch. Write position, the column with the epoch; there are {', '.join(self._log.names)}. In "
+                "a pattern it is one more group. If the rows beyond are no epochs, such as a line with the best value "
+                "at the end, let the pattern match less."
             )
         share = (now - self._last_row) / max(1, len(self._rows))  # seconds
         watched, self._looked = now - self._looked < _PATIENCE, now  # a proposal may take long
@@ -508,10 +544,11 @@ class Unedited(Child):
                     self._best = float(trial.epoch)
         if self._ignores and not (ended or self._ends or self._pauses):
             self._obey()
-        if beyond and not self._ignores:
+        if beyond and self._beyond > 1 and not self._ignores:  # one row may be of an evaluation at its end
             trial.hint(
                 f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. Give "
-                f"the program its length: {{{length_argument(trial.unit)}}}.",
+                f"the program its length: {{{length_argument(trial.unit)}}}. If it has that, name the column that "
+                f"counts {several_of(trial.unit)} as position under [metrics].",
                 "beyond",
             )
             self._end()
@@ -720,7 +757,7 @@ class Unedited(Child):
             )
         elif not self._ends and trial.horizon is not None and max(trial.epoch, self._curve.waits) < trial.horizon:
             ended = f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}"
-            if "Traceback (most recent call last)" in _tail(self._output, self._printed):
+            if _ERROR.search("\n" + _tail(self._output, self._printed)):
                 trial.hint(
                     f"{ended}. It printed an error, but its exit status is 0, so its last value counts; see "
                     f"{self._output}. For a bash script with a pipe, such as python train.py | tee log.txt, write set "
@@ -728,9 +765,12 @@ class Unedited(Child):
                     "error",
                 )
             else:
+                zeroth = self._metrics.by and self._metrics.first is None and trial.epoch == trial.horizon - 1
                 trial.hint(
                     f"{ended}. If it does not stop early by itself, give it its length: "
-                    f"{{{length_argument(trial.unit)}}}.",
+                    f"{{{length_argument(trial.unit)}}}."
+                    + f" If its first {trial.unit} has the number 0, write first = 0 under [metrics]."
+                    * bool(zeroth),
                     "short",
                 )
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
