@@ -383,6 +383,7 @@ class Unedited(Child):
             )  # fmt: skip
         self._log = MetricLog(self._metrics, (measures.first, *measures.others), start.folder, log)
         self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
+        self._knows_length = program.gives_length(self._study.problem)
         self._beyond = 0  # rows beyond a full training
         self._ends = False  # haltune asked it to end
         self._cut = False  # or the signal to the launcher, which came to it, too
@@ -508,7 +509,7 @@ class Unedited(Child):
                 "study with the unit of that column, such as max_steps. Otherwise let the program evaluate earlier."
             )
         unnamed = self._metrics.position is None and trial.unit == "epoch"  # rows or calls of log count as epochs
-        if self._beyond > 1 and unnamed and self._program.gives_length(self._study.problem):
+        if self._beyond > 1 and unnamed and self._knows_length:
             raise InvalidInput(
                 f"Trial {trial.id} logs beyond max_epochs={trial.horizon}, although the program gets this length. "
                 f"Without position under [metrics], each {self._metrics.by or 'row'} of {self._metrics.words} counts "
@@ -544,7 +545,8 @@ class Unedited(Child):
                     self._best = float(trial.epoch)
         if self._ignores and not (ended or self._ends or self._pauses):
             self._obey()
-        if beyond and self._beyond > 1 and not self._ignores:  # one row may be of an evaluation at its end
+        evaluates = self._knows_length and self._beyond == 1  # perhaps its final model, at its end
+        if beyond and not evaluates and not self._ignores:
             trial.hint(
                 f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. Give "
                 f"the program its length: {{{length_argument(trial.unit)}}}. If it has that, name the column that "
@@ -781,6 +783,7 @@ class Unedited(Child):
         """Keep the final model of one of the best trials, if its checkpoint is there."""
         found.look(at_once=True)
         last = not (self._ends and self._ignores)  # what ends by itself is at the last epoch that counts
+        beyond = self._ends and self._beyond > 0 and found.extra  # the only file may be of a later one
         if found.numbered:
             completed = code == 0 and self._saved_as is not None and found.changed(*self._saved_as)  # after SIGTERM
             self._record(found, settled=0.0, last=last or completed)
@@ -792,7 +795,7 @@ class Unedited(Child):
                     f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others(found)}, so its model is not kept.",
                     "not kept",
                 )
-        elif last and (path := found.latest(ended=True)) is not None and self._trial.keeps():
+        elif last and not beyond and (path := found.latest(ended=True)) is not None and self._trial.keeps():
             self._copy(found, path)
 
     def _compare_numbers(self, found: _Checkpoints) -> None:

@@ -814,6 +814,22 @@ def test_a_program_that_trains_beyond_the_full_length_ends_there(search, tmp_pat
     assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)] * 2
 
 
+@pytest.mark.slow
+def test_the_only_checkpoint_of_a_program_that_trains_beyond_the_full_length_is_not_that_of_its_last_epoch(
+    search, tmp_path
+):
+    study = STUDY.replace("max_epochs = 4", "max_epochs = 2").replace("trials = 2", "trials = 1") + CSV
+    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
+    words = (*WORDS, "--epochs", "900", "--resume", "{checkpoint}")
+    hook = "import time; time.sleep(0.8)"
+    code, said = search(study + '[program]\ncheckpoint = "last.json"\n', program, words, hook=hook)
+    assert code == 0, said
+    assert [(t.status, t.epoch) for t in trials(tmp_path)] == [(Status.COMPLETED, 2)]
+    (path,) = tmp_path.glob("search.checkpoints/*/trial-0/run-1/last.json")
+    assert json.loads(path.read_text())["epoch"] == 3
+    assert load_study(tmp_path / "search.db").best.checkpoint is None
+
+
 def test_a_program_that_logs_one_row_after_its_last_epoch_ends_by_itself(search, tmp_path):
     test = "if state['epoch'] == 4: log.write('5,0,0\\n'); log.flush(); import time; time.sleep(1); open('saved', 'a')"
     study = STUDY.replace("trials = 2", "trials = 1") + CSV
@@ -1331,6 +1347,7 @@ def test_the_doctor_rehearses_a_pause_of_a_program_that_nobody_edited(search, tm
         (TRAIN, 0.1, "it reports exactly the same", 0),
         (TRAIN, 0.0, "ended before it could be paused at epoch 1, because its epochs are short", 0),
         (TRAIN.replace("= json.load", "= 0 and"), 0.1, "failed", 1),
+        ("raise SystemExit('CUDA out of memory')", 0.0, "failed: out of memory", 1),
     )
     for text, seconds, found, code in cases:
         (tmp_path / "train.py").write_text(f"HOOK = 'import time; time.sleep({seconds})'\n{text}")
