@@ -293,7 +293,7 @@ _DIVERGED = re.compile(
     r"(?<![.\w])(?:nan|inf(?:inity|inite)?|non-?finite|not finite|diverg\w+|explod\w+|FloatingPointError)\b",
     re.IGNORECASE,
 )  # not np.nan, in code that a traceback shows
-_ERROR = re.compile(r"^(?!Exception (?:ignored|in thread)).*\n.*Traceback \(most recent call last\)", re.MULTILINE)
+_ERROR = re.compile(r"^(?!Exception ignored).*\n.*Traceback \(most recent call last\)", re.MULTILINE)  # not at exit
 
 
 class ScriptFailed(Exception):
