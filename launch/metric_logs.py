@@ -379,6 +379,7 @@ class Matched(Lines):
     def __init__(self, patterns: Sequence[re.Pattern[str]], by: str | None = None) -> None:
         self._patterns, self._by = patterns, by
         self.twice: tuple[str, str] | None = None  # a group with two values in one line, and the line
+        self.last = ""  # the last line with a number
         super().__init__()
 
     def row(self, line: str) -> Row:
@@ -391,6 +392,7 @@ class Matched(Lines):
                 if changed and self.twice is None:
                     self.twice = changed[0], line
                 row |= new
+        self.last = line if row else self.last
         return row
 
     def _cell(self, found: re.Match[str], name: str) -> str:
@@ -642,6 +644,12 @@ class MetricLog:
         """A group of the pattern that has two values in one line, and the line."""
         readers = [followed.reader for followed in self._files.values()]
         return next((one.twice for one in readers if isinstance(one, Matched) and one.twice), None)
+
+    @property
+    def last_line(self) -> str:
+        """The last line in which a pattern found a number; "" for other logs."""
+        readers = [followed.reader for followed in self._files.values()]
+        return next((one.last for one in readers if isinstance(one, Matched)), "").strip()[:200]
 
     def files_with(self, name: str) -> list[str]:
         """Return the files with a column, by their paths in the trial's folder."""

@@ -767,12 +767,14 @@ class Unedited(Child):
                     "error",
                 )
             else:
-                zeroth = self._metrics.by and self._metrics.first is None and trial.epoch == trial.horizon - 1
+                note = ""
+                if self._metrics.by is None and (line := self._log.last_line):  # such as a best value
+                    note = f" Each line that matches counts as one {trial.unit}; the last one was {line!r}."
+                elif self._metrics.by and self._metrics.first is None and trial.epoch == trial.horizon - 1:
+                    note = f" If its first {trial.unit} has the number 0, write first = 0 under [metrics]."
                 trial.hint(
                     f"{ended}. If it does not stop early by itself, give it its length: "
-                    f"{{{length_argument(trial.unit)}}}."
-                    + f" If its first {trial.unit} has the number 0, write first = 0 under [metrics]."
-                    * bool(zeroth),
+                    f"{{{length_argument(trial.unit)}}}.{note}",
                     "short",
                 )
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable

@@ -952,6 +952,13 @@ def test_an_error_that_python_ignores_as_it_ends_is_none_of_the_program(search):
     assert "give it its length" in said
 
 
+def test_the_last_line_that_counts_as_an_epoch_is_shown_if_a_program_ends_early(search):
+    hook = "print('val_acc=0.5', flush=True)\nif state['epoch'] == 2: print('best val_acc=0.75'); sys.exit()"
+    code, said = search(STUDY + PRINTED, hook=hook)
+    assert code == 0, said
+    assert said.count("the last one was 'best val_acc=0.75'") == 1
+
+
 @pytest.mark.parametrize(("epochs", "named"), [("3", True), ("2", False)])
 def test_a_log_that_ends_one_epoch_early_may_count_from_zero(search, epochs, named):
     code, said = search(STUDY + CSV, words=(*WORDS, "--epochs", epochs))
