@@ -135,9 +135,9 @@ class Metrics:
             _tensorboard()
 
 
-_PART = r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|[^()\[\\]"  # of a regular expression: an escape, a set, another character
-# a named group, which may have groups in it, and these some more
-_GROUP = re.compile(rf"(?<!\\)(\(\?P<\w+>)((?:{_PART}|\((?:{_PART}|\((?:{_PART})*\))*\))+)\)")
+_PART = r"\\.|\[(?:\^?\])?(?:\\.|[^]\\])*\]|[^()\[\\]"  # of a regular expression: an escape, a set, another character
+# a named group, which may have groups without names in it, and these some more
+_GROUP = re.compile(rf"(?<!\\)(\(\?P<\w+>)((?:{_PART}|\((?!\?P<)(?:{_PART}|\((?!\?P<)(?:{_PART})*\))*\))+)\)")
 
 
 def _whole(found: re.Match[str]) -> str:
@@ -363,14 +363,16 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield f"{above}{name}", value
 
 
-_COMMAS = re.compile(r"(?<!,)[-+]?\d+(?:,\d+)+(?!\d|\.\d)")  # 0,95 and 1,000, and no values with commas between them
-_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})*,?")
+# 0,95 and 1,000 and 1,125.50, and no values with commas between them, such as 2,0.75
+_COMMAS = re.compile(r"(?<!,)[-+]?\d+(?:,\d+)+(?:(?<=,\d{3})\.\d+)?(?!\d|\.\d)")
+_THOUSANDS = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:,?|\.\d+)")
 
 
 class Matched(Lines):
     """Lines for people, in which patterns find numbers. Progress bars end lines by a carriage return.
 
-    by: the column of the position, in which commas are thousands separators. Any other number with a comma is none.
+    by: the column of the position, in which commas are thousands separators, as they are in 1,125.50. Any other number
+    with a comma is none.
     """
 
     ends = re.compile(rb"[\r\n]")
@@ -397,10 +399,14 @@ class Matched(Lines):
 
     def _cell(self, found: re.Match[str], name: str) -> str:
         """Return the text of a group, with the rest of a number with commas, of which [\\d.]+ takes the start."""
-        text, whole = found[name], _COMMAS.match(found.string, found.start(name))
-        if whole and whole[0].startswith(f"{text},") and found.end(name) == found.end():
-            text = whole[0]
-        return text.replace(",", "") if name == self._by and _THOUSANDS.fullmatch(text) else text
+        text, line = found[name], found.string
+        whole = _COMMAS.match(line, found.start(name))
+        if whole and whole[0].startswith(f"{text},"):
+            joined = line[: whole.start()] + whole[0].replace(",", "") + line[whole.end() :]
+            if found.re.match(joined, found.start()):  # otherwise the pattern needs the comma, between two numbers
+                text = whole[0]
+        separates = _THOUSANDS.fullmatch(text) and (name == self._by or "." in text)
+        return text.replace(",", "") if separates else text
 
 
 class MlflowMetric(Lines):

@@ -167,12 +167,20 @@ def test_other_groups_are_as_the_user_wrote_them(group):
     assert [found.pattern for found in Metrics(pattern=pattern).patterns] == [pattern]
 
 
+def test_a_group_within_another_one_with_a_name_takes_the_whole_number():
+    reader = Matched(Metrics(pattern=r"(?P<row>at (?P<epoch>\d+): (?P<loss>[\d.]+))").patterns)
+    assert rows_of(reader, [b"at 1: 9.8e-05\n"]) == [{"epoch": 1.0, "loss": 9.8e-05}]
+
+
 @pytest.mark.parametrize(
     ("line", "row"),
     [
         ("step 900, loss 0.5", {"step": 900.0, "loss": 0.5}),
         ("step 1,000, loss 0.5", {"step": 1000.0, "loss": 0.5}),
         ("step 1,048,576, loss 3", {"step": 1048576.0, "loss": 3.0}),
+        ("step 1000, loss 1,125.50", {"step": 1000.0, "loss": 1125.5}),
+        ("at 1,000 it has 0.5", {"step": 1000.0, "loss": 0.5}),
+        ("[3,500] loss 0.5", {"step": 3.0, "loss": 0.5}),  # the pattern has the comma
         ("step 3, loss 0,95", {"step": 3.0}),  # 0 would be wrong
         ("step 3, loss -1,125", {"step": 3.0}),
         ("step 3, loss 0.5,0.75", {"step": 3.0, "loss": 0.5}),
@@ -183,6 +191,7 @@ def test_other_groups_are_as_the_user_wrote_them(group):
 @pytest.mark.parametrize("steps", [r"\d+", r"[\d,]+"])
 def test_a_number_with_a_comma_is_a_thousand_in_the_position_and_no_value(line, row, steps):
     patterns = [rf"step (?P<step>{steps})", r"loss (?P<loss>-?[\d.]+)", r"^(?P<step>\d+),(?P<loss>\d+)"]
+    patterns += [rf"at (?P<step>{steps}).*has (?P<loss>[\d.]+)", r"\[(?P<step>\d+),\d+\]"]
     reader = Matched(Metrics(pattern=patterns, position="step").patterns, "step")
     assert rows_of(reader, [f"{line}\n".encode()]) == [row]
 
