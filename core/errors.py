@@ -176,7 +176,8 @@ def told_full(text: str) -> bool:
 
 def told_short(text: str) -> bool:
     """True if a text, such as what a program printed, has an out-of-memory error of any language."""
-    return any(words in text.lower() for words in (*_SHORT_OF, "outofmemory", "memoryerror", "cannot allocate"))
+    words = (*_SHORT_OF, "outofmemory", "memoryerror", "cannot allocate")
+    return any(word in text.lower() for word in words) and "static TLS" not in text  # which is an import in a bad order
 
 
 def told_shortage(error: str | None) -> bool:

@@ -290,9 +290,8 @@ def cannot_start(program: str, why: str | None) -> InvalidInput:
 
 
 _DIVERGED = re.compile(
-    r"(?<![.\w])(?:nan|inf(?:inity|inite)?|non-?finite|not finite|diverg\w+|explod\w+|FloatingPointError)\b",
-    re.IGNORECASE,
-)  # not np.nan, in code that a traceback shows
+    r"(?<![.\w])(?:nan|inf(?:inity)?|non-?finite|not finite|diverged|exploded|FloatingPointError)\b", re.IGNORECASE
+)  # not np.nan, in code that a traceback shows; where it errs, max_failures ends the search
 _ERROR = re.compile(r"^(?!Exception ignored).*\n.*Traceback \(most recent call last\)", re.MULTILINE)  # not at exit
 
 
@@ -508,14 +507,14 @@ class Unedited(Child):
                 f"name the column that does as position under [metrics]: {', '.join(self._log.names)}. Or make the "
                 "study with the unit of that column, such as max_steps. Otherwise let the program evaluate earlier."
             )
-        unnamed = self._metrics.position is None and trial.unit == "epoch"  # rows or calls of log count as epochs
-        if self._beyond > 1 and unnamed and self._knows_length:
+        # rows or calls of log count as epochs; lines at the end, such as the best value, are few
+        unnamed = self._knows_length and self._metrics.position is None and trial.unit == "epoch"
+        if unnamed and self._beyond > 1 and self._beyond >= len(self._rows) + len(trial.history.trial(trial.id).epochs):
             raise InvalidInput(
                 f"Trial {trial.id} logs beyond max_epochs={trial.horizon}, although the program gets this length. "
                 f"Without position under [metrics], each {self._metrics.by or 'row'} of {self._metrics.words} counts "
-                f"as one epoch. Write position, the column with the epoch; there are {', '.join(self._log.names)}. In "
-                "a pattern it is one more group. If the rows beyond are no epochs, such as a line with the best value "
-                "at the end, let the pattern match less."
+                f"as one epoch. Write position, the column with the epoch (the log has {', '.join(self._log.names)}); "
+                "in a pattern it is one more group. Or let the pattern match one line for each epoch."
             )
         share = (now - self._last_row) / max(1, len(self._rows))  # seconds
         watched, self._looked = now - self._looked < _PATIENCE, now  # a proposal may take long
@@ -545,7 +544,7 @@ class Unedited(Child):
                     self._best = float(trial.epoch)
         if self._ignores and not (ended or self._ends or self._pauses):
             self._obey()
-        evaluates = self._knows_length and self._beyond == 1  # perhaps its final model, at its end
+        evaluates = unnamed or (self._knows_length and self._beyond == 1)  # perhaps its final model, at its end
         if beyond and not evaluates and not self._ignores:
             trial.hint(
                 f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. Give "

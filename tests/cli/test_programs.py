@@ -840,6 +840,15 @@ def test_a_program_that_logs_one_row_after_its_last_epoch_ends_by_itself(search,
     assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)]
 
 
+def test_lines_with_the_metric_at_the_end_of_a_program_with_its_length_do_not_count(search, tmp_path):
+    ends = "\nif state['epoch'] == a.epochs: print('best val_acc=9\\ntest val_acc=8', flush=True)"
+    hook = f"print(f\"val_acc={{a.lr * state['epoch'] + a.depth}}\", flush=True){ends}"
+    code, said = search(STUDY + PRINTED, words=(*WORDS, "--epochs", "{epochs}"), hook=hook)
+    assert code == 0, said
+    assert "beyond" not in said
+    assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)] * 2
+
+
 def test_rows_that_are_no_epochs_are_an_error_if_the_program_has_its_length(search, tmp_path):
     twice = "print(f'val_acc={a.lr}', flush=True); print('val_acc=0', flush=True)"
     words = (*WORDS, "--epochs", "{epochs}")
