@@ -7,6 +7,7 @@ attempt that resumes continues in it.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -20,7 +21,7 @@ from typing import Any
 
 from haltune._utils.checks import is_number, python_number
 from haltune.display import several_of
-from haltune.errors import InvalidInput, NotSupported, told_full
+from haltune.errors import OUT_OF_MEMORY, InvalidInput, NotSupported, told_full, told_short
 from haltune.log.events import Status
 from haltune.log.problem import Problem, length_argument
 from haltune.space.domains import Constant
@@ -99,7 +100,8 @@ class Program:
             if CHECKPOINT not in used:
                 raise InvalidInput(
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
-                    "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out."
+                    "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out. If the "
+                    'program finds it by itself in {folder}, write env = { RESUME = "{checkpoint}" }.'
                 )
         if CONFIG not in used and self.config != ConfigFile():
             raise InvalidInput(
@@ -156,10 +158,13 @@ class Program:
         if ("{" not in first or " " in first) and self.cwd is None and shutil.which(first) is None:
             raise cannot_start(first, "No such file or directory")
 
+    def gives_length(self, problem: Problem) -> bool:
+        """Return whether the program gets the length of a full training."""
+        used = set[str]().union(*(text.used for text in self._texts(problem)))
+        return not used.isdisjoint({*_lengths(problem)} - {*problem.space.parameters})
+
     def _own(self, problem: Problem) -> list[str]:
-        unit = problem.unit
-        lengths = dict.fromkeys((length_argument(unit), several_of(unit))) if problem.max_epochs is not None else {}
-        return [FOLDER, TRIAL, CONFIG, OPTIONS, OVERRIDES, CHECKPOINT, *lengths]
+        return [FOLDER, TRIAL, CONFIG, OPTIONS, OVERRIDES, CHECKPOINT, *_lengths(problem)]
 
     def _texts(self, problem: Problem) -> tuple[Texts, Texts, Texts]:
         """Return the texts of the command, of the environment and working folder, and of the configuration file."""
@@ -203,6 +208,12 @@ class Program:
         if cwd is not None:
             Path(cwd).mkdir(parents=True, exist_ok=True)
         return Command(command.words(trial.config, own), environment, cwd, folder)
+
+
+def _lengths(problem: Problem) -> list[str]:
+    """Return the placeholders of the length of a full training."""
+    unit = problem.unit
+    return [] if problem.max_epochs is None else [*dict.fromkeys((length_argument(unit), several_of(unit)))]
 
 
 def _refuse_shared_words(groups: Sequence[tuple[str, set[str]]], parameters: Mapping[str, Any]) -> None:
@@ -258,6 +269,11 @@ def cannot_start(program: str, why: str | None) -> InvalidInput:
     return InvalidInput(f"Cannot start {program!r}: {why}.{how}")
 
 
+_DIVERGED = re.compile(
+    r"(?<![.\w])(?:nan|inf(?:inity)?|non-?finite|not finite|diverged|exploded|FloatingPointError)\b", re.IGNORECASE
+)  # not np.nan, in code that a traceback shows; where it errs, max_failures ends the search
+
+
 class ScriptFailed(Exception):
     """A program ended with an exit status other than 0."""
 
@@ -265,7 +281,8 @@ class ScriptFailed(Exception):
 def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     """Record that a program failed, with the last lines of its output, which starts at this byte of the log.
 
-    At a full disk every program would fail, so the search ends, and the trial is offered again.
+    At a full disk every program would fail, so the search ends, and the trial is offered again. Too little memory and
+    a value that is not finite are faults of the configuration, so the search continues, also after its first trial.
     """
     tail = tail_of(log, start)
     if told_full(tail):
@@ -274,14 +291,19 @@ def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     last = tail.splitlines()[-1] if tail else "it printed nothing"
     if last.endswith("No module named 'haltune'"):  # its environment is not active, or haltune has one of its own
         tail += f"\nThe command's python is another one than haltune's. Write {sys.executable} in place of python."
-    return failed_by(trial, f"{why}: {last}", tail or None, tail)
+    trial.recall()
+    values = trial.history.trial(trial.id).values
+    diverged = _DIVERGED.search(tail) is not None or (len(values) > 0 and not math.isfinite(values[-1]))
+    short = f"{OUT_OF_MEMORY}: " if told_short(tail) else ""
+    return failed_by(trial, f"{short}{why}: {last}", tail or None, tail, diverged)
 
 
-def failed_by(trial: Trial, error: str, traceback: str | None, tail: str) -> Ending:
+def failed_by(trial: Trial, error: str, traceback: str | None, tail: str, diverged: bool = False) -> Ending:
     """Record that a program failed. tail: the last lines of its output."""
     trial.fail(Failure(error, traceback))
     refused = trial.ended is Status.INTERRUPTED  # by haltune in the program, which gave the trial back and would again
-    return Ending() if not refused and trial.tolerates(ScriptFailed(error)) else Ending(raised=tail or error)
+    tolerated = not refused and ((diverged and trial.ended is Status.FAILED) or trial.tolerates(ScriptFailed(error)))
+    return Ending() if tolerated else Ending(raised=tail or error)
 
 
 def tail_of(log: Path, start: int) -> str:

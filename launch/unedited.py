@@ -39,6 +39,7 @@ _LATE = 20.0  # seconds without a row after which many at once are a log that th
 _MUTE = 60.0, 100  # seconds and printed lines without a match of the pattern, after which a hint says so
 _WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
 _PATIENCE = 2.0  # seconds, at least, that a pause waits for a checkpoint without a number
+_ERROR = re.compile(r"^(?!Exception ignored).*\n.*Traceback \(most recent call last\)", re.MULTILINE)  # not at exit
 
 
 class Unedited(Child):
@@ -90,6 +91,8 @@ class Unedited(Child):
             )  # fmt: skip
         self._log = MetricLog(self._metrics, (measures.first, *measures.others), start.folder, log)
         self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
+        self._knows_length = program.gives_length(self._study.problem)
+        self._beyond = 0  # rows beyond a full training
         self._ends = False  # haltune asked it to end
         self._cut = False  # or the signal to the launcher, which came to it, too
         self._pauses = False  # its state is to be saved before it ends
@@ -161,7 +164,9 @@ class Unedited(Child):
                 + (
                     f"They are in {', '.join(files)}: name the right one under [metrics]."
                     if len(files) > 1
-                    else f"If a row is less than one {trial.unit}, name another column as position under [metrics]."
+                    else f"If a row is less than one {trial.unit}, or the count starts again within a training, name "
+                    "another column as position under [metrics]. If a progress bar repeats an earlier value, let the "
+                    "pattern match its last line only. Of several trainings in one program, only the first counts."
                 ),
                 "several values",
             )
@@ -203,12 +208,22 @@ class Unedited(Child):
         beyond = bool(self._rows) and self._rows[-1][0] > limit
         while self._rows and self._rows[-1][0] > limit:
             position, _ = self._rows.pop()
+            self._beyond += 1
         if beyond and not self._rows and not trial.epoch:
             raise InvalidInput(
                 f"The first row with {trial.goal.metric} has {self._metrics.by or trial.unit} {position:g}, which is "
                 f"beyond {length_argument(trial.unit)}={trial.horizon}. If it does not count {several_of(trial.unit)}, "
                 f"name the column that does as position under [metrics]: {', '.join(self._log.names)}. Or make the "
                 "study with the unit of that column, such as max_steps. Otherwise let the program evaluate earlier."
+            )
+        # rows or calls of log count as epochs; lines at the end, such as the best value, are few
+        unnamed = self._knows_length and self._metrics.position is None and trial.unit == "epoch"
+        if unnamed and self._beyond > 1 and self._beyond >= len(self._rows) + len(trial.history.trial(trial.id).epochs):
+            raise InvalidInput(
+                f"Trial {trial.id} logs beyond max_epochs={trial.horizon}, although the program gets this length. "
+                f"Without position under [metrics], each {self._metrics.by or 'row'} of {self._metrics.words} counts "
+                f"as one epoch. Write position, the column with the epoch (the log has {', '.join(self._log.names)}); "
+                "in a pattern it is one more group. Or let the pattern match one line for each epoch."
             )
         share = (now - self._last_row) / max(1, len(self._rows))  # seconds
         watched, self._looked = now - self._looked < _PATIENCE, now  # a proposal may take long
@@ -238,10 +253,12 @@ class Unedited(Child):
                     self._best = float(trial.epoch)
         if self._ignores and not (ended or self._ends or self._pauses):
             self._obey()
-        if beyond and not self._ignores:
+        evaluates = unnamed or (self._knows_length and self._beyond == 1)  # perhaps its final model, at its end
+        if beyond and not evaluates and not self._ignores:
             trial.hint(
                 f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. Give "
-                f"the program its length: {{{length_argument(trial.unit)}}}.",
+                f"the program its length: {{{length_argument(trial.unit)}}}. If it has that, name the column that "
+                f"counts {several_of(trial.unit)} as position under [metrics].",
                 "beyond",
             )
             self._end()
@@ -450,7 +467,7 @@ class Unedited(Child):
             )
         elif not self._ends and trial.horizon is not None and max(trial.epoch, self._curve.waits) < trial.horizon:
             ended = f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}"
-            if "Traceback (most recent call last)" in tail_of(self._output, self._printed):
+            if _ERROR.search("\n" + tail_of(self._output, self._printed)):
                 trial.hint(
                     f"{ended}. It printed an error, but its exit status is 0, so its last value counts; see "
                     f"{self._output}. For a bash script with a pipe, such as python train.py | tee log.txt, write set "
@@ -458,9 +475,14 @@ class Unedited(Child):
                     "error",
                 )
             else:
+                note = ""
+                if self._metrics.by is None and (line := self._log.last_line):  # such as a best value
+                    note = f" Each line that matches counts as one {trial.unit}; the last one was {line!r}."
+                elif self._metrics.by and self._metrics.first is None and trial.epoch == trial.horizon - 1:
+                    note = f" If its first {trial.unit} has the number 0, write first = 0 under [metrics]."
                 trial.hint(
                     f"{ended}. If it does not stop early by itself, give it its length: "
-                    f"{{{length_argument(trial.unit)}}}.",
+                    f"{{{length_argument(trial.unit)}}}.{note}",
                     "short",
                 )
         by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
@@ -471,6 +493,7 @@ class Unedited(Child):
         """Keep the final model of one of the best trials, if its checkpoint is there."""
         found.look(at_once=True)
         last = not (self._ends and self._ignores)  # what ends by itself is at the last epoch that counts
+        beyond = self._ends and self._beyond > 0 and found.extra  # the only file may be of a later one
         if found.numbered:
             completed = code == 0 and self._saved_as is not None and found.changed(*self._saved_as)  # after SIGTERM
             self._record(found, settled=0.0, last=last or completed)
@@ -482,7 +505,7 @@ class Unedited(Child):
                     f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others(found)}, so its model is not kept.",
                     "not kept",
                 )
-        elif last and (path := found.latest(ended=True)) is not None and self._trial.keeps():
+        elif last and not beyond and (path := found.latest(ended=True)) is not None and self._trial.keeps():
             self._copy(found, path)
 
     def _compare_numbers(self, found: ProgramCheckpoints) -> None:
