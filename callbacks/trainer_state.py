@@ -13,6 +13,7 @@ import functools
 import inspect
 import json
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import Value
@@ -64,6 +65,14 @@ _MOVING = {  # callbacks of TRL that change weights, which the Trainer does not 
     "BEMACallback": "TRL's BEMACallback averages weights, which the Trainer does not save",
     "PEFTAdapterEMACallback": "TRL's PEFTAdapterEMACallback averages weights, which the Trainer does not save",
 }
+_ADAPTERS = (
+    "the checkpoints of PEFT have the adapters alone, and other weights or buffers of the model change in training"
+)
+_NAMED = "name their modules in modules_to_save= of its configuration"
+_OF_ADAPTERS = (
+    "the Trainer does not load adapters that model.add_adapter made (give it peft.get_peft_model(model, config))"
+)
+_ALIKE = "Build the model from the same weights in each attempt, and save all that changes them."
 
 
 class Unsaved(Portable):
@@ -173,6 +182,13 @@ class Unsaved(Portable):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         args.eval_on_start |= self._evaluates
+        if self._before and self._around() != self._before["around"]:
+            self._trial.warn(
+                f"In trial {self._trial.id} {_ADAPTERS}. So a model that is kept does not have the value of its trial: "
+                f"{_NAMED}.",
+                "adapters",
+                once=True,
+            )
         self._functions.ends()
         carried.leave(self.trainer.callback_handler.callbacks)
         self.trainer.remove_callback(self)
@@ -239,6 +255,11 @@ class Unsaved(Portable):
                 "the optimizer trains weights outside the model, as of a loss, which the Trainer does not save (make "
                 "the loss a part of the model)"
             )
+        # transformers has no public name for it. Without it, each trial that resumes would fail
+        if getattr(trainer.model, "_hf_peft_config_loaded", False):
+            return _OF_ADAPTERS
+        if present["around"] != self._before["around"]:
+            return f"{_ADAPTERS} ({_NAMED})"
         changed = [name for name, now in present["others"].items() if now != self._before["others"].get(name, now)]
         if changed:
             return objects.unsaved(changed[0].partition(".")[2], None)
@@ -298,7 +319,16 @@ class Unsaved(Portable):
             "others": self._others(),
             "tensors": _tensors(model),
             "groups": [len(group["params"]) for group in optimizer.param_groups],
+            "around": self._around(),
         }
+
+    def _around(self) -> str:
+        """Return a fingerprint of what a model has around adapters of PEFT, which checkpoints lack."""
+        return objects.fingerprint_of([] if self._sharded else _around_adapters(self.trainer.model))
+
+    @property
+    def _sharded(self) -> bool:
+        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
 
     @property
     def outside(self) -> bool:
@@ -351,9 +381,10 @@ class Unsaved(Portable):
         The Trainer loads weights by a private method only. Without it, such a trial would resume from other weights.
         """
         trainer, found = self.trainer, self._restored
-        sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-        if not sharded and fingerprint(trainer.model) != found.get("weights"):
+        if not self._sharded and fingerprint(trainer.model) != found.get("weights"):
             trainer._load_from_checkpoint(found["path"])
+            if fingerprint(trainer.model) != found.get("weights"):  # frozen ones that PEFT does not save, too
+                warn_of_failed(self._trial, "some weights of its model", advice=_ALIKE)
         for group, before in zip(trainer.optimizer.param_groups, found.get("groups", []), strict=False):
             group.update(before)
 
@@ -394,6 +425,22 @@ def _tensors(model: Any) -> dict[str, Any]:
     ):  # their state is collected from all ranks, or has other shapes while it is
         return {name: type(value).__name__ for name, value in (*model.named_parameters(), *model.named_buffers())}
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}
+
+
+def _around_adapters(model: Any) -> list[Any]:
+    """Return the tensors of a model with adapters of PEFT that its checkpoints lack; none of other models."""
+    peft: Any = sys.modules.get("peft")
+    if peft is None or not isinstance(model, peft.PeftModel):
+        return []
+    held = model.state_dict()
+    saved = {
+        tensor.data_ptr()
+        for name in model.peft_config
+        for tensor in peft.get_peft_model_state_dict(model, held, name, save_embedding_layers=False).values()
+    }
+    adapters = getattr(model.base_model, "prefix", "prompt_encoder")  # some are computed for a checkpoint
+    others = (tensor for name, tensor in held.items() if adapters not in name and type(tensor).__name__ == "Tensor")
+    return [tensor for tensor in others if tensor.is_floating_point() and tensor.data_ptr() not in saved]
 
 
 def _scalars(group: Mapping[str, Any]) -> dict[str, Any]:
@@ -442,10 +489,14 @@ def exports(callback: Any) -> bool:
 
 
 def _losses(trainer: Any) -> list[Any]:
-    """Return the functions given to the Trainer that make its loss; of TRL, those that make rewards."""
+    """Return the functions given to the Trainer that make its loss and its metrics; of TRL, those that make rewards."""
     rewards = getattr(trainer, "reward_funcs", None)
-    functions = rewards if isinstance(rewards, (list, tuple)) else [rewards]
-    return [one for one in (getattr(trainer, "compute_loss_func", None), *functions) if one is not None]
+    functions = [*rewards] if isinstance(rewards, (list, tuple)) else [rewards]
+    for name in ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics"):
+        one = getattr(trainer, name, None)
+        of = getattr(one, "__self__", None)
+        functions.append(None if of is trainer or of is trainer.model else one)  # these are saved by themselves
+    return [one for one in functions if one is not None]
 
 
 def _own_trainer(trainer: Any) -> Iterator[tuple[str, Any]]:

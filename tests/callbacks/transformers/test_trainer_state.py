@@ -38,7 +38,7 @@ from transformers import (  # noqa: E402
     default_data_collator,
 )
 from transformers.trainer_pt_utils import LayerWiseDummyOptimizer  # noqa: E402
-from transformers_nets import EVERY_TWO, Net, Stream, rows, same, trainer, weights  # noqa: E402
+from transformers_nets import EVERY_TWO, Net, Stream, measured, rows, same, trainer, weights  # noqa: E402
 
 from haltune import Constant, Study  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
@@ -758,6 +758,72 @@ def test_ranks_of_adalora_that_are_chosen_by_averages_are_not_paused(tmp_path):
                 callbacks = [HaltuneCallback(trial), Chooses()]
                 Fits(adapted(), arguments, train_dataset=rows, eval_dataset=rows, callbacks=callbacks).train()
     assert s.trials[0].attempt == 1
+
+
+def adapted(*saved):
+    """The net with an adapter of PEFT. saved: further modules that its checkpoints have."""
+    peft = pytest.importorskip("peft", reason="PEFT is not installed")
+    torch.manual_seed(0)
+    return peft.get_peft_model(Net(), peft.LoraConfig(r=2, target_modules=["layers.2"], modules_to_save=[*saved]))
+
+
+UNLABELLED = {"remove_unused_columns": False, "label_names": ["labels"]}
+
+
+def test_adapters_resume_with_the_modules_that_peft_saves(tmp_path):
+    record, _, said = trained(tmp_path, (1, 2), model=lambda: adapted("layers.0"), **UNLABELLED)
+    assert (record.attempt, said) == (3, [])
+
+
+def test_what_changes_around_the_adapters_is_not_paused_and_a_kept_model_is_named(tmp_path):
+    """A batch norm's buffers, which the checkpoints of PEFT lack."""
+    record, _, said = trained(tmp_path, (1, 2), model=adapted, **UNLABELLED)
+    assert record.attempt == 1
+    declined, kept = said
+    assert "have the adapters alone, and other weights or buffers of the model change in training" in declined
+    assert "it keeps training" in declined
+    assert "a model that is kept does not have the value of its trial: name their modules in modules_to_save=" in kept
+
+
+def test_a_trial_that_resumes_around_other_frozen_weights_is_warned(tmp_path):
+    """The program draws the frozen weights in each attempt, and PEFT does not save them."""
+    s = pausing_study(at=(2,), epochs=3, metric="eval_loss", verbose=0)
+    with pytest.warns(HaltuneWarning, match="resumed, but some weights of its model could not be restored"):
+        for trial in s:
+            with trial:
+                model = adapted("layers.0")
+                with torch.no_grad():
+                    model.base_model.model.layers[2].base_layer.weight.add_(trial.attempt)
+                t = trainer(tmp_path, HaltuneCallback(trial), model=model, **UNLABELLED)
+                t.train(resume_from_checkpoint=trial.checkpoint)
+    assert s.trials[0].attempt == 2
+
+
+def averaged():
+    """A function of metrics that returns the mean of all errors so far."""
+    errors = []
+
+    def metrics(prediction):
+        errors.append(measured(prediction)["mae"])
+        return {"mean": float(np.mean(errors))}
+
+    return metrics
+
+
+@pytest.mark.parametrize("evaluates", [{}, EVERY_TWO])
+def test_what_compute_metrics_remembers_is_restored(evaluates, tmp_path):
+    found = []
+    for at in ((), (1, 2)):
+        s = pausing_study(at=at, epochs=3, metric="eval_mean", verbose=0)
+        for trial in s:
+            with trial:
+                t = trainer(tmp_path / f"{len(at)}", HaltuneCallback(trial), **evaluates)
+                t.compute_metrics = averaged()
+                t.train(resume_from_checkpoint=trial.checkpoint)
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist()))
+    (one, straight), (other, resumed) = found
+    assert (one, other) == (1, 3)
+    assert straight == resumed
 
 
 class Keeps(Eases):
