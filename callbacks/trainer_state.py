@@ -65,6 +65,7 @@ _MOVING = {  # callbacks of TRL that change weights, which the Trainer does not 
     "BEMACallback": "TRL's BEMACallback averages weights, which the Trainer does not save",
     "PEFTAdapterEMACallback": "TRL's PEFTAdapterEMACallback averages weights, which the Trainer does not save",
 }
+_STEPS = ("eval_steps", "logging_steps", "save_steps")  # of the Trainer's state, which each training sets again
 _ADAPTERS = (
     "the checkpoints of PEFT have the adapters alone, and other weights or buffers of the model change in training"
 )
@@ -215,6 +216,9 @@ class Unsaved(Portable):
             found["weights"] = fingerprint(self.trainer.model)
             found["groups"] = [_scalars(group) for group in self.trainer.optimizer.param_groups]
             found["loss"] = self._loss()
+            before = self._before["settings"]
+            set_ = {name: value for name, value in self._settings().items() if value != before.get(name)}
+            found["settings"] = {**self._restored.get("settings", {}), **set_}
             found["generators"] = self._states()
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
@@ -243,6 +247,9 @@ class Unsaved(Portable):
                 '"_layerwise")'
             )
         present = self._present()
+        accumulated = [one["settings"].get("args.gradient_accumulation_steps") for one in (present, self._before)]
+        if accumulated[0] != accumulated[1]:
+            return "gradient_accumulation_steps changes in training, by which the Trainer finds its place in the data"
         if present["tensors"] != self._before["tensors"]:
             return RESHAPED
         if present["groups"] != self._before["groups"]:
@@ -320,7 +327,22 @@ class Unsaved(Portable):
             "tensors": _tensors(model),
             "groups": [len(group["params"]) for group in optimizer.param_groups],
             "around": self._around(),
+            "settings": self._settings(),
         }
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the numbers that no library sets within a training, so that a change is the program's."""
+        trainer, kind, found = self.trainer, type(self.trainer), dict[str, Any]()
+        collator = getattr(trainer.data_collator, "__dict__", {})
+        for place, held, names in (
+            ("args", vars(trainer.args), vars(trainer.args).keys() - {"eval_on_start"}),
+            ("state", vars(trainer.state), _STEPS),
+            ("data_collator", collator, collator),
+            ("", vars(trainer), _assigned(kind) - _assigned(kind, within=True)),
+        ):
+            numbers = (name for name in names if type(held.get(name)) in (bool, int, float) and name[0] != "_")
+            found |= {f"{place}.{name}": held[name] for name in numbers}
+        return found
 
     def _around(self) -> str:
         """Return a fingerprint of what a model has around adapters of PEFT, which checkpoints lack."""
@@ -390,6 +412,9 @@ class Unsaved(Portable):
 
     def _restore(self) -> None:
         trainer, found = self.trainer, self._restored
+        for name, value in found.get("settings", {}).items():
+            place, _, attribute = name.partition(".")
+            setattr(getattr(trainer, place) if place else trainer, attribute, value)
         set_extras(trainer.model, found.get("model", {}))
         self._of_modules.put_back(own_modules(trainer.model), found.get("modules", {}), trainer.args.device)
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
@@ -505,13 +530,14 @@ def _own_trainer(trainer: Any) -> Iterator[tuple[str, Any]]:
         yield type(trainer).__qualname__.rpartition(".")[2], trainer
 
 
-def _assigned(kind: type) -> frozenset[str]:
-    """Return the names of the attributes that the methods of a class's library bases assign."""
-    return frozenset().union(*(_assigned_by(base) for base in kind.__mro__ if objects.of_library(base.__module__)))
+def _assigned(kind: type, within: bool = False) -> frozenset[str]:
+    """Return the names of the attributes that the methods of a class's library bases assign. within: after __init__."""
+    libraries = (base for base in kind.__mro__ if objects.of_library(base.__module__))
+    return frozenset().union(*(_assigned_by(base, within) for base in libraries))
 
 
 @functools.cache  # of libraries alone: a program may make a class for each trial
-def _assigned_by(base: type) -> frozenset[str]:
+def _assigned_by(base: type, within: bool) -> frozenset[str]:
     found: set[str] = set()
 
     def read(code: Any) -> None:
@@ -520,7 +546,7 @@ def _assigned_by(base: type) -> frozenset[str]:
             if inspect.iscode(inner):
                 read(inner)
 
-    for value in vars(base).values():
+    for value in (value for name, value in vars(base).items() if not (within and name == "__init__")):
         for method in (value, *(getattr(value, name, None) for name in ("fset", "fget", "__func__"))):
             if inspect.isfunction(method := inspect.unwrap(method) if callable(method) else None):
                 read(method.__code__)

@@ -87,6 +87,42 @@ class Weighs(Trainer):
         return (loss, outputs) if return_outputs else loss
 
 
+class Clips(TrainerCallback):
+    """It lowers a setting of the Trainer by its present value."""
+
+    def on_step_end(self, args, state, control, **others):
+        args.max_grad_norm *= 0.8
+
+
+class SetsBeta(Trainer):
+    """A library's Trainer, of which only __init__ sets a number."""
+
+    __module__ = Trainer.__module__
+
+    def __init__(self, *arguments, **others):
+        super().__init__(*arguments, **others)
+        self.beta = 1.0
+
+    def compute_loss(self, model, inputs, return_outputs=False, **others):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **others)
+        return (loss * self.beta, outputs) if return_outputs else loss * self.beta
+
+
+class LowersBeta(SetsBeta):
+    """The program's own, which lowers that number."""
+
+    def training_step(self, *arguments, **others):
+        self.beta *= 0.9
+        return super().training_step(*arguments, **others)
+
+
+class Accumulates(TrainerCallback):
+    """It accumulates more gradients from the second epoch on."""
+
+    def on_epoch_begin(self, args, state, control, **others):
+        args.gradient_accumulation_steps = 1 + (state.epoch >= 1)
+
+
 class CountsEpochs(Cools):
     """It counts at the end of an epoch, after the pause."""
 
@@ -588,6 +624,9 @@ RESTORED = {
     "attributes of a callback, within": (*WITHIN, {"others": [Cools]}),
     "attributes of a Trainer": (*BETWEEN, {"kind": Weighs}),
     "attributes of a Trainer, within": (*WITHIN, {"kind": Weighs}),
+    "a setting of the Trainer": (*BETWEEN, {"others": [Clips]}),
+    "a setting of the Trainer, within": (*WITHIN, {"others": [Clips]}),
+    "a number that a library's Trainer sets at its start": (*BETWEEN, {"kind": LowersBeta}),
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
     "members of enumerations": (*BETWEEN, {"others": [Phases]}),
@@ -691,6 +730,12 @@ def test_what_cannot_be_restored_is_not_paused_and_said_once(at, evaluates, opti
     (reason,) = said
     assert match.replace("\\", "") in reason
     assert "it keeps training" in reason
+
+
+def test_a_training_that_accumulates_more_gradients_later_is_not_paused(tmp_path):
+    record, _, said = trained(tmp_path, (2,), others=[Accumulates])
+    assert record.attempt == 1
+    assert any("gradient_accumulation_steps changes in training" in one and "keeps training" in one for one in said)
 
 
 def test_a_file_that_data_open_as_they_are_read_is_opened_again(tmp_path):
