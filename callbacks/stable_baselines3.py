@@ -43,6 +43,7 @@ from .changes import (
     set_extras,
     warn_of_failed,
 )  # fmt: skip
+from .functions import OwnFunctions
 from .objects import is_data, is_shared, is_showing, mark, note, of_library, put_back, state_of
 
 # algorithm -> the trial, its attempt, and the steps that the algorithm had made before the trial
@@ -124,6 +125,7 @@ class HaltuneCallback(Reporting):
         self._state: str | None = None  # state of all but the policy, after the last update
         self._unsaved = ""  # why that state is not known
         self._functions: dict[str, Any] = {}  # of the model at the start of this fit, such as its schedules
+        self._own: OwnFunctions | None = None  # the program's own of these
         self._tables: dict[int, tuple[Any, str]] = {}  # id -> table, and its digest when this fit first read it
         self._resumed: Any = None  # the state to continue from, until the first rollout
         self._extras: dict[str, Any] = {}  # what the policy has that is not in its parameters, at the first rollout
@@ -154,6 +156,10 @@ class HaltuneCallback(Reporting):
         owner = self.trial.signer(fingerprint(model.policy))
         self._fitted = _updates(model)
         self._functions = {name: value for name, value in vars(model).items() if callable(value)}
+        schedules = [
+            one for one in self._functions.values() if not (isinstance(one, type) or hasattr(one, "parameters"))
+        ]
+        self._own = OwnFunctions(schedules, (), trial, not trial.checkpoint)
         self._tables = {}
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps - self._before)
@@ -233,7 +239,10 @@ class HaltuneCallback(Reporting):
         if (normalized := self.model.get_vec_normalize_env()) is not None:
             carried.ends(normalized, _returns(normalized))
         self._reporter.end_of_fit(self._write, _SUFFIX)
-        self._state = self._of_modules = None
+        if self._own is not None:
+            self._own.ends()
+        self._state = self._of_modules = self._own = None
+        self._functions = {}  # the policy is one
         self._reporter.leave()
         if self._learnt == self.trial.horizon and not self._reporter.reports and self.trial.ended is None:
             raise InvalidInput(
@@ -324,6 +333,10 @@ class HaltuneCallback(Reporting):
         for name, value in vars(self.model).items():
             if callable(value) and value is not self._functions.get(name):
                 return f"a callback has set the model's {name}, and a function is not saved"
+        if self._own is not None and (name := self._own.changed()) is not None:
+            return (
+                f"{name} remembers its calls, and a function is not saved (compute a schedule from its argument alone)"
+            )
         return self._unsaved if self._state is None else None
 
     def _can_be_saved(self) -> bool:

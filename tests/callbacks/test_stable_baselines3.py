@@ -452,6 +452,28 @@ def test_a_schedule_that_a_callback_replaces_is_not_paused_and_the_warning_names
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_schedule_that_counts_its_calls_is_not_paused_and_the_warning_names_it() -> None:
+    import stable_baselines3 as sb3
+
+    def counting() -> Any:
+        calls = 0
+
+        def rate(left: float) -> float:
+            nonlocal calls
+            calls += 1
+            return 1e-3 / calls
+
+        return rate
+
+    s = pausing_study(at=(64.0,), epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"counting.*rate remembers its calls.*keeps training"):
+            model = sb3.A2C("MlpPolicy", "CartPole-v1", learning_rate=counting(), n_steps=16, seed=1, device="cpu")
+            model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 128)]
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_training_without_an_ended_episode_is_refused_with_its_cause() -> None:
     import stable_baselines3 as sb3
 
