@@ -53,6 +53,7 @@ from .changes import (
 from .functions import refers
 from .loop import TrainingLoop, other_ranks, together
 from .reporter import ordinary_errors
+from .schedules import make_plain
 
 _SAMPLED = 8  # weights of an optimizer
 _HOOKS = "accelerator.register_save_state_pre_hook and register_load_state_pre_hook"
@@ -325,6 +326,7 @@ class AcceleratedLoop(TrainingLoop):
         import torch
 
         held, ranks = self._accelerator, torch_ranks()
+        make_plain(held._optimizers, held._schedulers)
         together(lambda: path.mkdir(exist_ok=True))  # before the ranks wait for each other in FSDP
         with fsdp.saves(self._of_fsdp):
             together(lambda: held.save_state(path))  # before the ranks compare their buffers

@@ -57,6 +57,7 @@ from .changes import (
     warn_of_failed,
 )  # fmt: skip
 from .functions import OwnFunctions
+from .schedules import make_plain
 
 FILE, OF_RANK = "haltune.json", "haltune_{}.json"  # in a checkpoint of the Trainer, of rank 0 and of another one
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -163,6 +164,7 @@ class Unsaved(Portable):
             self._own_draw |= before[-1] != now[-1]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        make_plain([self.trainer.optimizer], [self.trainer.lr_scheduler])
         if not self._draws and self._before:
             self._print = self._drawing()
 
@@ -177,6 +179,7 @@ class Unsaved(Portable):
     on_log = on_evaluate
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        make_plain([self.trainer.optimizer], [self.trainer.lr_scheduler])
         self._print = None
         if self._between:  # data without a length were skipped, and the hooks of the pass were called once more
             self._set_back()

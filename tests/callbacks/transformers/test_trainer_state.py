@@ -356,6 +356,20 @@ def of_both(model):
     return torch.optim.SGD([*model.parameters(), *model.scale], 0.05), None
 
 
+def cosine(model):
+    """A schedule by NumPy, whose rates are numbers of NumPy."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 * (1 + np.cos(step / 16)))
+
+
+class Cuts(TrainerCallback):
+    """It cuts the rate by a number of NumPy at the end of an epoch, before the state is saved."""
+
+    def on_epoch_end(self, args, state, control, optimizer, **others):
+        for group in optimizer.param_groups:
+            group["lr"] *= np.float64(0.9)
+
+
 def layerwise(model):
     """As the Trainer makes galore_adamw_layerwise, without its package."""
     each = {p: torch.optim.SGD([p], 0.05, momentum=0.9) for p in model.parameters()}
@@ -648,6 +662,8 @@ RESTORED = {
     "numbers of modules": (*BETWEEN, {"model": Counts}),
     "a tensor that a module carries with its graph": (*BETWEEN, {"model": Carries}),
     "weights of a sampler": (*BETWEEN, {"kind": Weighted, "others": [Mines]}),
+    "rates of NumPy": (*BETWEEN, {"optimizers": cosine, "others": [Cuts]}),
+    "rates of NumPy, within": (*WITHIN, {"optimizers": cosine}),
     "a count of an optimizer": (*BETWEEN, {"optimizers": lambda model: (Counting(model.parameters()), None)}),
     "a collator with a generator": (*BETWEEN, OWN),
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
