@@ -481,7 +481,9 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
 
 def of_code(*roots: Any) -> dict[str, Any]:
     """Return the generators in variables of modules and classes that the program's code of some objects names."""
-    return {path: one for path, one in generators_in(*roots).items() if ".module " in path or ".class " in path}
+    with suppress(Exception):  # an object of the program that raises where it is looked at
+        return {path: one for path, one in generators_in(*roots).items() if ".module " in path or ".class " in path}
+    return {}
 
 
 # states as text
