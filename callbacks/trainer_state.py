@@ -239,12 +239,12 @@ class Unsaved(Portable):
 
         within: the pass over the data has not ended. passes: those before it. sized: the data have a length.
         """
-        trainer = self.trainer
+        trainer, optimizer = self.trainer, self.trainer.optimizer
         for callback in trainer.callback_handler.callbacks:
             for kind in type(callback).__mro__:
                 if (moving := _MOVING.get(kind.__name__)) and kind.__module__.startswith("trl."):
                     return moving
-        if hasattr(getattr(trainer.optimizer, "optimizer", trainer.optimizer), "optimizer_dict"):
+        if hasattr(getattr(optimizer, "optimizer", optimizer), "optimizer_dict"):
             return (
                 "a layerwise optimizer has an optimizer for each weight, and the Trainer saves none of them (leave out "
                 '"_layerwise")'
@@ -260,6 +260,8 @@ class Unsaved(Portable):
                 "the optimizer has other parameter groups than at the start, and a new optimizer lacks them (give it "
                 "all from the start)"
             )
+        if (name := _not_loaded(optimizer.state)) is not None:
+            return f"the optimizer has objects of {name}, which the Trainer saves and torch does not load by default"
         if self.outside:
             return (
                 "the optimizer trains weights outside the model, as of a loss, which the Trainer does not save (make "
@@ -469,6 +471,16 @@ def _around_adapters(model: Any) -> list[Any]:
     adapters = getattr(model.base_model, "prefix", "prompt_encoder")  # some are computed for a checkpoint
     others = (tensor for name, tensor in held.items() if adapters not in name and type(tensor).__name__ == "Tensor")
     return [tensor for tensor in others if tensor.is_floating_point() and tensor.data_ptr() not in saved]
+
+
+def _not_loaded(state: Mapping[Any, Any]) -> str | None:
+    """Return the class of an object in an optimizer's state that is no number, tensor or the like; None without one."""
+    for held in state.values():
+        for value in held.values() if isinstance(held, dict) else [held]:
+            known = type(value) in (*objects.PLAIN, bytes, list, tuple, dict) or hasattr(type(value), "untyped_storage")
+            if not known:
+                return type(value).__name__
+    return None
 
 
 def _scalars(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -356,6 +356,17 @@ def of_both(model):
     return torch.optim.SGD([*model.parameters(), *model.scale], 0.05), None
 
 
+class Projector:
+    """An object that an optimizer keeps for each weight, as GaLore does."""
+
+
+class Projects(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        for weight in self.param_groups[0]["params"]:
+            self.state[weight].setdefault("projector", Projector())
+
+
 def cosine(model):
     """A schedule by NumPy, whose rates are numbers of NumPy."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -720,6 +731,11 @@ DECLINED = {
     "a copy of the model at the start": (*BETWEEN, {"others": [Anchors]}, "Anchors.anchor is a copy of the weights"),
     "a layer on top of the model": (*BETWEEN, {"others": [Probes]}, r"Probes\.probe changes in training and is not"),
     "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
+    "objects of an optimizer": (
+        *BETWEEN,
+        {"optimizers": lambda model: (Projects(model.parameters(), 0.05), None)},
+        "the optimizer has objects of Projector",
+    ),
     "weights of a loss": (*BETWEEN, {"model": Outside, "optimizers": of_both}, "weights outside the model"),
     "pruned weights": ((2,), {}, {"others": [Prunes]}, "other parameters or buffers"),
     "a collator with a generator": (*WITHIN, OWN, "draw random numbers"),
