@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.around import names_in
-from haltune._utils.numbers import set_by_global
+from haltune._utils.numbers import counted_globals
 from haltune._utils.randomness import is_generator, of_code
 from haltune.errors import NotSupported
 from haltune.study import Trial
@@ -29,7 +29,8 @@ _FEW = 1000  # elements that are looked into
 class OwnFunctions:
     """What the program's own functions of a training remember: plain data in their attributes and variables.
 
-    Of the variables of a module, these are those that a function sets by `global`, and generators that its code names.
+    Of the variables of a module, these are those that a function reads and then sets by `global`, and generators that
+    its code names.
 
     callbacks, functions: all callbacks, and all objectives and metrics, of the training.
     starts: it does not resume.
@@ -136,7 +137,7 @@ class OwnFunctions:
             for key, value in self._generators[i].items():
                 yield f"{name}.{key}", value, lambda value: None
             if isinstance(one, types.FunctionType):
-                for key in set_by_global(one.__code__) & one.__globals__.keys():
+                for key in counted_globals(one.__code__) & one.__globals__.keys():
                     yield f"{name}.global {key}", one.__globals__[key], partial(one.__globals__.__setitem__, key)
             if isinstance(one, (partial, types.FunctionType)):  # its arguments are the same objects, but change
                 given = (one.args, one.keywords) if isinstance(one, partial) else (one.__defaults__, one.__kwdefaults__)
