@@ -74,7 +74,7 @@ _NAMED = "name their modules in modules_to_save= of its configuration"
 _OF_ADAPTERS = (
     "the Trainer does not load adapters that model.add_adapter made (give it peft.get_peft_model(model, config))"
 )
-_ALIKE = "Build the model from the same weights in each attempt, and save all that changes them."
+_ALIKE = f"PEFT does not save them. Build the model from the same weights in each attempt, or {_NAMED}."
 
 
 class Unsaved(Portable):
@@ -119,6 +119,9 @@ class Unsaved(Portable):
         carried.need_own_state(carried.who(self._trial), callbacks, not self._resumes)
         carried.warn_of_own(self._trial, callbacks, not self._resumes)
         self._functions = OwnFunctions(_losses(self.trainer), (), self._trial, not self._resumes)
+        self._frozen = self._around(trained=False)
+        if self._restored.get("frozen", self._frozen) != self._frozen:
+            warn_of_failed(self._trial, "some weights of its model", advice=_ALIKE)
         self._loader = train_dataloader
         self._generators = generators_of(train_dataloader)
         self._makers = makers(train_dataloader)
@@ -164,7 +167,8 @@ class Unsaved(Portable):
             self._own_draw |= before[-1] != now[-1]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        make_plain([self.trainer.optimizer], [self.trainer.lr_scheduler])
+        if control.should_save:
+            make_plain([self.trainer.optimizer], [self.trainer.lr_scheduler])
         if not self._draws and self._before:
             self._print = self._drawing()
 
@@ -179,7 +183,7 @@ class Unsaved(Portable):
     on_log = on_evaluate
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        make_plain([self.trainer.optimizer], [self.trainer.lr_scheduler])
+        self.on_step_end(args, state, control)
         self._print = None
         if self._between:  # data without a length were skipped, and the hooks of the pass were called once more
             self._set_back()
@@ -216,7 +220,7 @@ class Unsaved(Portable):
             found["callbacks"] = self._attributes.changed(_own_callbacks(self.trainer), self._saved())
             found["trainer"] = self._of_trainer.changed(_own_trainer(self.trainer), self._saved())
             found["data"] = self._of_data.changed(self._own_data(), self._saved())
-            found["weights"] = fingerprint(self.trainer.model)
+            found["weights"], found["frozen"] = fingerprint(self.trainer.model), self._frozen
             found["groups"] = [_scalars(group) for group in self.trainer.optimizer.param_groups]
             found["loss"] = self._loss()
             before = self._before["settings"]
@@ -268,7 +272,7 @@ class Unsaved(Portable):
                 "the loss a part of the model)"
             )
         # transformers has no public name for it. Without it, each trial that resumes would fail
-        if getattr(trainer.model, "_hf_peft_config_loaded", False):
+        if vars(trainer.model).get("_hf_peft_config_loaded"):
             return _OF_ADAPTERS
         if present["around"] != self._before["around"]:
             return f"{_ADAPTERS} ({_NAMED})"
@@ -349,9 +353,9 @@ class Unsaved(Portable):
             found |= {f"{place}.{name}": held[name] for name in numbers}
         return found
 
-    def _around(self) -> str:
-        """Return a fingerprint of what a model has around adapters of PEFT, which checkpoints lack."""
-        return objects.fingerprint_of([] if self._sharded else _around_adapters(self.trainer.model))
+    def _around(self, trained: bool = True) -> str:
+        """Return a fingerprint of what a model has around adapters of PEFT; see `_around_adapters`."""
+        return objects.fingerprint_of([] if self._sharded else _around_adapters(self.trainer.model, trained))
 
     @property
     def _sharded(self) -> bool:
@@ -410,8 +414,6 @@ class Unsaved(Portable):
         trainer, found = self.trainer, self._restored
         if not self._sharded and fingerprint(trainer.model) != found.get("weights"):
             trainer._load_from_checkpoint(found["path"])
-            if fingerprint(trainer.model) != found.get("weights"):  # frozen ones that PEFT does not save, too
-                warn_of_failed(self._trial, "some weights of its model", advice=_ALIKE)
         for group, before in zip(trainer.optimizer.param_groups, found.get("groups", []), strict=False):
             group.update(before)
 
@@ -457,8 +459,12 @@ def _tensors(model: Any) -> dict[str, Any]:
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}
 
 
-def _around_adapters(model: Any) -> list[Any]:
-    """Return the tensors of a model with adapters of PEFT that its checkpoints lack; none of other models."""
+def _around_adapters(model: Any, trained: bool) -> list[Any]:
+    """Return the tensors of a model with adapters of PEFT that its checkpoints lack; none of other models.
+
+    trained: those that a training changes, weights that train and buffers; otherwise weights that do not train. TRL
+    merges adapters into these for vLLM, and takes them out again, which rounds them.
+    """
     peft: Any = sys.modules.get("peft")
     if peft is None or not isinstance(model, peft.PeftModel):
         return []
@@ -468,17 +474,20 @@ def _around_adapters(model: Any) -> list[Any]:
         for name in model.peft_config
         for tensor in peft.get_peft_model_state_dict(model, held, name, save_embedding_layers=False).values()
     }
-    adapters = getattr(model.base_model, "prefix", "prompt_encoder")  # some are computed for a checkpoint
-    others = (tensor for name, tensor in held.items() if adapters not in name and type(tensor).__name__ == "Tensor")
-    return [tensor for tensor in others if tensor.is_floating_point() and tensor.data_ptr() not in saved]
+    frozen = {name for name, one in model.named_parameters(remove_duplicate=False) if not one.requires_grad}
+    # those of a prompt are computed for a checkpoint, and PEFT has replaced original modules
+    apart = getattr(model.base_model, "prefix", "prompt_encoder"), "original_module"
+    lacking = (one for name, one in held.items() if (name in frozen) != trained and not any(a in name for a in apart))
+    tensors = (one for one in lacking if type(one).__name__ == "Tensor" and one.is_floating_point())
+    return [tensor for tensor in tensors if tensor.data_ptr() not in saved]
 
 
 def _not_loaded(state: Mapping[Any, Any]) -> str | None:
     """Return the class of an object in an optimizer's state that is no number, tensor or the like; None without one."""
+    known = {*objects.PLAIN, bytes, list, tuple, dict}
     for held in state.values():
         for value in held.values() if isinstance(held, dict) else [held]:
-            known = type(value) in (*objects.PLAIN, bytes, list, tuple, dict) or hasattr(type(value), "untyped_storage")
-            if not known:
+            if type(value) not in known and not hasattr(type(value), "untyped_storage"):
                 return type(value).__name__
     return None
 

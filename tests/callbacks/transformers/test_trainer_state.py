@@ -862,18 +862,24 @@ def test_what_changes_around_the_adapters_is_not_paused_and_a_kept_model_is_name
     assert "a model that is kept does not have the value of its trial: name their modules in modules_to_save=" in kept
 
 
-def test_a_trial_that_resumes_around_other_frozen_weights_is_warned(tmp_path):
-    """The program draws the frozen weights in each attempt, and PEFT does not save them."""
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_trial_that_resumes_around_other_frozen_weights_is_warned_unless_peft_replaced_them(replaced, tmp_path):
+    """The program draws frozen weights in each attempt, such as those of a new head, and PEFT does not save them."""
     s = pausing_study(at=(2,), epochs=3, metric="eval_loss", verbose=0)
-    with pytest.warns(HaltuneWarning, match="resumed, but some weights of its model could not be restored"):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", HaltuneWarning)
         for trial in s:
             with trial:
                 model = adapted("layers.0")
+                layers = model.base_model.model.layers
                 with torch.no_grad():
-                    model.base_model.model.layers[2].base_layer.weight.add_(trial.attempt)
+                    (layers[0].original_module if replaced else layers[2].base_layer).weight.add_(trial.attempt)
                 t = trainer(tmp_path, HaltuneCallback(trial), model=model, **UNLABELLED)
                 t.train(resume_from_checkpoint=trial.checkpoint)
+    said = [str(w.message) for w in found if issubclass(w.category, HaltuneWarning)]
     assert s.trials[0].attempt == 2
+    assert replaced == (not said)
+    assert all("resumed, but some weights of its model could not be restored" in one for one in said)
 
 
 def averaged():
