@@ -451,6 +451,39 @@ def test_a_schedule_that_a_callback_replaces_is_not_paused_and_the_warning_names
     assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 128)]
 
 
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_a_schedule_that_is_a_method_of_a_callback_resumes() -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Lowers(BaseCallback):
+        rate = 1e-2
+
+        def schedule(self, left: float) -> float:
+            return self.rate * left
+
+        def _on_step(self) -> bool:
+            self.rate *= 0.99
+            return True
+
+    found = []
+    for at in ((), (64.0,)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                lowers = Lowers()
+                model = sb3.A2C(
+                    "MlpPolicy", "CartPole-v1", learning_rate=lowers.schedule, n_steps=16, seed=1, device="cpu"
+                )
+                model.learn(trial.max_steps, callback=[lowers, HaltuneCallback(trial, every=32)])
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.policy.state_dict()))
+    (one_attempt, curve, straight), (other, again, resumed) = found
+    assert (one_attempt, other) == (1, 2)
+    assert curve == again
+    for name, parameter in straight.items():
+        np.testing.assert_array_equal(resumed[name], parameter)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_schedule_that_counts_its_calls_is_not_paused_and_the_warning_names_it() -> None:
     import stable_baselines3 as sb3
