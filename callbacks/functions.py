@@ -33,11 +33,14 @@ class OwnFunctions:
     its code names.
 
     callbacks, functions: all callbacks, and all objectives and metrics, of the training.
-    starts: it does not resume.
+    starts: it does not resume. saved: objects that are saved by themselves; some functions are methods of them.
     """
 
-    def __init__(self, callbacks: Iterable[Any], functions: Iterable[Any], trial: Trial, starts: bool) -> None:
-        own, used = [*_parts(callbacks)], [*_parts(filter(None, functions))]
+    def __init__(
+        self, callbacks: Iterable[Any], functions: Iterable[Any], trial: Trial, starts: bool, saved: Iterable[Any] = ()
+    ) -> None:
+        apart = {id(one) for one in saved}
+        own, used = [*_parts(callbacks, {*apart})], [*_parts(filter(None, functions), {*apart})]
         self._parts, self._callbacks, self._trial = [*own, *used], len(own), trial.id
         self._generators = [of_code(one) for one in self._parts]
         self.parameters: Mapping[str, Any] = {}  # of a booster before the first round, set by its loop

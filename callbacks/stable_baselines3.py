@@ -156,14 +156,10 @@ class HaltuneCallback(Reporting):
         owner = self.trial.signer(fingerprint(model.policy))
         self._fitted = _updates(model)
         self._functions = {name: value for name, value in vars(model).items() if callable(value)}
-        saved = {id(one) for one in self._callbacks()}  # a schedule may be a method of a callback
-        schedules = [getattr(one, "value_schedule", one) for one in self._functions.values()]  # within a FloatSchedule
-        own = [
-            one
-            for one in schedules
-            if not (isinstance(one, type) or hasattr(one, "parameters") or id(getattr(one, "__self__", None)) in saved)
+        schedules = [
+            one for one in self._functions.values() if not (isinstance(one, type) or hasattr(one, "parameters"))
         ]
-        self._own = OwnFunctions(own, (), trial, not trial.checkpoint)
+        self._own = OwnFunctions(schedules, (), trial, not trial.checkpoint, self._callbacks())
         self._tables = {}
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps - self._before)

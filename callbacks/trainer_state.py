@@ -118,7 +118,8 @@ class Unsaved(Portable):
         callbacks = self.trainer.callback_handler.callbacks
         carried.need_own_state(carried.who(self._trial), callbacks, not self._resumes)
         carried.warn_of_own(self._trial, callbacks, not self._resumes)
-        self._functions = OwnFunctions(_losses(self.trainer), (), self._trial, not self._resumes)
+        saved = self.trainer, self.trainer.model, *callbacks
+        self._functions = OwnFunctions(_losses(self.trainer), (), self._trial, not self._resumes, saved)
         self._frozen = self._around(trained=False)
         if self._restored.get("frozen", self._frozen) != self._frozen:
             warn_of_failed(self._trial, "some weights of its model", advice=_ALIKE)
@@ -540,12 +541,9 @@ def exports(callback: Any) -> bool:
 def _losses(trainer: Any) -> list[Any]:
     """Return the functions given to the Trainer that make its loss and its metrics; of TRL, those that make rewards."""
     rewards = getattr(trainer, "reward_funcs", None)
-    functions = [*rewards] if isinstance(rewards, (list, tuple)) else [rewards]
-    for name in ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics"):
-        one = getattr(trainer, name, None)
-        of = getattr(one, "__self__", None)
-        functions.append(None if of is trainer or of is trainer.model else one)  # these are saved by themselves
-    return [one for one in functions if one is not None]
+    functions = rewards if isinstance(rewards, (list, tuple)) else [rewards]
+    names = ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics")
+    return [one for one in (*(getattr(trainer, name, None) for name in names), *functions) if one is not None]
 
 
 def _own_trainer(trainer: Any) -> Iterator[tuple[str, Any]]:
