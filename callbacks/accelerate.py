@@ -53,6 +53,7 @@ from .changes import (
 from .functions import refers
 from .loop import TrainingLoop, other_ranks, together
 from .reporter import ordinary_errors
+from .schedules import make_plain
 from .sharded import apart
 
 _SAMPLED = 8  # weights of an optimizer
@@ -329,6 +330,7 @@ class AcceleratedLoop(TrainingLoop):
         import torch
 
         held, ranks = self._accelerator, torch_ranks()
+        make_plain(held._optimizers, held._schedulers)
         together(lambda: path.mkdir(exist_ok=True))  # before the ranks wait for each other in FSDP
         with fsdp.saves(self._of_fsdp):
             together(lambda: held.save_state(path))  # before the ranks compare their buffers

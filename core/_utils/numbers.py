@@ -138,13 +138,15 @@ def _of_module(frame: FrameType) -> dict[str, Number]:
     loop = next(frames(frame), None)
     held = {} if loop is None else dict(loop.f_globals)
     own = (one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals)
-    names = {name for one in own for name in _set_globals(one.__code__) if _carried_by(one.__code__)[name]}
+    names = {name for one in own for name in counted_globals(one.__code__)}
     return {name: number for name in names & held.keys() if type(number := _number(held[name])) in (int, float)}
 
 
 @lru_cache(1000)
-def _set_globals(code: CodeType) -> frozenset[str]:
-    return frozenset(step.argval for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL")
+def counted_globals(code: CodeType) -> frozenset[str]:
+    """Return the variables of its module that a function reads, and then sets."""
+    stored = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL"}
+    return frozenset(name for name in stored if _carried_by(code)[name])
 
 
 def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:

@@ -443,12 +443,13 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
     return [*getattr(value, "__dict__", {}).items(), *([] if owner is None else [("__self__", owner)])]
 
 
+_CODE = (types.FunctionType, types.GeneratorType, type, types.ModuleType)
 # class -> the modules of its code, and what that names
 _NAMES: WeakKeyDictionary[type, list[tuple[str, set[str]]]] = WeakKeyDictionary()
 
 
 def _named_by(value: Any) -> list[tuple[str, Any]]:
-    """Return the generators and functions of the program that its code of an object names in its module.
+    """Return the generators and functions of the program that its code of an object names in its module or class.
 
     value: a function, a generator that reads data, or an object, whose class has code.
     """
@@ -465,11 +466,24 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
             _NAMES[kind] = [(of, names_in(f.__code__)) for of, f in codes if isinstance(f, types.FunctionType)]
         uses = [(vars(sys.modules[of]), names) for of, names in _NAMES[kind] if of in sys.modules]
     found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
-    return [
+    names = set[str]().union(*(names for _, names in uses))
+    modules = [(name, one) for name, one in found if isinstance(one, types.ModuleType) and is_own(one.__name__)]
+    for place, one in modules:  # of the program, such as augment.crop(x)
+        found += [(f"{place}.{name}", vars(one)[name]) for name in sorted(names & vars(one).keys())]
+    own = [] if isinstance(value, _CODE) else [of for of in type(value).__mro__ if is_own(of.__module__)]
+    held = [(f"class {name}", one) for of in own for name, one in vars(of).items() if is_generator(one)]
+    return held + [
         (f"module {name}", one)  # the object may have an attribute with this name
         for name, one in found
         if is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__))
     ]
+
+
+def of_code(*roots: Any) -> dict[str, Any]:
+    """Return the generators in variables of modules and classes that the program's code of some objects names."""
+    with suppress(Exception):  # an object of the program that raises where it is looked at
+        return {path: one for path, one in generators_in(*roots).items() if ".module " in path or ".class " in path}
+    return {}
 
 
 # states as text

@@ -429,6 +429,24 @@ def test_a_kept_model_has_the_average_that_a_hook_saves_and_a_metric_with_a_stat
     assert "average.pt" in kept[0]
 
 
+class Slows:
+    """It lowers the learning rate by a number of NumPy."""
+
+    def __init__(self, accelerator):
+        self.optimizer = accelerator._optimizers[0]
+
+    def step(self):
+        for group in self.optimizer.param_groups:
+            group["lr"] *= np.float64(0.99)
+
+
+def test_rates_that_are_numbers_of_numpy_resume():
+    (one, straight), (other, resumed) = (searched(None, at, before=Slows) for at in ((), (2, 3)))
+    assert (one.trials[0].attempt, other.trials[0].attempt) == (1, 3)
+    assert one.trials[0].values.tolist() == other.trials[0].values.tolist()
+    assert straight == resumed
+
+
 def test_a_sampler_that_draws_the_random_numbers_of_the_model_within_a_pass_is_not_paused_there():
     draws = torch.utils.data.RandomSampler(range(24), True, 80, torch.default_generator)  # 32 at a time
     trial = FakeTrial(max_epochs=12, verdicts={10.0: PAUSE})

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -379,6 +380,21 @@ class Draws:
 def test_generators_with_one_name_in_an_object_and_in_its_module_are_both_found() -> None:
     one = Draws()
     assert {id(held) for held in generators_in(one).values()} == {id(rng), id(one.rng)}
+
+
+noises = ModuleType("noises")  # a module of the program that another one imports
+vars(noises)["waves"] = np.random.default_rng(5)
+
+
+class Waves:
+    tides = np.random.default_rng(6)
+
+    def __call__(self) -> float:
+        return float(noises.waves.random() + self.tides.random())
+
+
+def test_generators_of_a_class_and_of_a_module_that_its_code_names_are_found() -> None:
+    assert {id(held) for held in generators_in(Waves()).values()} == {id(noises.waves), id(Waves.tides)}
 
 
 def test_a_plain_loop_resumes_with_another_bit_generator_of_numpy(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from callback_fakes import PAUSE, STOP, FakeTrial
 from paused_studies import pausing_study
@@ -145,6 +146,22 @@ def test_a_checkpoint_that_the_next_fit_would_refuse_is_not_made():
         trainer = make_trainer(HaltuneCallback(trial), epochs=trial.max_epochs)
         trainer.fit(WithPreset(Preset()), shuffled(), shuffled(), ckpt_path=trial.checkpoint)
     assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 1)
+
+
+class ByNumpy(Net):
+    """Its rates are numbers of NumPy, which torch does not load by default."""
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5 * (1 + np.cos(epoch / 4)))
+        return [optimizer], [schedule]
+
+
+def test_a_training_with_rates_of_numpy_pauses_and_resumes():
+    study = pausing_study()
+    for _ in range(2):
+        one_leg(study, net=ByNumpy())
+    assert (study.trials[0].status, study.trials[0].attempt, study.trials[0].epoch) == ("completed", 2, 4)
 
 
 def test_an_asynchronous_writer_is_waited_for():
