@@ -34,6 +34,7 @@ _OF_DATA = (
     "dataset", "sampler", "batch_sampler", "_sampler", "data_source", "collate_fn", "data_collator", "transform",
     "transforms", "target_transform",
 )  # fmt: skip
+_SET_AGAIN = {"WeightedRandomSampler": "weights", "SubsetRandomSampler": "indices", "Subset": "indices"}
 _MINUTE = 60.0  # seconds in which a fit starts
 _MAKE = "Define the classes of such objects at the top of a module, or make the objects before each attempt trains."
 
@@ -173,6 +174,7 @@ class Attributes:
             f"{place}.{name}": value
             for place, owner in owners
             for name, value in objects.held_by(owner, self._skip).items()
+            if set_again(owner) in (None, name) or type(value) in objects.PLAIN
         }
 
 
@@ -509,9 +511,13 @@ def is_own(part: Any, place: str) -> bool:
     return not objects.of_library(type(part).__module__) or is_library_sampler(part, place)
 
 
-def weighs(part: Any) -> bool:
-    """Return whether an object is torch's sampler with weights, which a program may set again in each epoch."""
-    return type(part).__name__ == "WeightedRandomSampler"
+def set_again(part: Any) -> str | None:
+    """Return the attribute of a sampler or a data set of torch that a program may set again in each epoch, or None.
+
+    So does active learning, with the rows that it has chosen.
+    """
+    of_torch = type(part).__module__.partition(".")[0] == "torch"
+    return _SET_AGAIN.get(type(part).__name__) if of_torch else None
 
 
 def is_library_sampler(part: Any, place: str) -> bool:
@@ -522,14 +528,14 @@ def is_library_sampler(part: Any, place: str) -> bool:
 
 
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
-    """Return the objects in torch loaders that `is_own` or `weighs` names, by place: data sets, samplers, functions."""
+    """Return by place what `is_own` or `set_again` names in torch loaders: data sets, samplers, functions."""
     found: dict[int, tuple[str, Any]] = {}
 
     def search(part: Any, place: str) -> None:
         if isinstance(part, types.MethodType) and objects.of_program(type(part.__self__)):
             part = part.__self__
         if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
-            if is_own(part, place) or weighs(part):
+            if is_own(part, place) or set_again(part):
                 found[id(part)] = place, part
             for name in _OF_DATA:
                 search(vars(part).get(name), f"{place}/{name}")

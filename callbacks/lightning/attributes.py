@@ -22,7 +22,7 @@ from haltune.errors import NotSupported
 from haltune.ranks import Group
 
 from .. import objects
-from ..changes import has_copy, is_own, is_time, set_buffers, tensors_in, unsaved_buffers, weighs
+from ..changes import has_copy, is_own, is_time, set_again, set_buffers, tensors_in, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import metrics_to_reset, modes_before_validation
 from .resuming import frozen, unused
@@ -306,10 +306,8 @@ def _owners(trainer: Any) -> Iterator[Owner]:
                 yield f"{owner}.{name}", held, partial(_set_variable, variables)
     data = [] if datamodule is None else [("datamodule", datamodule)]
     for name, part in (*data, *_data_parts(trainer)):
-        own, set_again = is_own(part, name), ["weights"] if weighs(part) else []
-        held = {
-            n: v for n, v in vars(part).items() if own or n in set_again or (isinstance(v, _SCALARS) and n[:1] != "_")
-        }
+        own, again = is_own(part, name), set_again(part)
+        held = {n: v for n, v in vars(part).items() if own or n == again or (isinstance(v, _SCALARS) and n[:1] != "_")}
         yield name, held, partial(setattr, part)
 
 
