@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from . import fsdp, objects
+from . import carried, fsdp, objects
 from .changes import (
     Attributes,
     differences,
@@ -154,12 +155,17 @@ class AcceleratedLoop(TrainingLoop):
         self._extras = [extras(model) for model in self._models]
         self._data.see(self._own_data(), self._prepared())
         self._of_modules.see(own_modules(*self._models), self._prepared())
+        for loader in self._accelerator._dataloaders:
+            if isinstance(loader, _Placed):
+                data, starts = own_parts(getattr(loader, "base_dataloader", loader)), self.trial.epoch == 0
+                loader._haltune_reads = partial(carried.warn_of_data, self.trial, data, starts)
         handles = [*self._watched()]
         try:
             yield from super()._epochs(interruption)
         finally:
             for handle in handles:
                 handle.remove()
+            carried.leave_data(self._own_data())
 
     def _watched(self) -> Iterator[Any]:
         """Note which optimizers have got gradients since their last step, from a sample of their weights.
@@ -397,8 +403,12 @@ class _Placed:
     # sampler may have drawn within the pass
     _haltune_place: dict[str, Any] | None = None
     _haltune_resumes: dict[str, Any] | None = None  # the position at which the next pass starts
+    _haltune_reads: Callable[[], object] | None = None  # called before the first pass
 
     def __iter__(self) -> Iterator[Any]:
+        reads, self._haltune_reads = self._haltune_reads, None
+        if reads is not None:  # the program has set the data of the epoch
+            reads()
         resumes, self._haltune_resumes = self._haltune_resumes, None
         place: dict[str, Any] = resumes or {"start": _random(self), "taken": 0, "drawn": False}
         self._haltune_place = place

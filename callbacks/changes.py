@@ -99,7 +99,7 @@ class Attributes:
         numbers of the present passes.
         """
         values = self._values(owners := [*owners])
-        again = {f"{place}.{name}" for place, owner in owners for name in _set_by_epoch(type(owner))}
+        again = {f"{place}.{name}" for place, owner in owners for name in set_by_epoch(type(owner))}
         for name in self.changed(owners, saved):
             value = values.get(name)
             if not (is_generator(value) or (name in again and type(value) is int and value in passes)):
@@ -217,7 +217,7 @@ def is_time(value: Any, since: tuple[float, float, float] | None = None) -> bool
     return any(start <= value <= end for start, end in zip(since or (t - _MINUTE for t in now), now, strict=True))
 
 
-def _set_by_epoch(kind: type) -> set[str]:
+def set_by_epoch(kind: type) -> set[str]:
     """Return the names of the attributes that set_epoch of a class sets, and no other method after its __init__."""
     others = tuple(name for name in dir(kind) if name not in ("__init__", "set_epoch"))
     by_epoch, by_others = (

@@ -226,6 +226,7 @@ class HaltuneCallback(Reporting):
         if not self._course.resumes:  # otherwise all its epochs were replayed, and the model is as new
             self.trial.sign(fingerprint(self.learn.model))  # a tracker may have loaded its best ones
             carried.leave(callback for _, callback in self._own_callbacks())
+            carried.leave_data(self._own_data())
         self._reporter.end_of_fit()
         self._reporter.leave()
 
@@ -340,7 +341,9 @@ class HaltuneCallback(Reporting):
             course.tensors = {name: list(value.shape) for name, value in learn.model.state_dict().items()}
             course.extras = extras(learn.model)
             own = [callback for _, callback in self._own_callbacks()]
-            carried.warn_of_own(self.trial, own, self._courses().checkpoint is None)
+            starts = self._courses().checkpoint is None
+            carried.warn_of_own(self.trial, own, starts)
+            carried.warn_of_data(self.trial, self._own_data(), starts)
         course.attributes.see(self._own_callbacks(), self._saved())
         course.data.see(self._own_data(), self._saved())
         course.modules.see(own_modules(learn.model), self._saved())

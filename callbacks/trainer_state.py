@@ -140,6 +140,8 @@ class Unsaved(Portable):
             self._set_generators(within["generators"])
         elif self._between:  # the Trainer loads them once more, from before this epoch's hooks, which may draw
             vars(self.trainer)["_load_rng_state"] = self._loaded_before
+        if not self._pass:
+            carried.warn_of_data(self._trial, self._own_data(), not self._resumes)
         self._resumes, self._print = False, None
         self._pass = {"random": capture(), "generators": self._states()}
 
@@ -175,6 +177,7 @@ class Unsaved(Portable):
         args.eval_on_start |= self._evaluates
         self._functions.ends()
         carried.leave(self.trainer.callback_handler.callbacks)
+        carried.leave_data(self._own_data())
         self.trainer.remove_callback(self)
         self._loaded_before(None)
         self.trainer = self._loader = None

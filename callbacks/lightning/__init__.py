@@ -217,6 +217,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._steps_before = 0  # optimizer steps before this fit
         self._validations = 0
         self._by_step = False  # a training metric was reported within an epoch
+        self._reads = False  # the first batch was read
         self._due = False  # the present step is to be reported, on all ranks
         self._ends = False  # this callback stopped the Trainer
         self._saved = False  # the state within an epoch was saved for a pause
@@ -315,6 +316,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if checks.resumes_after_batches(trainer):
             return  # the fit continues with the next epoch
         self._continue(trainer)
+        if not self._reads:
+            self._reads = True
+            carried.warn_of_data(self.trial, attributes.data_parts(trainer), self._of is None)
         if getattr(trainer.fit_loop, "restarted_mid_epoch", False):
             internals.end_restart(trainer)
         if self._loaded:
@@ -427,6 +431,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if not self._saved:
                 self._save(trainer, ranks)
             ranks.first(lambda: _tell_loggers(trainer, self._reporter))
+            carried.leave_data(attributes.data_parts(trainer))
             ranks.first(self._reporter.end_of_fit)
 
     @of_instance

@@ -65,14 +65,14 @@ class Snapshot:
                     self._copies.append(_called(owner, name))
         self._frozen = frozen(trainer.lightning_module)
         self._held = _held_weights(trainer, self._marks)
-        self._parts = dict(_data_parts(trainer))
+        self._parts = dict(data_parts(trainer))
         self._made_again: set[str] = set()  # owners that the program makes for each epoch, of loaders
         self._numbers = _numbers_of_data(trainer)  # when the present epoch started
 
     def epoch_starts(self, trainer: Any) -> None:
         """Note the data of an epoch: a change while they are read, and those that the program has made for it."""
         self._numbers = _numbers_of_data(trainer)
-        before, self._parts = self._parts, dict(_data_parts(trainer))
+        before, self._parts = self._parts, dict(data_parts(trainer))
         if made := {name for name, part in self._parts.items() if before.get(name) is not part}:
             self._made_again |= made
             self._marks |= marked(trainer, made)
@@ -305,13 +305,13 @@ def _owners(trainer: Any) -> Iterator[Owner]:
                 held = {variable: value for variable, (value, _) in variables.items()}
                 yield f"{owner}.{name}", held, partial(_set_variable, variables)
     data = [] if datamodule is None else [("datamodule", datamodule)]
-    for name, part in (*data, *_data_parts(trainer)):
+    for name, part in (*data, *data_parts(trainer)):
         own, again = is_own(part, name), set_again(part)
         held = {n: v for n, v in vars(part).items() if own or n == again or (isinstance(v, _SCALARS) and n[:1] != "_")}
         yield name, held, partial(setattr, part)
 
 
-def _data_parts(trainer: Any) -> Iterator[tuple[str, Any]]:
+def data_parts(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of the training loaders: samplers, and data sets with those that they wrap."""
     for i, loader in enumerate(leaves(trainer.train_dataloader)):
         yield from ((f"train.{i}.{name}", part) for name, part in loader_parts(loader) if part is not loader)
