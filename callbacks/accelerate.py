@@ -36,6 +36,7 @@ from haltune.study import Trial
 from . import carried, fsdp, objects
 from .changes import (
     Attributes,
+    Replaced,
     differences,
     extras,
     fingerprint,
@@ -115,6 +116,7 @@ class AcceleratedLoop(TrainingLoop):
         self._extras: list[Any] = []  # of each model, what its state lacks, at the start
         self._restored: list[Any] = []  # of each model, what earlier attempts changed of it
         self._data = Attributes(trial.id)  # of the program's own data sets and samplers
+        self._replaced = Replaced()
         self._of_modules = of_modules(trial.id)
         self._around: dict[str, tuple[Any, Any]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
@@ -154,6 +156,7 @@ class AcceleratedLoop(TrainingLoop):
         self._restored = self._restored or [{} for _ in self._accelerator._models]
         self._extras = [extras(model) for model in self._models]
         self._data.see(self._own_data(), self._prepared())
+        self._replaced.see(*self._base_loaders)
         self._of_modules.see(own_modules(*self._models), self._prepared())
         for loader in self._accelerator._dataloaders:
             if isinstance(loader, _Placed):
@@ -192,6 +195,7 @@ class AcceleratedLoop(TrainingLoop):
 
     def _epoch_ends(self, followed: bool) -> None:
         """Check a pause where all ranks are, unless it is known that all report; the first report shows it."""
+        self._replaced.doubt(self.trial, *self._base_loaders)
         if self._position is None:
             return
         if self._lone is not False:
@@ -245,9 +249,12 @@ class AcceleratedLoop(TrainingLoop):
         parts = (held._models, held._optimizers, held._schedulers, held._dataloaders, held._custom_objects)
         return [*(one for part in parts for one in part), held.scaler, *(part for _, part in self._own_data())]
 
+    @property
+    def _base_loaders(self) -> list[Any]:
+        return [getattr(loader, "base_dataloader", loader) for loader in self._accelerator._dataloaders]
+
     def _own_data(self) -> list[tuple[str, Any]]:
-        loaders = self._accelerator._dataloaders
-        return own_parts(*(getattr(loader, "base_dataloader", loader) for loader in loaders))
+        return own_parts(*self._base_loaders)
 
     def _lost(self, resumes: bool) -> str | None:
         """Return why accelerator.save_state does not save all that counts now, or None.
@@ -345,6 +352,7 @@ class AcceleratedLoop(TrainingLoop):
             "loaders": [_of_loader(loader) for loader in held._dataloaders],
             "models": [differences(model, before, earlier) for model, before, earlier in models],
             "data": self._data.changed(self._own_data(), self._prepared()),
+            "transforms": self._replaced.changed(*self._base_loaders),
             "modules": self._of_modules.changed(own_modules(*self._models), self._prepared()),
         }
         if gradients := self._gradients():
@@ -364,7 +372,7 @@ class AcceleratedLoop(TrainingLoop):
             if state["processes"] == ranks.size:
                 state = json.loads((folder / ranks.own(self._own_file)).read_text(encoding="utf-8"))
             processes = state["processes"]
-            state = {name: state[name] for name in ("loaders", "random", "models", "modules", "data")}
+            state = {name: state[name] for name in ("loaders", "random", "models", "modules", "data", "transforms")}
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
         if processes != ranks.size:
@@ -386,6 +394,7 @@ class AcceleratedLoop(TrainingLoop):
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
         self._data.put_back(self._own_data(), state["data"], held.device, always=True)
+        self._replaced.put_back(state["transforms"])
         warn_of_failed(self.trial, *self._data.failed, *self._of_modules.failed)
         for loader, found in zip(held._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)

@@ -22,7 +22,7 @@ from haltune.errors import NotSupported
 from haltune.study.port import Port
 
 from . import objects
-from .changes import is_time, set_again, set_by_epoch
+from .changes import is_time, set_again, set_by_epoch, transforms_of
 from .reporter import digest
 
 Marks = dict[str, str]  # attribute -> mark
@@ -166,7 +166,7 @@ _LONGEST = 10**6  # numbers in a row
 
 
 def _of_data(part: Any) -> Marks:
-    """Return the marks of what a training may change in a data set or a sampler: numbers, texts and rows of numbers.
+    """Return the marks of what a training may change in a data set or a sampler: numbers, texts, rows and transforms.
 
     A cache that it fills is no change, nor is a number that set_epoch sets in each epoch. Of a library's object, what
     `set_again` names and public numbers count.
@@ -179,7 +179,7 @@ def _of_data(part: Any) -> Marks:
                 found[name] = objects.mark(value)
         elif (own or name == again) and (row := _row(value)) is not None:
             found[name] = row
-    return found
+    return found | transforms_of(part)
 
 
 def _row(value: Any) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import re
 import time
 import types
 import weakref
@@ -34,9 +35,11 @@ _OF_DATA = (
     "dataset", "sampler", "batch_sampler", "_sampler", "data_source", "collate_fn", "data_collator", "transform",
     "transforms", "target_transform",
 )  # fmt: skip
+_TRANSFORMS = ("transform", "transforms", "target_transform", "collate_fn", "data_collator")
 _SET_AGAIN = {"WeightedRandomSampler": "weights", "SubsetRandomSampler": "indices", "Subset": "indices"}
 _MINUTE = 60.0  # seconds in which a fit starts
 _MAKE = "Define the classes of such objects at the top of a module, or make the objects before each attempt trains."
+_AGAIN = "Let your program set it in each epoch from then on, such as if epoch >= 5: and not if epoch == 5:."
 
 RESHAPED = (
     "the model has other parameters or buffers than at the start, and a new model lacks them (build them before the "
@@ -529,14 +532,18 @@ def is_library_sampler(part: Any, place: str) -> bool:
 
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
     """Return by place what `is_own` or `set_again` names in torch loaders: data sets, samplers, functions."""
+    return [(place, part) for place, part in _parts_of(*loaders) if is_own(part, place) or set_again(part)]
+
+
+def _parts_of(*loaders: Any) -> list[tuple[str, Any]]:
+    """Return torch loaders and the objects in them, by place."""
     found: dict[int, tuple[str, Any]] = {}
 
     def search(part: Any, place: str) -> None:
         if isinstance(part, types.MethodType) and objects.of_program(type(part.__self__)):
             part = part.__self__
         if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
-            if is_own(part, place) or set_again(part):
-                found[id(part)] = place, part
+            found[id(part)] = place, part
             for name in _OF_DATA:
                 search(vars(part).get(name), f"{place}/{name}")
             for name in ("datasets", "transforms"):
@@ -546,7 +553,63 @@ def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
 
     for i, loader in enumerate(loaders):
         search(loader, f"data {i}")
-    return [(place, part) for place, part in found.values()]
+    return [*found.values()]
+
+
+class Replaced:
+    """Record of the transforms and collators of torch loaders, which a training may replace: no checkpoint has them.
+
+    A program that sets them in each epoch does so where it resumes, too. So whether they are as at the pause is known
+    at the end of the first epoch after it.
+    """
+
+    def __init__(self) -> None:
+        self._start: dict[str, str] | None = None  # texts at the start of this attempt, by place
+        self._paused: Mapping[str, str] = {}  # those at the pause of what earlier attempts replaced
+        self._doubts = False  # this attempt has not ended an epoch since
+
+    def see(self, *loaders: Any) -> None:
+        """Note the present ones, once."""
+        if self._start is None:
+            self._start = _transforms_in(*loaders)
+
+    def changed(self, *loaders: Any) -> dict[str, str]:
+        """Return the texts of those that were replaced, in earlier attempts too."""
+        now, start = _transforms_in(*loaders), self._start or {}
+        return {name: text for name, text in now.items() if text != start.get(name) or name in self._paused}
+
+    def put_back(self, found: Mapping[str, str]) -> None:
+        """Note what `changed` returned in an earlier attempt."""
+        self._paused, self._doubts = found, True
+
+    def doubt(self, trial: Trial, *loaders: Any) -> None:
+        """Warn once, at the end of an epoch, of those that are as at the start of this attempt, and not as before."""
+        now, start = _transforms_in(*loaders) if self._doubts and self._paused else {}, self._start or {}
+        again = [name for name, text in now.items() if text == start.get(name) != self._paused.get(name, text)]
+        self._doubts = False
+        warn_of_failed(trial, *map(_called, again), advice=_AGAIN)
+
+
+def _transforms_in(*loaders: Any) -> dict[str, str]:
+    parts = _parts_of(*loaders)
+    return {f"{place}.{name}": text for place, part in parts for name, text in transforms_of(part).items()}
+
+
+def transforms_of(part: Any) -> dict[str, str]:
+    """Return texts of the transforms and collators of a loader, a data set or a sampler, by name.
+
+    That of one which another process has made is the same.
+    """
+    held = {name: vars(part).get(name) for name in _TRANSFORMS}
+    return {name: _text(one) for name, one in held.items() if one is not None}
+
+
+def _text(one: Any) -> str:
+    with suppress(Exception):  # the program's repr may raise
+        if (code := getattr(one, "__code__", None)) is not None:
+            return f"{one.__module__}.{one.__qualname__} {code.co_firstlineno}"
+        return re.sub(" at 0x[0-9a-fA-F]+", "", repr(one))
+    return ""
 
 
 def generators_of(loader: Any, *others: Any) -> dict[str, Any]:

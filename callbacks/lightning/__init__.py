@@ -403,6 +403,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not silent(trainer):
             self._epochs += 1
             self._made_by = attributes.numbers(trainer) if self._made_by else {}
+            if self._snapshot is not None:
+                self._snapshot.epoch_ends(trainer, self.trial)
             self._sign(trainer)
             self._trained = self._position(trainer)
             if not self._by_step:
@@ -562,6 +564,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if trainer.global_rank < len(changed):
                 made = bool(self._early) and at_boundary(trainer)
                 failed = attributes.put_back(trainer, changed[trainer.global_rank], self.trial.id, made)
+                self._snapshot.put_back(changed[trainer.global_rank])
                 warn_of_failed(self.trial, *failed)
 
     def _prepare(self, trainer: Any, whole: bool) -> None:
