@@ -124,6 +124,8 @@ class Port(Attempt):
     def checkpoint(self) -> str | None:
         """The path of the state to continue from; None: the training starts from its beginning."""
         self._asks = self._loads = True
+        if self._checkpoint is not None:
+            self._asks_for_state(sys._getframe(1))
         return self._checkpoint
 
     @checkpoint.setter
@@ -1012,6 +1014,9 @@ class Port(Attempt):
 
     def _within_epoch(self, epoch: float | None, own: bool) -> None:
         """Look at what the program has around its loop, which starts an epoch; None: it has ended one."""
+
+    def _asks_for_state(self, frame: FrameType) -> None:
+        """Look at what the program has, in a frame, where it reads the path of the state to continue from."""
 
     def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""
