@@ -3,14 +3,15 @@
 haltune cannot restore them. If a resumed trial starts with the first value of a number, although it paused with another
 one, its program does not restore it either. Random keys of JAX count as numbers, too. So do weights, arrays and tensors
 that the loop sets, such as the state of an LSTM or a batch that is read ahead, and how many elements collected data
-have, such as a replay buffer. A counter of the module, which a function counts up by `global`, continues from
-trial to trial instead.
+have, such as a replay buffer. A counter of the module, which a function counts up by `global`, or an object
+there, such as a data set that becomes harder, continues from trial to trial instead.
 """
 
 from __future__ import annotations
 
 import dis
 import inspect
+import itertools
 import re
 import sys
 from collections import deque
@@ -20,10 +21,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
-from .around import attributes, frames, variables
+from .around import attributes, frames, is_own, variables
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
 Number = float | str | None
@@ -40,13 +42,26 @@ class InPlace(str):
 _EMPTY, _INDICES = InPlace("no elements"), "indices"
 
 
+@dataclass(frozen=True)
+class _OfModule:
+    """A number of the program's module, or in an object there, which is held weakly."""
+
+    value: Any
+    of: Any = None  # the weak reference
+
+    @property
+    def owner(self) -> Any:
+        return None if self.of is None else self.of()
+
+
 @dataclass
 class Numbers:
     """What this process has seen of them: names and values, by trial and by the place where it paused."""
 
     _starts: dict[Hashable, dict[str, Number]] = field(default_factory=dict)
     _paused: dict[Hashable, dict[str, Number]] = field(default_factory=dict)
-    _counters: dict[Hashable, dict[str, Number]] = field(default_factory=dict)  # by place; None: where a trial starts
+    # of the module, by place; None: where a trial starts
+    _counters: dict[Hashable, dict[str, _OfModule]] = field(default_factory=dict)
 
     def starts(self, trial: Hashable, frame: FrameType) -> None:
         """State that a loop of a trial starts from its beginning, in a frame."""
@@ -57,13 +72,18 @@ class Numbers:
         self._paused[place], self._counters[place] = _held(frame), _of_module(frame)
 
     def strays(self, place: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
-        """Return the counters that are not as at a place where a trial paused, or for None where the first one started.
+        """Return those of the module that are not as where a trial paused, or for None as where the first one started.
 
         Both values: the present one, and that of then.
         """
         now = _of_module(frame)
         then = self._counters.setdefault(place, now)
-        return {name: (value, then[name]) for name, value in now.items() if then.get(name, value) != value}
+        both = [(name, one, then[name]) for name, one in now.items() if name in then]
+        return {
+            name: (one.value, before.value)
+            for name, one, before in both
+            if one.value != before.value and one.owner is before.owner  # another object is of another trial
+        }
 
     def resumes(self, trial: Hashable, place: Hashable, frame: FrameType) -> dict[str, tuple[Number, Number]]:
         """Return those that have their first value again, although they had another at the pause: both values."""
@@ -97,30 +117,60 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     return found
 
 
-@lru_cache(100)
+@lru_cache(1000)
 def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
-    """Return the variables that a function sets after an instruction, and whether it reads each before it sets it.
+    """Return the variables that a function sets after an instruction, and whether it may read each before it sets it.
 
-    Likewise the attributes that it sets, with a dot before their names.
+    Likewise the attributes that it sets, with a dot before their names. Others read these. So one that a loop sets in
+    some epochs alone, as behind `if epoch == 5`, counts, too. The loops within an epoch set what their code sets.
     """
-    first: dict[str, str] = {}  # "LOAD" or "STORE"
+    steps = [step for step in dis.get_instructions(code) if step.offset > place]
+    before = {step.offset: earlier for earlier, step in itertools.pairwise(steps)}
     stored = {*code.co_cellvars, *code.co_freevars}  # another function may set these
-    for step in dis.get_instructions(code):
+    used, read = set[str](), set[str]()
+    now: set[str] | None = set()  # what is set on each way to an instruction; None: only an exception leads there
+    jumps: dict[int, set[str]] = {}  # the same of the ways that jump to an offset
+    until = 0  # the end of a loop within an epoch
+    for step in steps:
+        if (joined := jumps.get(step.offset)) is not None:
+            now = {*joined} if now is None else now & joined
         cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
-        if step.offset > place and not cleared and (found := _OF_VARIABLES.match(step.opname)):
+        if not cleared and (found := _OF_VARIABLES.match(step.opname)):
             names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
             for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
                 key = f".{name}" if found[2] == "ATTR" else name
-                first.setdefault(key, kind)
-                stored |= {key} if kind == "STORE" else set()
-    return {key: kind == "LOAD" for key, kind in first.items() if key in stored}
+                used.add(key)
+                if kind == "LOAD" and key not in (stored if now is None else now):
+                    read.add(key)
+                elif kind == "STORE":
+                    stored.add(key)
+                    now = now if now is None else now | {key}
+        elif step.opname == "FOR_ITER":
+            until = max(until, step.argval)
+        elif step.offset < until:
+            continue
+        elif step.opname in ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"):
+            now = None
+        elif "JUMP" in step.opname:
+            target, ahead = step.argval, step.argval > step.offset
+            last = before.get(target)  # of a `while` loop, which jumps back behind its test
+            if ahead and last is not None and "JUMP_BACKWARD" in last.opname and last.argval > step.offset:
+                until = target
+                continue
+            if ahead and now is not None:
+                jumps[target] = jumps.get(target, now) & now
+            elif target <= place and now is not None:  # the epoch ends
+                read |= {key for key in stored if key[0] == "."} - now
+            if (ahead or target <= place) and "_IF_" not in step.opname:
+                now = None
+    return {key: key in read for key in used & stored}
 
 
 @lru_cache(100)
 def _carried_by_methods(kind: type) -> dict[str, bool]:
     """The same of the attributes that methods of a class set, without those that make an object."""
     found: dict[str, bool] = {}
-    for base in kind.__mro__:
+    for base in filter(lambda base: is_own(base.__module__), kind.__mro__):
         for name, method in vars(base).items():
             if isinstance(method := inspect.unwrap(method), FunctionType) and name != "__init__":
                 for key, carried in _carried_by(method.__code__).items():
@@ -132,13 +182,35 @@ def _held(frame: FrameType) -> dict[str, Number]:
     return {name: value for name, value, _ in _numbers(frame)}
 
 
-def _of_module(frame: FrameType) -> dict[str, Number]:
-    """Return the numbers of the program's module that one of its functions reads, and then sets by `global`."""
+def _of_module(frame: FrameType) -> dict[str, _OfModule]:
+    """Return the numbers of the program's module that a function of it reads, and then sets by `global`.
+
+    Also those in attributes of objects of the module, if the loop, a function or a method sets them as it trains.
+    """
     loop = next(frames(frame), None)
-    held = {} if loop is None else dict(loop.f_globals)
-    own = (one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals)
-    names = {name for one in own for name in _set_globals(one.__code__) if _carried_by(one.__code__)[name]}
-    return {name: number for name in names & held.keys() if type(number := _number(held[name])) in (int, float)}
+    if loop is None:
+        return {}
+    held, code = dict(loop.f_globals), loop.f_code
+    own = [one.__code__ for one in held.values() if type(one) is FunctionType and one.__globals__ is loop.f_globals]
+    names = {name for one in own for name in _set_globals(one) if _carried_by(one)[name]}
+    numbers = {name: _OfModule(_number(held[name])) for name in names & held.keys()}
+    sets = [_carried_by(code, loop.f_lasti), *(_carried_by(one) for one in own if one is not code)]
+    for name, value in held.items():
+        inner = _attributes(value)
+        methods = _carried_by_methods(type(value)) if inner else {}
+        for key in inner.keys() - _set_before(code, loop.f_lasti):
+            both = [found[f".{key}"] for found in (*sets, methods) if f".{key}" in found]
+            if both and all(both):
+                with suppress(TypeError):  # it cannot be referred to weakly
+                    numbers[f"{name}.{key}"] = _OfModule(inner[key], ref(value))
+    return {name: one for name, one in numbers.items() if type(one.value) in (int, float)}
+
+
+@lru_cache(100)
+def _set_before(code: CodeType, place: int) -> frozenset[str]:
+    """Return the names of the attributes that a function sets before an instruction."""
+    steps = (step for step in dis.get_instructions(code) if step.offset <= place)
+    return frozenset(step.argval for step in steps if step.opname == "STORE_ATTR")
 
 
 @lru_cache(1000)
@@ -153,8 +225,17 @@ def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
         if (number := _number(value)) is not _OTHER:
             yield name, number, None
         else:
-            held = ((key, _number(one)) for key, one in attributes(value).items())
+            held = ((key, _number(one)) for key, one in _attributes(value).items())
             yield from ((f"{name}.{key}", number, type(value)) for key, number in held if number is not _OTHER)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object of the program; numbers alone if its class has a base of a library."""
+    found = attributes(value)
+    if not found and is_own(type(value).__module__):
+        with suppress(Exception):  # it raises if it is asked
+            return {name: one for name, one in vars(value).items() if type(one) in _KINDS}
+    return found
 
 
 def _number(value: Any) -> Any:

@@ -77,9 +77,7 @@ class OwnWeights:
         # optimizers that started without momentum or averages in a trial that resumes
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
         self._began: tuple[int, int] | None = None  # the attempt and the fold whose loop has started
-        self._frozen: dict[
-            int, Any
-        ] = {}  # by id, weak references: weights that were frozen where it started, or before
+        self._frozen: dict[int, Any] = {}  # by id, weak references: weights frozen where it started, or before
         self._resumed = 0.0  # the position at which that loop started
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
@@ -260,9 +258,8 @@ class OwnWeights:
             )
         if strays := numbers.strays(place if trial._resumes else None, frame):
             trial.hint(
-                f"Trial {trial.id} {what} with {_listed(strays, where)}, which a function of the program sets by "
-                "global. If this changes what trains, set it where each trial starts, save it with the weights, and "
-                "restore it.",
+                f"Trial {trial.id} {what} with {_listed(strays, where)}, which the program keeps from trial to trial. "
+                "If this changes what trains, set it where each trial starts, save it with the weights, and load it.",
                 "globals",
             )
 
