@@ -28,7 +28,7 @@ from typing import Any
 
 from haltune._utils.around import state_of, stateful
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import capture, damaged, restore, states_of
+from haltune._utils.randomness import OwnGenerators, capture, damaged, restore, states_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
@@ -111,6 +111,7 @@ class AcceleratedLoop(TrainingLoop):
     ) -> None:
         suffix = ".accelerate"
         super().__init__(trial, verbose, save=accelerator.save_state, suffix=suffix, together=True, now=now)
+        self._generators = OwnGenerators(iterators=False)  # prepared loaders continue at their places
         self._accelerator = accelerator
         self._reporter.resume_hint = "The loop loads trial.checkpoint itself, so leave out accelerator.load_state"
         self._extras: list[Any] = []  # of each model, what its state lacks, at the start

@@ -107,7 +107,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     """
     if (loop := next(frames(frame), None)) is None:
         return {}
-    carried, found = _carried_by(loop.f_code, loop.f_lasti), {}
+    carried, found = carried_by(loop.f_code, loop.f_lasti), {}
     for name, value, kind in _numbers(frame):
         of_class = {} if kind is None else _carried_by_methods(kind)
         key = name if kind is None else f".{name.partition('.')[2]}"
@@ -118,7 +118,7 @@ def _carried(frame: FrameType) -> dict[str, Number]:
 
 
 @lru_cache(1000)
-def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
+def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
     """Return the variables that a function sets after an instruction, and whether it may read each before it sets it.
 
     Likewise the attributes that it sets, with a dot before their names. Others read these. So one that a loop sets in
@@ -173,7 +173,7 @@ def _carried_by_methods(kind: type) -> dict[str, bool]:
     for base in filter(lambda base: is_own(base.__module__), kind.__mro__):
         for name, method in vars(base).items():
             if isinstance(method := inspect.unwrap(method), FunctionType) and name != "__init__":
-                for key, carried in _carried_by(method.__code__).items():
+                for key, carried in carried_by(method.__code__).items():
                     found[key] = carried and found.get(key, True)
     return found
 
@@ -192,9 +192,9 @@ def _of_module(frame: FrameType) -> dict[str, _OfModule]:
         return {}
     held, code = dict(loop.f_globals), loop.f_code
     own = [one.__code__ for one in held.values() if type(one) is FunctionType and one.__globals__ is loop.f_globals]
-    names = {name for one in own for name in _set_globals(one) if _carried_by(one)[name]}
+    names = {name for one in own for name in _set_globals(one) if carried_by(one)[name]}
     numbers = {name: _OfModule(_number(held[name])) for name in names & held.keys()}
-    sets = [_carried_by(code, loop.f_lasti), *(_carried_by(one) for one in own if one is not code)]
+    sets = [carried_by(code, loop.f_lasti), *(carried_by(one) for one in own if one is not code)]
     for name, value in held.items():
         inner = _attributes(value)
         methods = _carried_by_methods(type(value)) if inner else {}

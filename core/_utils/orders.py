@@ -2,18 +2,24 @@
 
 A training that resumes makes them again, in their first order. So it reads its data in another order than without the
 pause, unless the program restores it. haltune leaves the program's data alone, and names them. A dataset of tf.data
-that shuffles from a seed starts with its first order, too.
+that shuffles from a seed starts with its first order, too. So does an iterator over its data from which a loop reads on
+in each epoch, as itertools.cycle(loader).
 """
 
 from __future__ import annotations
 
+import dis
+import io
+import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from types import FrameType, GeneratorType
 from typing import Any
 
 import numpy as np
 
 from .around import attributes
+from .numbers import carried_by
 
 _LONGEST, _SHORT = 10**6, 20  # elements
 
@@ -45,6 +51,27 @@ class Orders:
                 if moved and (np.sort(now) == np.sort(start)).all():
                     self._shuffled.add(name)
         return self._shuffled
+
+
+def read_on(loop: FrameType | None) -> set[str]:
+    """Return the variables that a loop may read in an epoch before it sets them, as `Variables`."""
+    if loop is None:
+        return set()
+    sets, loads = carried_by(loop.f_code, loop.f_lasti), set[Any]()
+    for step in dis.get_instructions(loop.f_code):
+        if step.offset > loop.f_lasti and step.opname.startswith("LOAD_"):
+            loads |= {*step.argval} if isinstance(step.argval, tuple) else {step.argval}  # Python 3.13 joins two
+    return {f"{loop.f_code.co_name}.{name}" for name in loads if type(name) is str and sets.get(name, True)}
+
+
+def is_under_way(value: Any) -> bool:
+    """Return whether a value is an iterator that may be one over data: no file, counter or loop of haltune."""
+    if not hasattr(type(value), "__next__") or isinstance(value, (io.IOBase, itertools.count)):
+        return False
+    if isinstance(value, GeneratorType):
+        frame = value.gi_frame  # None: it has ended
+        return frame is not None and not str(frame.f_globals.get("__name__")).startswith("haltune.")
+    return True
 
 
 def seeded(variables: Variables) -> list[str]:

@@ -308,12 +308,21 @@ class Port(Attempt):
         """
         self._states.restores(put_back)
 
-    def doubts_orders(self, lists: list[str]) -> None:
-        """Hint at seeded datasets, and at lists and arrays that the program had shuffled in place before the pause.
+    def doubts_orders(self, lists: list[str], iterators: list[str]) -> None:
+        """Hint at orders of the data, and places in them, that the program keeps and haltune does not restore.
 
         Args:
-            lists: Their names.
+            lists: Names of seeded datasets, and of lists and arrays that were shuffled in place before the pause.
+            iterators: Names of iterators that the loop has read from, and reads on from.
         """
+        if iterators:
+            self.hint(
+                f"Trial {self.id} has resumed after {self._at(self.epoch)}, and its program reads on from an iterator "
+                f"in each epoch, {', '.join(iterators)}, whose place haltune does not restore. Unless your program "
+                "does, this trial reads its data in another order than without the pause: make the iterator in each "
+                "epoch, such as for batch in loader, or save how many batches it has read, and skip them.",
+                "iterators",
+            )
         if lists:
             self.hint(
                 f"Trial {self.id} has resumed after {self._at(self.epoch)}, and its program reorders "

@@ -338,7 +338,7 @@ class Trial(Port, KnowsAttributes):
         if self._over_folds:
             raise trains_over_folds(self.id)
         begins = self.begins_loop()
-        self.doubts_orders(self._states.draws_on(self.attempt, self.resumes_from if begins else None))
+        self.doubts_orders(*self._states.draws_on(self.attempt, self.resumes_from if begins else None))
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
