@@ -172,7 +172,7 @@ def _of_data(part: Any) -> Marks:
     `set_again` names and public numbers count.
     """
     own, again, found = not objects.of_library(type(part).__module__), set_again(part), dict[str, str]()
-    by_epoch = set_by_epoch(type(part)) if hasattr(part, "set_epoch") else ()
+    by_epoch = set_by_epoch(type(part)) if hasattr(part, "set_epoch") else set[str]()
     for name, value in objects.held_by(part, by_epoch).items():
         if type(value) in (bool, int, float, str):
             if own or name[:1] != "_":

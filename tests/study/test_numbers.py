@@ -136,7 +136,6 @@ def test_numbers_that_a_loop_sets_in_one_epoch_alone_are_named_and_those_that_it
         for epoch in trial.epochs():
             if epoch == 2:
                 rate = 0.1
-                options.mix = 0.0
             if epoch < 2:
                 size = 4
             else:
@@ -147,6 +146,8 @@ def test_numbers_that_a_loop_sets_in_one_epoch_alone_are_named_and_those_that_it
             options.warm = epoch
             trial.report(value(epoch) + 0 * shown * options.mix)
             trial.save(lambda path: path.write_text("{}"))
+            if epoch == 2:
+                options.mix = 0.0
 
     (hint,) = search(caplog, train)
     assert "with options.mix = 0.5 (0 where it paused), rate = 1 (0.1 where it paused), as" in hint
