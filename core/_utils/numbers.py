@@ -131,6 +131,7 @@ def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
     now: set[str] | None = set()  # what is set on each way to an instruction; None: only an exception leads there
     jumps: dict[int, set[str]] = {}  # the same of the ways that jump to an offset
     ends: list[set[str]] = []  # what is set at each end of an epoch
+    within = set[str]()  # attributes that an epoch sets
     until = 0  # the end of a loop within an epoch
     for step in steps:
         if (joined := jumps.get(step.offset)) is not None:
@@ -162,10 +163,11 @@ def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
                 jumps[target] = jumps.get(target, now) & now
             elif target <= place and now is not None:
                 ends.append(now)
+                within = {key for key in stored if key[0] == "."}
             if (ahead or target <= place) and "_IF_" not in step.opname:
                 now = None
     if ends:
-        read |= {key for key in stored if key[0] == "."} - set.intersection(*ends)
+        read |= within - set.intersection(*ends)
     return {key: key in read for key in used & stored}
 
 
