@@ -3,8 +3,9 @@
 haltune cannot restore them. If a resumed trial starts with the first value of a number, although it paused with another
 one, its program does not restore it either. Random keys of JAX count as numbers, too. So do weights, arrays and tensors
 that the loop sets, such as the state of an LSTM or a batch that is read ahead, and how many elements collected data
-have, such as a replay buffer. A counter of the module, which a function counts up by `global`, or an object
-there, such as a data set that becomes harder, continues from trial to trial instead.
+have, such as a replay buffer. Of functions and objects that it replaces, the names count.
+A counter of the module, which a function counts up by `global`, or an object there, such as a data set that becomes
+harder, continues from trial to trial instead.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 
 from .around import attributes, frames, is_own, variables
 
-# str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
+# str: of a random key, an array, a tensor, collected data, a function or an object; None: no value yet, as a best one
 Number = float | str | None
 _KINDS = (bool, int, float, type(None))
 _FEW = 4  # rows of an array, parts of a tuple
@@ -226,20 +227,35 @@ def _set_globals(code: CodeType) -> frozenset[str]:
 def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
     """Yield the numbers in variables at the program's loop, and in attributes of objects, with the object's class."""
     loop = next(frames(frame), None)
+    sets = {} if loop is None else carried_by(loop.f_code, loop.f_lasti)
     for name, value in () if loop is None else variables(loop):
-        if (number := _number(value)) is not _OTHER:
+        if (number := _number(value)) is _OTHER:
+            inner = ((key, _number(one), one) for key, one in _attributes(value).items())
+            held = ((key, _object(one) if n is _OTHER and sets.get(f".{key}") else n) for key, n, one in inner)
+            yield from ((f"{name}.{key}", n, type(value)) for key, n in held if n is not _OTHER)
+            number = _object(value) if sets.get(name) else _OTHER
+        if number is not _OTHER:
             yield name, number, None
-        else:
-            held = ((key, _number(one)) for key, one in _attributes(value).items())
-            yield from ((f"{name}.{key}", number, type(value)) for key, number in held if number is not _OTHER)
+
+
+def _object(value: Any) -> Any:
+    """Return the name of a function, or of the class of an object that has a state or is of the program; else _OTHER.
+
+    A loop may replace one in some epoch, such as a loss or a transform, or make an average then.
+    """
+    kind = type(value)
+    if kind is FunctionType:
+        return value.__qualname__
+    has_state = callable(getattr(kind, "state_dict", None)) or is_own(kind.__module__)
+    return kind.__qualname__ if has_state and not kind.__module__.startswith("haltune.") else _OTHER
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Return the attributes of an object of the program; numbers alone if its class has a base of a library."""
+    """Return the attributes of an object of the program; if its class has a base of a library, no collected data."""
     found = attributes(value)
     if not found and is_own(type(value).__module__):
         with suppress(Exception):  # it raises if it is asked
-            return {name: one for name, one in vars(value).items() if type(one) in _KINDS}
+            return {name: one for name, one in vars(value).items() if type(one) not in (list, set, deque)}
     return found
 
 

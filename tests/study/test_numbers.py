@@ -153,6 +153,35 @@ def test_numbers_that_a_loop_sets_in_one_epoch_alone_are_named_and_those_that_it
     assert "with options.mix = 0.5 (0 where it paused), rate = 1 (0.1 where it paused), as" in hint
 
 
+def strictly(number):
+    return number
+
+
+def mildly(number):
+    return 0.5 * number
+
+
+def test_functions_and_objects_that_a_loop_replaces_or_makes_in_one_epoch_are_named(caplog):
+    def train(trial):
+        weigh, late, shown, kept, options = strictly, None, None, Patience(), Options()
+        options.weigh = strictly
+        restored(trial)
+        for epoch in trial.epochs():
+            if epoch == 2:
+                weigh = options.weigh = mildly
+                late = Patience()
+            if late is not None:
+                late.step(value(epoch))
+            kept = kept if epoch < 9 else Patience()
+            verdict = trial.report(weigh(value(epoch)) + 0 * options.weigh(epoch))
+            shown = verdict if shown is None else shown
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    replaced = "= strictly (mildly where it paused)"
+    assert f"with late = None (Patience where it paused), options.weigh {replaced}, weigh {replaced}, as" in hint
+
+
 def test_a_number_of_a_model_that_a_loop_lowers_is_named(caplog):
     torch = pytest.importorskip("torch")
 
