@@ -33,6 +33,7 @@ Number = float | str | None
 _KINDS = (bool, int, float, type(None))
 _FEW = 4  # rows of an array, parts of a tuple
 _OTHER = object()
+_WIDE = 8  # more bytes than those before a jump that belong to it
 _OF_VARIABLES, _KIND = re.compile("(LOAD|STORE)_(FAST|NAME|GLOBAL|DEREF|ATTR)"), re.compile("LOAD|STORE")
 
 
@@ -125,7 +126,10 @@ def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
     Likewise the attributes that it sets, with a dot before their names. Others read these. So one that a loop sets in
     some epochs alone, as behind `if epoch == 5`, counts, too. The loops within an epoch set what their code sets.
     """
-    steps = [step for step in dis.get_instructions(code) if step.offset > place]
+    steps = [*dis.get_instructions(code)]
+    at = next((step for step in reversed(steps) if step.offset <= place), None)
+    over = at.argval if at is not None and at.opname == "FOR_ITER" else steps[-1].offset + 1  # the end of its loop
+    steps = [step for step in steps if step.offset > place]
     before = {step.offset: earlier for earlier, step in itertools.pairwise(steps)}
     stored = {*code.co_cellvars, *code.co_freevars}  # another function may set these
     used, read = set[str](), set[str]()
@@ -135,7 +139,9 @@ def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
     within = set[str]()  # attributes that an epoch sets
     until = 0  # the end of a loop within an epoch
     for step in steps:
-        if (joined := jumps.get(step.offset)) is not None:
+        if step.offset >= over:  # behind the loop, or in a handler of an exception in it
+            now = None
+        elif (joined := jumps.get(step.offset)) is not None:
             now = {*joined} if now is None else now & joined
         cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
         if not cleared and (found := _OF_VARIABLES.match(step.opname)):
@@ -162,7 +168,7 @@ def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
                 continue
             if ahead and now is not None:
                 jumps[target] = jumps.get(target, now) & now
-            elif target <= place and now is not None:
+            elif place - _WIDE < target <= place and now is not None:
                 ends.append(now)
                 within = {key for key in stored if key[0] == "."}
             if (ahead or target <= place) and "_IF_" not in step.opname:
