@@ -119,6 +119,13 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     return found
 
 
+def end_of_loop(code: CodeType, place: int) -> int:
+    """Return the offset behind the loop of a function that is at an instruction, or behind all if it is at none."""
+    steps = [*dis.get_instructions(code)]
+    at = next((step for step in reversed(steps) if step.offset <= place), None)
+    return int(at.argval) if at is not None and at.opname == "FOR_ITER" else steps[-1].offset + 1
+
+
 @lru_cache(1000)
 def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
     """Return the variables that a function sets after an instruction, and whether it may read each before it sets it.
@@ -126,10 +133,8 @@ def carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
     Likewise the attributes that it sets, with a dot before their names. Others read these. So one that a loop sets in
     some epochs alone, as behind `if epoch == 5`, counts, too. The loops within an epoch set what their code sets.
     """
-    steps = [*dis.get_instructions(code)]
-    at = next((step for step in reversed(steps) if step.offset <= place), None)
-    over = at.argval if at is not None and at.opname == "FOR_ITER" else steps[-1].offset + 1  # the end of its loop
-    steps = [step for step in steps if step.offset > place]
+    over = end_of_loop(code, place)
+    steps = [step for step in dis.get_instructions(code) if step.offset > place]
     before = {step.offset: earlier for earlier, step in itertools.pairwise(steps)}
     stored = {*code.co_cellvars, *code.co_freevars}  # another function may set these
     used, read = set[str](), set[str]()

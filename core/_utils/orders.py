@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .around import attributes
-from .numbers import carried_by
+from .numbers import carried_by, end_of_loop
 
 _LONGEST, _SHORT = 10**6, 20  # elements
 
@@ -58,8 +58,9 @@ def read_on(loop: FrameType | None) -> set[str]:
     if loop is None:
         return set()
     sets, loads = carried_by(loop.f_code, loop.f_lasti), set[Any]()
+    over = end_of_loop(loop.f_code, loop.f_lasti)
     for step in dis.get_instructions(loop.f_code):
-        if step.offset > loop.f_lasti and step.opname.startswith("LOAD_"):
+        if loop.f_lasti < step.offset < over and step.opname.startswith("LOAD_"):
             loads |= {*step.argval} if isinstance(step.argval, tuple) else {step.argval}  # Python 3.13 joins two
     return {f"{loop.f_code.co_name}.{name}" for name in loads if type(name) is str and sets.get(name, True)}
 
