@@ -8,18 +8,17 @@ in each epoch, as itertools.cycle(loader).
 
 from __future__ import annotations
 
-import dis
+import gc
 import io
 import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from types import FrameType, GeneratorType
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
 
 from .around import attributes
-from .numbers import carried_by, end_of_loop
 
 _LONGEST, _SHORT = 10**6, 20  # elements
 
@@ -53,22 +52,13 @@ class Orders:
         return self._shuffled
 
 
-def read_on(loop: FrameType | None) -> set[str]:
-    """Return the variables that a loop may read in an epoch before it sets them, as `Variables`."""
-    if loop is None:
-        return set()
-    sets, loads = carried_by(loop.f_code, loop.f_lasti), set[Any]()
-    over = end_of_loop(loop.f_code, loop.f_lasti)
-    for step in dis.get_instructions(loop.f_code):
-        if loop.f_lasti < step.offset < over and step.opname.startswith("LOAD_"):
-            loads |= {*step.argval} if isinstance(step.argval, tuple) else {step.argval}  # Python 3.13 joins two
-    return {f"{loop.f_code.co_name}.{name}" for name in loads if type(name) is str and sets.get(name, True)}
-
-
 def is_under_way(value: Any) -> bool:
-    """Return whether a value is an iterator that may be one over data: no file, counter or loop of haltune."""
+    """Return whether a value may be an iterator over data: no file, counter, cycle of texts or loop of haltune."""
     if not hasattr(type(value), "__next__") or isinstance(value, (io.IOBase, itertools.count)):
         return False
+    if isinstance(value, itertools.cycle):  # of colours, such as for a plot; it keeps what it has passed
+        passed = [one for one in gc.get_referents(value) if type(one) is list]
+        return not any(type(one) is str for held in passed for one in held[:1])
     if isinstance(value, GeneratorType):
         frame = value.gi_frame  # None: it has ended
         return frame is not None and not str(frame.f_globals.get("__name__")).startswith("haltune.")

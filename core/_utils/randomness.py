@@ -26,7 +26,8 @@ from haltune.display import one_line
 from haltune.errors import InvalidInput
 
 from .around import OPAQUE, attributes, frames, is_own, names_in, of_library, on_stack
-from .orders import Orders, Variables, is_under_way, read_on, seeded
+from .numbers import read_by
+from .orders import Orders, Variables, is_under_way, seeded
 from .updates import Flags, flags
 
 
@@ -314,7 +315,8 @@ class OwnGenerators:
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
         lists = self._orders.begins(variables, [name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
-        self._read_on = read_on(next(frames(), None)) if self._iterators else set()
+        if self._iterators and (loop := next(frames(), None)) is not None:
+            self._read_on = {f"{loop.f_code.co_name}.{name}" for name in read_by(loop)}
         again = [name for name, (kind, _) in restored.items() if kind == _UNDER_WAY and name in self._read_on]
         lists += [] if path is None else seeded(variables)
         return lists, sorted(name.partition(".")[2] for name in again)

@@ -258,8 +258,9 @@ class OwnWeights:
             )
         if strays := numbers.strays(place if trial._resumes else None, frame):
             trial.hint(
-                f"Trial {trial.id} {what} with {_listed(strays, where)}, which the program keeps from trial to trial. "
-                "If this changes what trains, set it where each trial starts, save it with the weights, and load it.",
+                f"Trial {trial.id} {what} with {_listed(strays, where)}, which a function of the program sets by "
+                "global. If this changes what trains, set it where each trial starts, save it with the weights, and "
+                "restore it.",
                 "globals",
             )
 
