@@ -303,12 +303,13 @@ def test_an_iterator_from_which_a_loop_reads_on_is_named_when_it_resumes(
     def train(trial: Trial) -> None:
         data = [*range(9)]
         passes, looked_at, made, steps = itertools.cycle(data), iter(data), iter(data), itertools.count()
+        colours = itertools.cycle("rgb")
         next(looked_at)
         load(trial)
         loop = trial.epochs() if own_loop else TrainingLoop(trial, save=lambda path: path.write_text("[]"))
         for _ in loop:
             made = iter(data)
-            value = float(next(passes) + next(made) + next(steps))
+            value = float(next(passes) + next(made) + next(steps) + len(next(colours)))
             trial.report(value) if own_loop else loop.report(value)
             if own_loop:
                 trial.save(lambda path: path.write_text("[]"))
