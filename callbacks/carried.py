@@ -163,20 +163,22 @@ def _counted(code: types.CodeType) -> set[str]:
 
 
 _LONGEST = 10**6  # numbers in a row
+_READS = ("__getitem__", "__getitems__", "__len__")
 
 
 def _of_data(part: Any) -> Marks:
     """Return the marks of what a training may change in a data set or a sampler: numbers, texts, rows and transforms.
 
-    A cache that it fills is no change, nor is a number that set_epoch sets in each epoch. Of a library's object, what
-    `set_again` names and public numbers count.
+    What its own code sets as it is read is no change, such as a count for debugging, nor is a cache, or a number that
+    set_epoch sets in each epoch. Of an object of a library, what `set_again` names counts.
     """
-    own, again, found = not objects.of_library(type(part).__module__), set_again(part), dict[str, str]()
-    by_epoch = set_by_epoch(type(part)) if hasattr(part, "set_epoch") else set[str]()
-    for name, value in objects.held_by(part, by_epoch).items():
-        if type(value) in (bool, int, float, str):
-            if own or name[:1] != "_":
-                found[name] = objects.mark(value)
+    kind, again, found = type(part), set_again(part), dict[str, str]()
+    own = not objects.of_library(kind.__module__)
+    skip = objects.mentioned(kind, _READS, objects.assigned) if own else set[str]()
+    skip |= set_by_epoch(kind) if hasattr(part, "set_epoch") else set[str]()
+    for name, value in objects.held_by(part, skip).items():
+        if own and type(value) in (bool, int, float, str):
+            found[name] = objects.mark(value)
         elif (own or name == again) and (row := _row(value)) is not None:
             found[name] = row
     return found | transforms_of(part)

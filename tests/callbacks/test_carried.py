@@ -191,16 +191,18 @@ def test_a_callback_that_clears_its_list_for_each_training_resumes_exactly(name,
 
 
 class Curriculum:
-    """A data set that a program makes harder. It computes its length late, and fills a cache."""
+    """A data set that a program makes harder. It computes its length late, fills a cache, and counts what is read."""
 
     def __init__(self, rows):
         self.rows, self.difficulty, self.order, self.length, self.cache = rows, 1, [*range(len(rows))], None, {}
+        self.reads = 0
 
     def __len__(self):
         self.length = len(self.rows)
         return self.length
 
     def __getitem__(self, row):
+        self.reads += 1
         return self.cache.setdefault(row, self.rows[self.order[row]])
 
 
