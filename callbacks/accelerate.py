@@ -373,7 +373,8 @@ class AcceleratedLoop(TrainingLoop):
             if state["processes"] == ranks.size:
                 state = json.loads((folder / ranks.own(self._own_file)).read_text(encoding="utf-8"))
             processes = state["processes"]
-            state = {name: state[name] for name in ("loaders", "random", "models", "modules", "data", "transforms")}
+            transforms = state.get("transforms", {})  # which the first versions did not save
+            state = {name: state[name] for name in ("loaders", "random", "models", "modules", "data")}
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
         if processes != ranks.size:
@@ -395,7 +396,7 @@ class AcceleratedLoop(TrainingLoop):
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
         self._data.put_back(self._own_data(), state["data"], held.device, always=True)
-        self._replaced.put_back(state["transforms"])
+        self._replaced.put_back(transforms)
         warn_of_failed(self.trial, *self._data.failed, *self._of_modules.failed)
         for loader, found in zip(held._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)

@@ -7,6 +7,7 @@ model holds that is not in its state_dict. `fingerprint` shows whether weights a
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 import re
 import time
@@ -606,6 +607,7 @@ def transforms_of(part: Any) -> dict[str, str]:
 
 def _text(one: Any) -> str:
     with suppress(Exception):  # the program's repr may raise
+        one = one.func if isinstance(one, functools.partial) else one  # its arguments may be large
         if (code := getattr(one, "__code__", None)) is not None:
             return f"{one.__module__}.{one.__qualname__} {code.co_firstlineno}"
         return re.sub(" at 0x[0-9a-fA-F]+", "", repr(one))

@@ -56,7 +56,7 @@ from .reporter import missing, two_callbacks
 _SUFFIX, _STATE, _GRADIENTS, _PROGRESS = ".fastai", "model.pth", "gradients.pth", "progress.json"
 _PARTS = [
     "random", "loaders", "smooth", "records", "model", "modules", "frozen", "gradients", "callbacks", "data", "scaler",
-    "schedules", "lengths", "batches", "orders", "transforms",
+    "schedules", "lengths", "batches", "orders",
 ]  # fmt: skip
 _METRICS = "Give Learner(..., metrics=...)"
 
@@ -453,7 +453,7 @@ class HaltuneCallback(Reporting):
         text = Path(checkpoint or "", _PROGRESS).read_text(encoding="utf-8")
         try:
             found = json.loads(text)
-            return {name: found[name] for name in _PARTS}
+            return {name: found[name] for name in _PARTS} | {"transforms": found.get("transforms", {})}
         except (ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
 
