@@ -560,13 +560,14 @@ def _parts_of(*loaders: Any) -> list[tuple[str, Any]]:
 class Replaced:
     """Record of the transforms and collators of torch loaders, which a training may replace: no checkpoint has them.
 
-    A program that sets them in each epoch does so where it resumes, too. So whether they are as at the pause is known
-    at the end of the first epoch after it.
+    A program that sets them in each epoch does so where it resumes, too. So whether the first ones are there again is
+    known at the end of the first epoch after a pause.
     """
 
     def __init__(self) -> None:
         self._start: dict[str, str] | None = None  # texts at the start of this attempt, by place
-        self._paused: Mapping[str, str] = {}  # those at the pause of what earlier attempts replaced
+        # those at the start of the trial and at the pause, of what earlier attempts replaced
+        self._paused: Mapping[str, Sequence[str | None]] = {}
         self._doubts = False  # this attempt has not ended an epoch since
 
     def see(self, *loaders: Any) -> None:
@@ -574,20 +575,24 @@ class Replaced:
         if self._start is None:
             self._start = _transforms_in(*loaders)
 
-    def changed(self, *loaders: Any) -> dict[str, str]:
-        """Return the texts of those that were replaced, in earlier attempts too."""
-        now, start = _transforms_in(*loaders), self._start or {}
-        return {name: text for name, text in now.items() if text != start.get(name) or name in self._paused}
+    def changed(self, *loaders: Any) -> dict[str, list[str | None]]:
+        """Return the texts of those that were replaced, at the start of the trial and now."""
+        first: dict[str, str | None] = {
+            **(self._start or {}),
+            **{name: texts[0] for name, texts in self._paused.items()},
+        }
+        now = _transforms_in(*loaders)
+        return {name: [first.get(name), text] for name, text in now.items() if text != first.get(name)}
 
-    def put_back(self, found: Mapping[str, str]) -> None:
+    def put_back(self, found: Mapping[str, Sequence[str | None]]) -> None:
         """Note what `changed` returned in an earlier attempt."""
         self._paused, self._doubts = found, True
 
     def doubt(self, trial: Trial, *loaders: Any) -> None:
-        """Warn once, at the end of an epoch, of those that are as at the start of this attempt, and not as before."""
-        now, start = _transforms_in(*loaders) if self._doubts and self._paused else {}, self._start or {}
-        again = [name for name, text in now.items() if text == start.get(name) != self._paused.get(name, text)]
+        """Warn once, at the end of an epoch, of those that are as at the trial's start, and were not at the pause."""
+        now = _transforms_in(*loaders) if self._doubts and self._paused else None
         self._doubts = False
+        again = [] if now is None else [name for name, texts in self._paused.items() if now.get(name) == texts[0]]
         warn_of_failed(trial, *map(_called, again), advice=_AGAIN)
 
 

@@ -189,23 +189,30 @@ class Augmented(Dataset):
         return (self.transform(torch.full((3,), row / 12)),)
 
 
-class Closes(Callback):
-    """It ends the strong augmentation at the second epoch, or sets the light one in each epoch from there on."""
+def stronger(row):
+    return row + 2.0
 
-    def __init__(self, again):
-        self.again = again
+
+class Replaces(Callback):
+    """It replaces the transform: by the light one in the second epoch alone, in each one from there on, or anew."""
+
+    def __init__(self, how):
+        self.how = how
 
     def on_train_epoch_start(self, trainer, module):
-        if trainer.current_epoch == 1 or (self.again and trainer.current_epoch > 1):
-            trainer.train_dataloader.dataset.transform = light
+        data, epoch = trainer.train_dataloader.dataset, trainer.current_epoch
+        if self.how == "another in each epoch":
+            data.transform = (strong, light, stronger, light)[epoch]
+        elif epoch == 1 or (self.how == "from there on" and epoch > 1):
+            data.transform = light
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("how", ["once", "from there on", "another in each epoch"])
 @pytest.mark.parametrize("at", [1, 2])
-def test_a_transform_that_was_replaced_before_a_pause_is_said_if_a_resumed_fit_trains_with_the_first_one(again, at):
+def test_a_transform_that_was_replaced_before_a_pause_is_said_if_a_resumed_fit_trains_with_the_first_one(how, at):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        study, _, _ = search((at,), Slow, lambda: DataLoader(Augmented(), 4), lambda: [Closes(again)])
+        study, _, _ = search((at,), Slow, lambda: DataLoader(Augmented(), 4), lambda: [Replaces(how)])
     said = [str(one.message) for one in caught if "could not be restored" in str(one.message)]
     assert study.trials[0].attempt == 2
-    assert ["dataset.transform could not be" in one for one in said] == [True] * (at == 2 and not again)
+    assert ["dataset.transform could not be" in one for one in said] == [True] * (at == 2 and how == "once")
