@@ -115,11 +115,13 @@ def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
 
 
 def read_by(loop: FrameType) -> set[str]:
-    """Return the variables that a loop reads in an epoch, without those that it sets first."""
+    """Return the variables that a `for` loop reads in an epoch, without those that it sets first."""
     steps, sets = [*dis.get_instructions(loop.f_code)], _carried_by(loop.f_code, loop.f_lasti)
     at = next((step for step in reversed(steps) if step.offset <= loop.f_lasti), None)
-    end = at.argval if at is not None and at.opname == "FOR_ITER" else steps[-1].offset + 1  # behind the loop
-    uses = (use for step in steps if loop.f_lasti < step.offset < end for use in _uses(step))
+    if at is None or at.opname != "FOR_ITER":  # as where it calls a function that has the loop
+        return set()
+    within = (step for step in steps if loop.f_lasti < step.offset < at.argval)
+    uses = (use for step in within for use in _uses(step))
     return {key for kind, key in uses if kind == "LOAD" and sets.get(key, True)}
 
 
