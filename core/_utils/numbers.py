@@ -108,31 +108,14 @@ def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
     first: dict[str, str] = {}  # "LOAD" or "STORE"
     stored = {*code.co_cellvars, *code.co_freevars}  # another function may set these
     for step in dis.get_instructions(code):
-        for kind, key in _uses(step) if step.offset > place else ():
-            first.setdefault(key, kind)
-            stored |= {key} if kind == "STORE" else set()
+        cleared = step.opname.endswith("_AND_CLEAR")  # by a comprehension, from Python 3.12 on
+        if step.offset > place and not cleared and (found := _OF_VARIABLES.match(step.opname)):
+            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
+            for name, kind in zip(names, _KIND.findall(step.opname), strict=False):
+                key = f".{name}" if found[2] == "ATTR" else name
+                first.setdefault(key, kind)
+                stored |= {key} if kind == "STORE" else set()
     return {key: kind == "LOAD" for key, kind in first.items() if key in stored}
-
-
-def read_by(loop: FrameType) -> set[str]:
-    """Return the variables that a `for` loop reads in an epoch, without those that it sets first."""
-    steps, sets = [*dis.get_instructions(loop.f_code)], _carried_by(loop.f_code, loop.f_lasti)
-    at = next((step for step in reversed(steps) if step.offset <= loop.f_lasti), None)
-    if at is None or at.opname != "FOR_ITER":  # as where it calls a function that has the loop
-        return set()
-    within = (step for step in steps if loop.f_lasti < step.offset < at.argval)
-    uses = (use for step in within for use in _uses(step))
-    return {key for kind, key in uses if kind == "LOAD" and sets.get(key, True)}
-
-
-def _uses(step: dis.Instruction) -> list[tuple[str, str]]:
-    """Return what an instruction loads or stores: "LOAD" or "STORE" and a variable, or a dot and an attribute."""
-    found = _OF_VARIABLES.match(step.opname)
-    if found is None or step.opname.endswith("_AND_CLEAR"):  # by a comprehension, from Python 3.12 on
-        return []
-    names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 joins two
-    kinds, dot = _KIND.findall(step.opname), "." if found[2] == "ATTR" else ""
-    return [(kind, f"{dot}{name}") for name, kind in zip(names, kinds, strict=False)]
 
 
 @lru_cache(100)

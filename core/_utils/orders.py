@@ -2,14 +2,14 @@
 
 A training that resumes makes them again, in their first order. So it reads its data in another order than without the
 pause, unless the program restores it. haltune leaves the program's data alone, and names them. A dataset of tf.data
-that shuffles from a seed starts with its first order, too. So does an iterator over its data from which a loop reads on
-in each epoch, as itertools.cycle(loader).
+that shuffles from a seed starts with its first order, too, and so does a generator or a cycle over data from which the
+loop reads on in each epoch, as itertools.cycle(loader).
 """
 
 from __future__ import annotations
 
 import gc
-import io
+import inspect
 import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -52,17 +52,18 @@ class Orders:
         return self._shuffled
 
 
-def is_under_way(value: Any) -> bool:
-    """Return whether a value may be an iterator over data: no file, counter, cycle of texts or loop of haltune."""
-    if not hasattr(type(value), "__next__") or isinstance(value, (io.IOBase, itertools.count)):
-        return False
-    if isinstance(value, itertools.cycle):  # of colours, such as for a plot; it keeps what it has passed
-        passed = [one for one in gc.get_referents(value) if type(one) is list]
-        return not any(type(one) is str for held in passed for one in held[:1])
-    if isinstance(value, GeneratorType):
-        frame = value.gi_frame  # None: it has ended
-        return frame is not None and not str(frame.f_globals.get("__name__")).startswith("haltune.")
-    return True
+def taken(value: Any) -> bool | None:
+    """Return whether a program has taken elements of its generator or cycle; None: it is none, has ended, or has texts.
+
+    Other iterators do not show it.
+    """
+    if isinstance(value, itertools.cycle):
+        kept: list[Any] = next((held for held in gc.get_referents(value) if type(held) is list), [])  # what was taken
+        return None if kept and type(kept[0]) is str else bool(kept)  # such as the colours of a plot
+    if isinstance(value, GeneratorType) and (frame := value.gi_frame) is not None:
+        own = not str(frame.f_globals.get("__name__")).startswith("haltune.")
+        return inspect.getgeneratorstate(value) != inspect.GEN_CREATED if own else None
+    return None
 
 
 def seeded(variables: Variables) -> list[str]:

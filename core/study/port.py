@@ -313,14 +313,14 @@ class Port(Attempt):
 
         Args:
             lists: Names of seeded datasets, and of lists and arrays that were shuffled in place before the pause.
-            iterators: Names of iterators that the loop has read from, and reads on from.
+            iterators: Names of generators and cycles of which a part was read before the pause, and nothing is yet.
         """
         if iterators:
             self.hint(
-                f"Trial {self.id} has resumed after {self._at(self.epoch)}, and its program reads on from an iterator "
-                f"in each epoch, {', '.join(iterators)}, whose place haltune does not restore. Unless your program "
-                "does, this trial reads its data in another order than without the pause: make the iterator in each "
-                "epoch, such as for batch in loader, or save how many batches it has read, and skip them.",
+                f"Trial {self.id} has resumed after {self._at(self.epoch)}, but its program reads from the start of "
+                f"{', '.join(iterators)} again, of which it had read a part. Unless your program restores the data, "
+                "this trial reads them in another order than without the pause: make the iterator in each epoch, such as "
+                "for batch in loader, or save how many batches it has read, and skip them before the loop.",
                 "iterators",
             )
         if lists:
