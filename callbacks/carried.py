@@ -170,11 +170,12 @@ def _of_data(part: Any) -> Marks:
     """Return the marks of what a training may change in a data set or a sampler: numbers, texts, rows and transforms.
 
     What its own code sets as it is read is no change, such as a count for debugging, nor is a cache, or a number that
-    set_epoch sets in each epoch. Of an object of a library, what `set_again` names counts.
+    each pass, or set_epoch, sets first. Of an object of a library, what `set_again` names counts.
     """
     kind, again, found = type(part), set_again(part), dict[str, str]()
     own = not objects.of_library(kind.__module__)
     skip = objects.mentioned(kind, _READS, objects.assigned) if own else set[str]()
+    skip |= objects.mentioned(kind, ("__iter__",), objects.set_first) if own else set[str]()
     skip |= set_by_epoch(kind) if hasattr(part, "set_epoch") else set[str]()
     for name, value in objects.held_by(part, skip).items():
         if own and type(value) in (bool, int, float, str):

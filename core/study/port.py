@@ -319,8 +319,8 @@ class Port(Attempt):
             self.hint(
                 f"Trial {self.id} has resumed after {self._at(self.epoch)}, but its program reads from the start of "
                 f"{', '.join(iterators)} again, of which it had read a part. Unless your program restores the data, "
-                "this trial reads them in another order than without the pause: make the iterator in each epoch, such as "
-                "for batch in loader, or save how many batches it has read, and skip them before the loop.",
+                "this trial reads them in another order than without the pause: make the iterator in each epoch, such "
+                "as for batch in loader, or save how many batches it has read, and skip them before the loop.",
                 "iterators",
             )
         if lists:
