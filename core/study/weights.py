@@ -215,8 +215,8 @@ class OwnWeights:
 
     def loads(self, frame: FrameType) -> None:
         """State that the program asks for its state, in a frame: nothing shows where a loop over `range` starts."""
-        if self.trains._resumes and not self._frozen and this().alone:
-            self._frozen = _frozen(frame)
+        if self.trains._resumes and this().alone:
+            self._frozen |= _frozen(frame)
 
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
         """State that a loop starts an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""
