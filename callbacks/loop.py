@@ -146,7 +146,7 @@ class TrainingLoop:
                 self.trial.restores_randomness(self._generators.ends)
                 self._restore()
                 path = self._random(checkpoint)
-            self.trial.doubts_orders(self._generators.begins(path))
+            self.trial.doubts_orders(*self._generators.begins(path))
         self.trial.before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and this().alone) as interruption:
             try:

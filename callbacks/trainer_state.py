@@ -41,6 +41,7 @@ from .base import Portable
 from .changes import (
     RESHAPED,
     Attributes,
+    Replaced,
     differences,
     extras,
     fingerprint,
@@ -101,6 +102,7 @@ class Unsaved(Portable):
         self._before: dict[str, Any] = {}  # what can change, as the training started
         self._attributes = Attributes(of["id"], hook="on_train_begin")
         self._of_data = Attributes(of["id"])
+        self._replaced = Replaced()
         self._of_modules = of_modules(of["id"])
         kind: type = type(trainer)
         theirs = () if objects.of_library(kind.__module__) else _assigned(kind)
@@ -144,6 +146,7 @@ class Unsaved(Portable):
         self._attributes.see(_own_callbacks(self.trainer), self._saved())
         self._of_trainer.see(_own_trainer(self.trainer), self._saved())
         self._of_data.see(self._own_data(), self._saved())
+        self._replaced.see(self._base_loader)
         self._of_modules.see(own_modules(self.trainer.model), self._saved())
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -155,6 +158,8 @@ class Unsaved(Portable):
             self._set_generators(within["generators"])
         elif self._between:  # the Trainer loads them once more, from before this epoch's hooks, which may draw
             vars(self.trainer)["_load_rng_state"] = self._loaded_before
+        if not self._pass:
+            carried.warn_of_data(self._trial, self._own_data(), not self._resumes)
         self._resumes, self._print = False, None
         self._pass = {"random": capture(), "generators": self._states()}
 
@@ -188,6 +193,8 @@ class Unsaved(Portable):
         self._print = None
         if self._between:  # data without a length were skipped, and the hooks of the pass were called once more
             self._set_back()
+        else:
+            self._replaced.doubt(self._trial, self._base_loader)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         args.eval_on_start |= self._evaluates
@@ -200,6 +207,7 @@ class Unsaved(Portable):
             )
         self._functions.ends()
         carried.leave(self.trainer.callback_handler.callbacks)
+        carried.leave_data(self._own_data())
         self.trainer.remove_callback(self)
         self._loaded_before(None)
         self.trainer = self._loader = None
@@ -221,6 +229,7 @@ class Unsaved(Portable):
             found["callbacks"] = self._attributes.changed(_own_callbacks(self.trainer), self._saved())
             found["trainer"] = self._of_trainer.changed(_own_trainer(self.trainer), self._saved())
             found["data"] = self._of_data.changed(self._own_data(), self._saved())
+            found["transforms"] = self._replaced.changed(self._base_loader)
             found["weights"], found["frozen"] = fingerprint(self.trainer.model), self._frozen
             found["groups"] = [_scalars(group) for group in self.trainer.optimizer.param_groups]
             found["loss"] = self._loss()
@@ -376,8 +385,12 @@ class Unsaved(Portable):
     def _sampler(self) -> Any:
         return self._loader.get_sampler() if hasattr(self._loader, "get_sampler") else None  # of Accelerate
 
+    @property
+    def _base_loader(self) -> Any:
+        return getattr(self._loader, "base_dataloader", self._loader)  # within Accelerate's
+
     def _own_data(self) -> list[tuple[str, Any]]:
-        return own_parts(getattr(self._loader, "base_dataloader", self._loader))  # within Accelerate's
+        return own_parts(self._base_loader)
 
     def _others(self) -> dict[str, Any]:
         """Return fingerprints of further models and optimizers of a user's Trainer, to detect changes.
@@ -428,6 +441,7 @@ class Unsaved(Portable):
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
         self._of_trainer.put_back(_own_trainer(trainer), found.get("trainer", {}), trainer.args.device)
         self._of_data.put_back(self._own_data(), found.get("data", {}), trainer.args.device, always=True)
+        self._replaced.put_back(found.get("transforms", {}))
         records = (self._of_modules, self._attributes, self._of_trainer, self._of_data)
         warn_of_failed(self._trial, *(name for record in records for name in record.failed))
 

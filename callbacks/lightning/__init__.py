@@ -217,6 +217,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._steps_before = 0  # optimizer steps before this fit
         self._validations = 0
         self._by_step = False  # a training metric was reported within an epoch
+        self._reads = False  # the first batch was read
         self._due = False  # the present step is to be reported, on all ranks
         self._ends = False  # this callback stopped the Trainer
         self._saved = False  # the state within an epoch was saved for a pause
@@ -315,6 +316,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if checks.resumes_after_batches(trainer):
             return  # the fit continues with the next epoch
         self._continue(trainer)
+        if not self._reads:
+            self._reads = True
+            carried.warn_of_data(self.trial, attributes.data_parts(trainer), self._of is None)
         if getattr(trainer.fit_loop, "restarted_mid_epoch", False):
             internals.end_restart(trainer)
         if self._loaded:
@@ -399,6 +403,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not silent(trainer):
             self._epochs += 1
             self._made_by = attributes.numbers(trainer) if self._made_by else {}
+            if self._snapshot is not None:
+                self._snapshot.epoch_ends(trainer, self.trial)
             self._sign(trainer)
             self._trained = self._position(trainer)
             if not self._by_step:
@@ -427,6 +433,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if not self._saved:
                 self._save(trainer, ranks)
             ranks.first(lambda: _tell_loggers(trainer, self._reporter))
+            carried.leave_data(attributes.data_parts(trainer))
             ranks.first(self._reporter.end_of_fit)
 
     @of_instance
@@ -557,6 +564,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if trainer.global_rank < len(changed):
                 made = bool(self._early) and at_boundary(trainer)
                 failed = attributes.put_back(trainer, changed[trainer.global_rank], self.trial.id, made)
+                self._snapshot.put_back(changed[trainer.global_rank])
                 warn_of_failed(self.trial, *failed)
 
     def _prepare(self, trainer: Any, whole: bool) -> None:

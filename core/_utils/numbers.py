@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .around import attributes, frames
+from .around import attributes, frames, is_own, of_program
 from .interruption import variables
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
@@ -83,7 +83,8 @@ class Numbers:
 def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
-    Also those in attributes of its objects, if a function reads and then sets them, and none sets them first. Data are
+    Also those in attributes of its objects, if a function reads and then sets them, and none sets them first; for a
+    model, and others with a base of a library, whose methods may count calls, the loop is to be that function. Data are
     collected in a container that nothing sets, and weights train in place. Arrays that an epoch fills are no such data.
     """
     if (loop := next(frames(frame), None)) is None:
@@ -93,7 +94,8 @@ def _carried(frame: FrameType) -> dict[str, Number]:
         of_class = {} if kind is None else _carried_by_methods(kind)
         key = name if kind is None else f".{name.partition('.')[2]}"
         both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
-        if (both or isinstance(value, InPlace)) and all(both):
+        by_loop = kind is None or of_program(kind) or key in carried
+        if (both or isinstance(value, InPlace)) and all(both) and by_loop:
             found[name] = value
     return found
 
@@ -121,7 +123,7 @@ def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
 def _carried_by_methods(kind: type) -> dict[str, bool]:
     """The same of the attributes that methods of a class set, without those that make an object."""
     found: dict[str, bool] = {}
-    for base in kind.__mro__:
+    for base in [base for base in kind.__mro__ if is_own(base.__module__)]:
         for name, method in vars(base).items():
             if isinstance(method := inspect.unwrap(method), FunctionType) and name != "__init__":
                 for key, carried in _carried_by(method.__code__).items():
@@ -156,8 +158,17 @@ def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
         if (number := _number(value)) is not _OTHER:
             yield name, number, None
         else:
-            held = ((key, _number(one)) for key, one in attributes(value).items())
+            held = ((key, _number(one)) for key, one in _attributes(value).items())
             yield from ((f"{name}.{key}", number, type(value)) for key, number in held if number is not _OTHER)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object of the program; if its class has a base of a library, the numbers alone."""
+    found = attributes(value)
+    if not found and is_own(type(value).__module__):
+        with suppress(Exception):  # it raises if it is asked
+            return {name: one for name, one in vars(value).items() if type(one) in _KINDS}
+    return found
 
 
 def _number(value: Any) -> Any:

@@ -26,7 +26,7 @@ from haltune.display import one_line
 from haltune.errors import InvalidInput
 
 from .around import OPAQUE, attributes, is_own, names_in, of_library, on_stack
-from .orders import Orders, Variables, seeded
+from .orders import Orders, Variables, seeded, taken
 from .updates import Flags, flags
 
 
@@ -275,26 +275,30 @@ def _arrays(state: Any) -> Any:
     return np.asarray(state, np.uint64) if isinstance(state, list) else state
 
 
-_SHUFFLED = "shuffled"  # in place of the kind of a generator
+_SHUFFLED, _UNDER_WAY = "shuffled", "under way"  # in place of the kind of a generator
 
 
 class OwnGenerators:
     """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0).
 
-    And the names of lists there that the program shuffles.
+    And the names of lists there that the program shuffles, and of iterators over data from which it reads on.
+
+    iterators: also the latter, by `taken`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, iterators: bool = True) -> None:
         self._there: dict[int, tuple[Any, Any]] = {}  # by id: generators at the start of a loop, and their first states
         self._named: dict[str, Any] = {}  # generators by name: a function that has ended shows no variables
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
         self._before: list[tuple[Any, Any]] = []  # generators that were restored, and their states before
         self._orders, self._begun = Orders(), False
+        self._iterators = iterators
 
-    def begins(self, path: Path | None) -> list[str]:
+    def begins(self, path: Path | None) -> tuple[list[str], list[str]]:
         """State that a loop starts, and restore what `capture` has put into the random state in a file.
 
-        Return the names of lists that were shuffled, and of datasets that begin to shuffle from a seed again.
+        Return the names of lists that were shuffled, and of datasets that begin to shuffle from a seed again; and those
+        of iterators from which nothing is taken again.
         """
         self._begun, variables = True, on_stack()
         found, restored = _in_variables(variables), {}
@@ -310,7 +314,10 @@ class OwnGenerators:
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
         lists = self._orders.begins(variables, [name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
-        return lists if path is None else lists + seeded(variables)
+        lists += [] if path is None else seeded(variables)
+        under_way = {name for name, (kind, _) in restored.items() if kind == _UNDER_WAY}
+        again = {name for name, value in variables if name in under_way and taken(value) is False}
+        return lists, sorted(name.partition(".")[2] for name in again)
 
     def ends(self) -> None:
         """State that the trial ends: one that all trials share continues where it was before."""
@@ -322,6 +329,8 @@ class OwnGenerators:
         """Return the random state of the process, with those generators that the loop draws from, and lists."""
         variables = on_stack() if self._begun else []
         own: dict[str, Any] = dict.fromkeys(self._orders.shuffled(variables), (_SHUFFLED, None))
+        under_way = [name for name, value in variables if self._iterators and taken(value)]
+        own |= dict.fromkeys(under_way, (_UNDER_WAY, None))
         for name, one in (self._named | _in_variables(variables)).items() if self._there else ():
             before = self._there.get(id(one))
             drawn = before is not None and (name in self._saved or of_generator(one) != before[1])

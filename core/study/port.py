@@ -124,6 +124,8 @@ class Port(Attempt):
     def checkpoint(self) -> str | None:
         """The path of the state to continue from; None: the training starts from its beginning."""
         self._asks = self._loads = True
+        if self._checkpoint is not None:
+            self._asks_for_state(sys._getframe(1))
         return self._checkpoint
 
     @checkpoint.setter
@@ -312,12 +314,21 @@ class Port(Attempt):
         """
         self._states.restores(put_back)
 
-    def doubts_orders(self, lists: list[str]) -> None:
-        """Hint at seeded datasets, and at lists and arrays that the program had shuffled in place before the pause.
+    def doubts_orders(self, lists: list[str], iterators: list[str]) -> None:
+        """Hint at orders of the data, and places in them, that the program keeps and haltune does not restore.
 
         Args:
-            lists: Their names.
+            lists: Names of seeded datasets, and of lists and arrays that were shuffled in place before the pause.
+            iterators: Names of generators and cycles of which a part was read before the pause, and nothing is yet.
         """
+        if iterators:
+            self.hint(
+                f"Trial {self.id} has resumed after {self._at(self.epoch)}, but its program reads from the start of "
+                f"{', '.join(iterators)} again, of which it had read a part. Unless your program restores the data, "
+                "this trial reads them in another order than without the pause: make the iterator in each epoch, such "
+                "as for batch in loader, or save how many batches it has read, and skip them before the loop.",
+                "iterators",
+            )
         if lists:
             self.hint(
                 f"Trial {self.id} has resumed after {self._at(self.epoch)}, and its program reorders "
@@ -1025,6 +1036,9 @@ class Port(Attempt):
 
     def _within_epoch(self, epoch: float | None, own: bool) -> None:
         """Look at what the program has around its loop, which starts an epoch; None: it has ended one."""
+
+    def _asks_for_state(self, frame: FrameType) -> None:
+        """Look at what the program has, in a frame, where it reads the path of the state to continue from."""
 
     def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""

@@ -312,10 +312,10 @@ class States:
             restore(self._before)
         self._before, self._restores, self._put_back = {}, False, None
 
-    def draws_on(self, attempt: int, checkpoint: str | None) -> list[str]:
+    def draws_on(self, attempt: int, checkpoint: str | None) -> tuple[list[str], list[str]]:
         """State that a plain loop starts. The first one of an attempt restores the random state of its checkpoint.
 
-        Return the names of lists that the program had shuffled.
+        Return the names of lists that the program had shuffled, and of iterators from which it reads on.
         """
         path = random_of(checkpoint) if checkpoint is not None and self._looped != attempt else None
         self._looped, self._had = attempt, checkpoint

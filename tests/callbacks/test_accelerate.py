@@ -466,6 +466,20 @@ def test_the_order_of_a_sampler_of_a_library_resumes(sampler, unit, at, tmp_path
     assert (paused[0].trials[0].attempt, paused[1]) == (1 + len(at), straight[1])
 
 
+def test_a_sampler_whose_weights_another_trial_has_changed_is_warned_of(tmp_path):
+    shared = torch.utils.data.WeightedRandomSampler(torch.ones(24), 24)
+
+    def during(epoch):
+        shared.weights = shared.weights * torch.linspace(1.0, 0.5, 24)
+
+    text = "WeightedRandomSampler has been in another training, which changed its weights"
+    with pytest.warns(HaltuneWarning, match=text) as said:
+        for trial in pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, trials=3, verbose=0):
+            with trial:
+                train(trial, sampler=shared, during=during)
+    assert sum(text in str(one.message) for one in said) == 1
+
+
 def test_a_sampler_of_a_library_that_shuffles_in_place_is_not_paused_within_a_pass():
     trial = FakeTrial(max_epochs=12, verdicts={10.0: PAUSE})
     trial.unit = "step"

@@ -157,6 +157,28 @@ def test_a_state_of_an_lstm_a_best_accuracy_and_a_weight_of_torch_are_named_unle
     assert search(caplog, partial(train, restores=True)) == []
 
 
+def test_a_number_of_a_model_that_a_loop_lowers_is_named_and_a_count_of_its_calls_is_not(caplog):
+    torch = pytest.importorskip("torch")
+
+    class Soft(torch.nn.Linear):
+        def forward(self, rows):
+            self.calls += 1  # for debugging
+            return super().forward(rows)
+
+    def train(trial):
+        net = Soft(2, 1)
+        net.tau, net.calls = 0.5, 0
+        restored(trial)
+        for epoch in trial.epochs():
+            net.tau *= 0.5
+            net.train(epoch > 1)(torch.zeros(1, 2))
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    assert "with net.tau = 0.5 (0.0625 where it paused), as" in hint
+
+
 class Memory:
     """A replay buffer, as most are written."""
 

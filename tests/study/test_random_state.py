@@ -297,6 +297,32 @@ def test_data_that_a_loop_shuffles_in_place_are_named_when_it_resumes(
     assert "Trial 0 has resumed after epoch 2, and its program reorders index, same, texts. haltune" in hint
 
 
+@pytest.mark.parametrize("own_loop", [True, False])
+def test_an_iterator_from_which_a_loop_reads_on_is_named_when_it_resumes(
+    own_loop: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def train(trial: Trial) -> None:
+        data = [*range(9)]
+        passes, skipped, looked_at = (itertools.cycle(data) for _ in range(3))
+        colours, rows = itertools.cycle("rgb"), (row for row in data)
+        next(looked_at)
+        load(trial)
+        for _ in range(int(trial.epoch)):
+            next(skipped)
+        loop = trial.epochs() if own_loop else TrainingLoop(trial, save=lambda path: path.write_text("[]"))
+        for _ in loop:
+            made = iter(data)
+            value = float(next(passes) + next(skipped) + next(rows) + next(made) + len(next(colours)))
+            trial.report(value) if own_loop else loop.report(value)
+            if own_loop:
+                trial.save(lambda path: path.write_text("[]"))
+
+    with caplog.at_level("INFO", "haltune"):
+        pausing_study(at=(2,), epochs=4, trials=2, folder=tmp_path).optimize(train)
+    (hint,) = [text for text in caplog.messages if "of which it had read a part" in text]
+    assert "Trial 0 has resumed after epoch 2, but its program reads from the start of passes, rows again, of" in hint
+
+
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_new_trial_draws_nothing_twice_from_a_generator_that_trials_share(plain: bool, tmp_path: Path) -> None:
     shared, drawn = np.random.default_rng(0), dict[int, list[float]]()

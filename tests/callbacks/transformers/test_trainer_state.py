@@ -579,6 +579,19 @@ class Mines(TrainerCallback):
         sampler.weights = sampler.weights * torch.linspace(1.0, 0.5, 16)
 
 
+class Chosen(Trainer):
+    def _get_train_sampler(self, *args):
+        return torch.utils.data.SubsetRandomSampler([*range(8)] * 2)
+
+
+class Chooses(TrainerCallback):
+    """It lets the sampler draw other rows with each epoch."""
+
+    def on_epoch_end(self, args, state, control, train_dataloader, **others):
+        sampler = train_dataloader.batch_sampler.sampler
+        sampler.indices = [*sampler.indices[4:], *((row + 8) % 16 for row in sampler.indices[:4])]
+
+
 class Counting(torch.optim.SGD):
     """It has a count among the states of its weights, as MADGRAD."""
 
@@ -675,6 +688,7 @@ RESTORED = {
     "weights of a sampler": (*BETWEEN, {"kind": Weighted, "others": [Mines]}),
     "rates of NumPy": (*BETWEEN, {"optimizers": cosine, "others": [Cuts]}),
     "rates of NumPy, within": (*WITHIN, {"optimizers": cosine}),
+    "rows of a sampler": (*BETWEEN, {"kind": Chosen, "others": [Chooses]}),
     "a count of an optimizer": (*BETWEEN, {"optimizers": lambda model: (Counting(model.parameters()), None)}),
     "a collator with a generator": (*BETWEEN, OWN),
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
