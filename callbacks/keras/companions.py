@@ -609,7 +609,7 @@ def _globals(name: str, owner: Any) -> list[Slot]:
         if not isinstance(one, types.FunctionType) or id(one) in seen or not is_own(one.__module__):
             continue
         seen.add(id(one))
-        named = {key: one.__globals__.get(key) for key in sorted(names_in(one.__code__))}
+        named: dict[str, Any] = {key: one.__globals__.get(key) for key in sorted(names_in(one.__code__))}
         left += [*named.values(), *(value for value, _ in objects.variables_of(one).values())]
         found |= {key: (f"{name}/{_GLOBAL}{key}", v, v.assign) for key, v in named.items() if _is_variable(v)}
     return [*found.values()]
