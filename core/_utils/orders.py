@@ -57,10 +57,10 @@ def taken(value: Any) -> bool | None:
 
     Other iterators do not show it.
     """
-    if isinstance(value, itertools.cycle):
+    if type(value) is itertools.cycle:  # a proxy may raise if isinstance asks it
         kept: list[Any] = next((held for held in gc.get_referents(value) if type(held) is list), [])  # what was taken
         return None if kept and type(kept[0]) is str else bool(kept)  # such as the colours of a plot
-    if isinstance(value, GeneratorType) and (frame := value.gi_frame) is not None:
+    if type(value) is GeneratorType and (frame := value.gi_frame) is not None:
         own = not str(frame.f_globals.get("__name__")).startswith("haltune.")
         return inspect.getgeneratorstate(value) != inspect.GEN_CREATED if own else None
     return None

@@ -294,7 +294,7 @@ def test_data_that_a_loop_shuffles_in_place_are_named_when_it_resumes(
     with caplog.at_level("INFO", "haltune"):
         pausing_study(at=(2,), epochs=4, trials=2, folder=tmp_path).optimize(train)
     (hint,) = [text for text in caplog.messages if "reorders" in text]
-    assert "Trial 0 has resumed after epoch 2, and its program reorders index, same, texts. haltune" in hint
+    assert "Trial 0 has resumed after epoch 2, and its program reorders data.rows, index, texts. haltune" in hint
 
 
 @pytest.mark.parametrize("own_loop", [True, False])
