@@ -87,7 +87,7 @@ class HaltuneCallback(Reporting):
             from haltune.callbacks.stable_baselines3 import HaltuneCallback
 
             space = {"learning_rate": Float(1e-5, 1e-2, log=True), "gamma": Float(0.9, 0.999)}
-            study = Study(space, Maximize("mean_reward"), "cartpole.db", max_steps=20_000, budget="20 trials")
+            study = Study(space, Maximize("mean_reward"), "cartpole.db", max_steps=20_000, budget="2 trials")
             for trial in study:
                 with trial:
                     model = PPO("MlpPolicy", "CartPole-v1", **trial.config)
