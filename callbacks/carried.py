@@ -98,7 +98,7 @@ def begins(one: Any, who: str, now: Marks, refuses: bool = False, made: bool = T
     refuses: the fit does not start if there is a change, so that the next one of this trial is refused, too.
     made: attributes that the last fit has made count; those of data may be computed late, such as a length.
     """
-    with suppress(TypeError):  # it cannot be referred to weakly, or hashed
+    with suppress(Exception):  # it cannot be referred to weakly, or hashed, or compared, as a tensor
         of, start, end = _FITS.get(one, (who, {}, {}))
         end = end or now  # an exception ended that fit
         changed = [name for name in end if of != who and now.get(name) == end[name] != start.get(name)]
@@ -111,7 +111,7 @@ def begins(one: Any, who: str, now: Marks, refuses: bool = False, made: bool = T
 
 def ends(one: Any, now: Marks) -> None:
     """Note what it holds when the fit ends."""
-    with suppress(TypeError):
+    with suppress(Exception):  # as in `begins`
         if one in _FITS:
             _FITS[one] = *_FITS[one][:2], now
 
