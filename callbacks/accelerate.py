@@ -22,19 +22,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from haltune._utils.around import state_of, stateful
 from haltune._utils.interruption import Interruption
-from haltune._utils.randomness import capture, damaged, restore, states_of
+from haltune._utils.randomness import OwnGenerators, capture, damaged, restore, states_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
 
-from . import fsdp, objects
+from . import carried, fsdp, objects
 from .changes import (
     Attributes,
+    Replaced,
     differences,
     extras,
     fingerprint,
@@ -53,6 +55,8 @@ from .changes import (
 from .functions import refers
 from .loop import TrainingLoop, other_ranks, together
 from .reporter import ordinary_errors
+from .schedules import make_plain
+from .sharded import apart
 
 _SAMPLED = 8  # weights of an optimizer
 _HOOKS = "accelerator.register_save_state_pre_hook and register_load_state_pre_hook"
@@ -68,9 +72,10 @@ class AcceleratedLoop(TrainingLoop):
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
-        InvalidInput: If `trial` is not a trial, if an epoch is reported outside the loop, if the accelerator holds the
-            model of another trial, or if the checkpoint is from another number of processes.
-        NotSupported: If the accelerator names its checkpoints itself.
+        InvalidInput: If `trial` is not a trial, if an epoch is reported outside the loop, or if the accelerator holds
+            the model of another trial.
+        NotSupported: If the accelerator names its checkpoints itself, or if the checkpoint is from another number of
+            processes.
 
     Example:
         ::
@@ -109,11 +114,13 @@ class AcceleratedLoop(TrainingLoop):
     ) -> None:
         suffix = ".accelerate"
         super().__init__(trial, verbose, save=accelerator.save_state, suffix=suffix, together=True, now=now)
+        self._generators = OwnGenerators(iterators=False)  # prepared loaders continue at their places
         self._accelerator = accelerator
         self._reporter.resume_hint = "The loop loads trial.checkpoint itself, so leave out accelerator.load_state"
         self._extras: list[Any] = []  # of each model, what its state lacks, at the start
         self._restored: list[Any] = []  # of each model, what earlier attempts changed of it
         self._data = Attributes(trial.id)  # of the program's own data sets and samplers
+        self._replaced = Replaced()
         self._of_modules = of_modules(trial.id)
         self._around: dict[str, tuple[Any, Any]] = {}  # what the program has next to the loop, as it was at the start
         self._interruption: Interruption | None = None
@@ -153,13 +160,19 @@ class AcceleratedLoop(TrainingLoop):
         self._restored = self._restored or [{} for _ in self._accelerator._models]
         self._extras = [extras(model) for model in self._models]
         self._data.see(self._own_data(), self._prepared())
+        self._replaced.see(*self._base_loaders)
         self._of_modules.see(own_modules(*self._models), self._prepared())
+        for loader in self._accelerator._dataloaders:
+            if isinstance(loader, _Placed):
+                data, starts = own_parts(getattr(loader, "base_dataloader", loader)), self.trial.epoch == 0
+                loader._haltune_reads = partial(carried.warn_of_data, self.trial, data, starts)
         handles = [*self._watched()]
         try:
             yield from super()._epochs(interruption)
         finally:
             for handle in handles:
                 handle.remove()
+            carried.leave_data(self._own_data())
 
     def _watched(self) -> Iterator[Any]:
         """Note which optimizers have got gradients since their last step, from a sample of their weights.
@@ -186,6 +199,7 @@ class AcceleratedLoop(TrainingLoop):
 
     def _epoch_ends(self, followed: bool) -> None:
         """Check a pause where all ranks are, unless it is known that all report; the first report shows it."""
+        self._replaced.doubt(self.trial, *self._base_loaders)
         if self._position is None:
             return
         if self._lone is not False:
@@ -239,15 +253,20 @@ class AcceleratedLoop(TrainingLoop):
         parts = (held._models, held._optimizers, held._schedulers, held._dataloaders, held._custom_objects)
         return [*(one for part in parts for one in part), held.scaler, *(part for _, part in self._own_data())]
 
+    @property
+    def _base_loaders(self) -> list[Any]:
+        return [getattr(loader, "base_dataloader", loader) for loader in self._accelerator._dataloaders]
+
     def _own_data(self) -> list[tuple[str, Any]]:
-        loaders = self._accelerator._dataloaders
-        return own_parts(*(getattr(loader, "base_dataloader", loader) for loader in loaders))
+        return own_parts(*self._base_loaders)
 
     def _lost(self, resumes: bool) -> str | None:
         """Return why accelerator.save_state does not save all that counts now, or None.
 
         resumes: the trial is to resume from it; otherwise only models count.
         """
+        if (lost := apart(self._of_fsdp)) is not None:  # save_state writes optimizers with each model
+            return lost
         if resumes and self._sharding == "DEEPSPEED" and (lost := fsdp.deepspeed_lacks(self._accelerator)) is not None:
             return lost
         if resumes and (lost := fsdp.lacks(self._accelerator, self._of_fsdp)) is not None:
@@ -325,6 +344,7 @@ class AcceleratedLoop(TrainingLoop):
         import torch
 
         held, ranks = self._accelerator, torch_ranks()
+        make_plain(held._optimizers, held._schedulers)
         together(lambda: path.mkdir(exist_ok=True))  # before the ranks wait for each other in FSDP
         with fsdp.saves(self._of_fsdp):
             together(lambda: held.save_state(path))  # before the ranks compare their buffers
@@ -339,6 +359,7 @@ class AcceleratedLoop(TrainingLoop):
             "loaders": [_of_loader(loader) for loader in held._dataloaders],
             "models": [differences(model, before, earlier) for model, before, earlier in models],
             "data": self._data.changed(self._own_data(), self._prepared()),
+            "transforms": self._replaced.changed(*self._base_loaders),
             "modules": self._of_modules.changed(own_modules(*self._models), self._prepared()),
         }
         if gradients := self._gradients():
@@ -358,6 +379,7 @@ class AcceleratedLoop(TrainingLoop):
             if state["processes"] == ranks.size:
                 state = json.loads((folder / ranks.own(self._own_file)).read_text(encoding="utf-8"))
             processes = state["processes"]
+            transforms = state.get("transforms", {})  # which the first versions did not save
             state = {name: state[name] for name in ("loaders", "random", "models", "modules", "data")}
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
@@ -380,6 +402,7 @@ class AcceleratedLoop(TrainingLoop):
                     parameter.grad = found[name].to(parameter.device) if name in found else None
             self._waits = {*range(len(held._optimizers))}
         self._data.put_back(self._own_data(), state["data"], held.device, always=True)
+        self._replaced.put_back(transforms)
         warn_of_failed(self.trial, *self._data.failed, *self._of_modules.failed)
         for loader, found in zip(held._dataloaders, state["loaders"], strict=True):
             _set_loader(loader, found)
@@ -397,8 +420,12 @@ class _Placed:
     # sampler may have drawn within the pass
     _haltune_place: dict[str, Any] | None = None
     _haltune_resumes: dict[str, Any] | None = None  # the position at which the next pass starts
+    _haltune_reads: Callable[[], object] | None = None  # called before the first pass
 
     def __iter__(self) -> Iterator[Any]:
+        reads, self._haltune_reads = self._haltune_reads, None
+        if reads is not None:  # the program has set the data of the epoch
+            reads()
         resumes, self._haltune_resumes = self._haltune_resumes, None
         place: dict[str, Any] = resumes or {"start": _random(self), "taken": 0, "drawn": False}
         self._haltune_place = place

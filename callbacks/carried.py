@@ -1,9 +1,10 @@
-"""State of callbacks that would carry over from one training to another.
+"""State of callbacks, and of data, that would carry over from one training to another.
 
 A program may make an EarlyStopping once, for all trials. Most reset themselves when a fit starts; patience that trial 0
 has used up in one that does not would end trial 1 early, whose values would not be those of its configuration. So a fit
 is refused if such a callback of a library starts it with what its last fit has changed. What a change in the
-program's own functions and callbacks means is not known, so haltune warns.
+program's own functions and callbacks means is not known, so haltune warns. Likewise of data sets and samplers that a
+program makes once, and whose numbers or rows a training has changed, as a curriculum does.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from haltune.errors import NotSupported
 from haltune.study.port import Port
 
 from . import objects
-from .changes import is_time
+from .changes import is_time, set_again, set_by_epoch, transforms_of
+from .reporter import digest
 
 Marks = dict[str, str]  # attribute -> mark
 
@@ -66,8 +70,20 @@ def warn_of_own(trial: Port, callbacks: Iterable[Any], starts: bool) -> None:
             warn(trial, type(callback).__qualname__, left[0])
 
 
+def warn_of_data(trial: Port, data: Iterable[tuple[str, Any]], starts: bool) -> None:
+    """Warn once if a data set or a sampler starts a training with what another one has changed.
+
+    Loops call it before the first batch is read, after the hooks that set the data of an epoch.
+
+    data: by place. starts: see `need_own_state`.
+    """
+    for _, part in data:
+        if (left := begins(part, who(trial), _of_data(part), made=False)) and starts:
+            warn(trial, type(part).__qualname__, left[0])
+
+
 def warn(trial: Port, name: str, changed: str) -> None:
-    """Warn once a study of a callback or function that starts a training with what another one has changed."""
+    """Warn once a study of a callback, function or data set that another training has changed."""
     trial.warn(
         f"{name} has been in another training, which changed its {changed}, and this one continues with the change. "
         "If it affects a training or a value, make one for each trial, within the loop.",
@@ -76,15 +92,17 @@ def warn(trial: Port, name: str, changed: str) -> None:
     )
 
 
-def begins(one: Any, who: str, now: Marks, refuses: bool = False) -> list[str]:
-    """Note what a callback or function holds when a fit starts; return what the last fit of another one has changed.
+def begins(one: Any, who: str, now: Marks, refuses: bool = False, made: bool = True) -> list[str]:
+    """Note what it holds when a fit starts, a callback, function or data set; return what another fit has changed.
 
     refuses: the fit does not start if there is a change, so that the next one of this trial is refused, too.
+    made: attributes that the last fit has made count; those of data may be computed late, such as a length.
     """
-    with suppress(TypeError):  # it cannot be referred to weakly, or hashed
+    with suppress(Exception):  # it cannot be referred to weakly, or hashed, or compared, as a tensor
         of, start, end = _FITS.get(one, (who, {}, {}))
         end = end or now  # an exception ended that fit
         changed = [name for name in end if of != who and now.get(name) == end[name] != start.get(name)]
+        changed = [name for name in changed if made or name in start]
         if not (changed and refuses):
             _FITS[one] = who, now, {}
         return changed
@@ -93,7 +111,7 @@ def begins(one: Any, who: str, now: Marks, refuses: bool = False) -> list[str]:
 
 def ends(one: Any, now: Marks) -> None:
     """Note what it holds when the fit ends."""
-    with suppress(TypeError):
+    with suppress(Exception):  # as in `begins`
         if one in _FITS:
             _FITS[one] = *_FITS[one][:2], now
 
@@ -103,6 +121,12 @@ def leave(callbacks: Iterable[Any]) -> None:
     for callback in callbacks:
         if counts := _marks(callback) or _own_marks(callback):
             ends(callback, counts)
+
+
+def leave_data(data: Iterable[tuple[str, Any]]) -> None:
+    """Note what data sets and samplers hold when a fit ends, for `warn_of_data`."""
+    for _, part in data:
+        ends(part, _of_data(part))
 
 
 def _marks(callback: Any) -> Marks:
@@ -136,3 +160,38 @@ def _counted(code: types.CodeType) -> set[str]:
         if step.opname in ("LOAD_ATTR", "STORE_ATTR"):
             first.setdefault(step.argval, step.opname)
     return {name for name, use in first.items() if use == "LOAD_ATTR"}
+
+
+_LONGEST = 10**6  # numbers in a row
+_READS = ("__getitem__", "__getitems__", "__len__")
+
+
+def _of_data(part: Any) -> Marks:
+    """Return the marks of what a training may change in a data set or a sampler: numbers, texts, rows and transforms.
+
+    What its own code sets as it is read is no change, such as a count for debugging, nor is a cache, or a number that
+    each pass, or set_epoch, sets first. Of an object of a library, what `set_again` names counts.
+    """
+    kind, again, found = type(part), set_again(part), dict[str, str]()
+    own = not objects.of_library(kind.__module__)
+    skip = objects.mentioned(kind, _READS, objects.assigned) if own else set[str]()
+    skip |= objects.mentioned(kind, ("__iter__",), objects.set_first) if own else set[str]()
+    skip |= set_by_epoch(kind) if hasattr(part, "set_epoch") else set[str]()
+    for name, value in objects.held_by(part, skip).items():
+        if own and type(value) in (bool, int, float, str):
+            found[name] = objects.mark(value)
+        elif (own or name == again) and (row := _row(value)) is not None:
+            found[name] = row
+    return found | transforms_of(part)
+
+
+def _row(value: Any) -> str | None:
+    """Return a text that changes with the numbers in a row, and not with their order; None if it is no such row."""
+    with suppress(Exception):  # such as a tensor of a kind that NumPy lacks
+        if type(value) is list:
+            value = np.asarray(value) if type(value[0]) in (int, float) and len(value) <= _LONGEST else None
+        elif hasattr(type(value), "untyped_storage"):
+            value = objects.local(value).cpu().numpy() if value.ndim == 1 and len(value) <= _LONGEST else None
+        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "biuf" and len(value) <= _LONGEST:
+            return digest([np.sort(value)])
+    return None

@@ -7,7 +7,9 @@ model holds that is not in its state_dict. `fingerprint` shows whether weights a
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
+import re
 import time
 import types
 import weakref
@@ -34,8 +36,11 @@ _OF_DATA = (
     "dataset", "sampler", "batch_sampler", "_sampler", "data_source", "collate_fn", "data_collator", "transform",
     "transforms", "target_transform",
 )  # fmt: skip
+_TRANSFORMS = ("transform", "transforms", "target_transform", "collate_fn", "data_collator")
+_SET_AGAIN = {"WeightedRandomSampler": "weights", "SubsetRandomSampler": "indices", "Subset": "indices"}
 _MINUTE = 60.0  # seconds in which a fit starts
 _MAKE = "Define the classes of such objects at the top of a module, or make the objects before each attempt trains."
+_AGAIN = "Let your program set it in each epoch from then on, such as if epoch >= 5: and not if epoch == 5:."
 
 RESHAPED = (
     "the model has other parameters or buffers than at the start, and a new model lacks them (build them before the "
@@ -98,7 +103,7 @@ class Attributes:
         numbers of the present passes.
         """
         values = self._values(owners := [*owners])
-        again = {f"{place}.{name}" for place, owner in owners for name in _set_by_epoch(type(owner))}
+        again = {f"{place}.{name}" for place, owner in owners for name in set_by_epoch(type(owner))}
         for name in self.changed(owners, saved):
             value = values.get(name)
             if not (is_generator(value) or (name in again and type(value) is int and value in passes)):
@@ -173,6 +178,7 @@ class Attributes:
             f"{place}.{name}": value
             for place, owner in owners
             for name, value in objects.held_by(owner, self._skip).items()
+            if set_again(owner) in (None, name) or type(value) in objects.PLAIN
         }
 
 
@@ -215,7 +221,7 @@ def is_time(value: Any, since: tuple[float, float, float] | None = None) -> bool
     return any(start <= value <= end for start, end in zip(since or (t - _MINUTE for t in now), now, strict=True))
 
 
-def _set_by_epoch(kind: type) -> set[str]:
+def set_by_epoch(kind: type) -> set[str]:
     """Return the names of the attributes that set_epoch of a class sets, and no other method after its __init__."""
     others = tuple(name for name in dir(kind) if name not in ("__init__", "set_epoch"))
     by_epoch, by_others = (
@@ -509,9 +515,13 @@ def is_own(part: Any, place: str) -> bool:
     return not objects.of_library(type(part).__module__) or is_library_sampler(part, place)
 
 
-def weighs(part: Any) -> bool:
-    """Return whether an object is torch's sampler with weights, which a program may set again in each epoch."""
-    return type(part).__name__ == "WeightedRandomSampler"
+def set_again(part: Any) -> str | None:
+    """Return the attribute of a sampler or a data set of torch that a program may set again in each epoch, or None.
+
+    So does active learning, with the rows that it has chosen.
+    """
+    of_torch = type(part).__module__.partition(".")[0] == "torch"
+    return _SET_AGAIN.get(type(part).__name__) if of_torch else None
 
 
 def is_library_sampler(part: Any, place: str) -> bool:
@@ -522,15 +532,19 @@ def is_library_sampler(part: Any, place: str) -> bool:
 
 
 def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
-    """Return the objects in torch loaders that `is_own` or `weighs` names, by place: data sets, samplers, functions."""
+    """Return by place what `is_own` or `set_again` names in torch loaders: data sets, samplers, functions."""
+    return [(place, part) for place, part in _parts_of(*loaders) if is_own(part, place) or set_again(part)]
+
+
+def _parts_of(*loaders: Any) -> list[tuple[str, Any]]:
+    """Return torch loaders and the objects in them, by place."""
     found: dict[int, tuple[str, Any]] = {}
 
     def search(part: Any, place: str) -> None:
         if isinstance(part, types.MethodType) and objects.of_program(type(part.__self__)):
             part = part.__self__
         if hasattr(part, "__dict__") and id(part) not in found and len(place) < 100:
-            if is_own(part, place) or weighs(part):
-                found[id(part)] = place, part
+            found[id(part)] = place, part
             for name in _OF_DATA:
                 search(vars(part).get(name), f"{place}/{name}")
             for name in ("datasets", "transforms"):
@@ -540,7 +554,69 @@ def own_parts(*loaders: Any) -> list[tuple[str, Any]]:
 
     for i, loader in enumerate(loaders):
         search(loader, f"data {i}")
-    return [(place, part) for place, part in found.values()]
+    return [*found.values()]
+
+
+class Replaced:
+    """Record of the transforms and collators of torch loaders, which a training may replace: no checkpoint has them.
+
+    A program that sets them in each epoch does so where it resumes, too. So whether the first ones are there again is
+    known at the end of the first epoch after a pause.
+    """
+
+    def __init__(self) -> None:
+        self._start: dict[str, str] | None = None  # texts at the start of this attempt, by place
+        # those at the start of the trial and at the pause, of what earlier attempts replaced
+        self._paused: Mapping[str, Sequence[str | None]] = {}
+        self._doubts = False  # this attempt has not ended an epoch since
+
+    def see(self, *loaders: Any) -> None:
+        """Note the present ones, once."""
+        if self._start is None:
+            self._start = _transforms_in(*loaders)
+
+    def changed(self, *loaders: Any) -> dict[str, list[str | None]]:
+        """Return the texts of those that were replaced, at the start of the trial and now."""
+        first: dict[str, str | None] = {
+            **(self._start or {}),
+            **{name: texts[0] for name, texts in self._paused.items()},
+        }
+        now = _transforms_in(*loaders)
+        return {name: [first.get(name), text] for name, text in now.items() if text != first.get(name)}
+
+    def put_back(self, found: Mapping[str, Sequence[str | None]]) -> None:
+        """Note what `changed` returned in an earlier attempt."""
+        self._paused, self._doubts = found, True
+
+    def doubt(self, trial: Trial, *loaders: Any) -> None:
+        """Warn once, at the end of an epoch, of those that are as at the trial's start, and were not at the pause."""
+        now = _transforms_in(*loaders) if self._doubts and self._paused else None
+        self._doubts = False
+        again = [] if now is None else [name for name, texts in self._paused.items() if now.get(name) == texts[0]]
+        warn_of_failed(trial, *map(_called, again), advice=_AGAIN)
+
+
+def _transforms_in(*loaders: Any) -> dict[str, str]:
+    parts = _parts_of(*loaders)
+    return {f"{place}.{name}": text for place, part in parts for name, text in transforms_of(part).items()}
+
+
+def transforms_of(part: Any) -> dict[str, str]:
+    """Return texts of the transforms and collators of a loader, a data set or a sampler, by name.
+
+    That of one which another process has made is the same.
+    """
+    held = {name: vars(part).get(name) for name in _TRANSFORMS}
+    return {name: _text(one) for name, one in held.items() if one is not None}
+
+
+def _text(one: Any) -> str:
+    with suppress(Exception):  # the program's repr may raise
+        one = one.func if isinstance(one, functools.partial) else one  # its arguments may be large
+        if (code := getattr(one, "__code__", None)) is not None:
+            return f"{one.__module__}.{one.__qualname__} {code.co_firstlineno}"
+        return re.sub(" at 0x[0-9a-fA-F]+", "", repr(one))
+    return ""
 
 
 def generators_of(loader: Any, *others: Any) -> dict[str, Any]:

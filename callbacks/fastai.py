@@ -40,6 +40,7 @@ from .base import Reporting
 from .changes import (
     RESHAPED,
     Attributes,
+    Replaced,
     differences,
     extras,
     fingerprint,
@@ -202,6 +203,7 @@ class HaltuneCallback(Reporting):
             self._reporter.clock.restart()
         if not self._trained:
             return
+        course.replaced.doubt(self.trial, *self.learn.dls.loaders)
         if self._reporter.keeps_epoch:
             self._reporter.keep(self._write_best, _SUFFIX)
         others = self._reporter.saves and fingerprint(self.learn.model) != self._shown
@@ -226,6 +228,7 @@ class HaltuneCallback(Reporting):
         if not self._course.resumes:  # otherwise all its epochs were replayed, and the model is as new
             self.trial.sign(fingerprint(self.learn.model))  # a tracker may have loaded its best ones
             carried.leave(callback for _, callback in self._own_callbacks())
+            carried.leave_data(self._own_data())
         self._reporter.end_of_fit()
         self._reporter.leave()
 
@@ -340,9 +343,12 @@ class HaltuneCallback(Reporting):
             course.tensors = {name: list(value.shape) for name, value in learn.model.state_dict().items()}
             course.extras = extras(learn.model)
             own = [callback for _, callback in self._own_callbacks()]
-            carried.warn_of_own(self.trial, own, self._courses().checkpoint is None)
+            starts = self._courses().checkpoint is None
+            carried.warn_of_own(self.trial, own, starts)
+            carried.warn_of_data(self.trial, self._own_data(), starts)
         course.attributes.see(self._own_callbacks(), self._saved())
         course.data.see(self._own_data(), self._saved())
+        course.replaced.see(*learn.dls.loaders)
         course.modules.see(own_modules(learn.model), self._saved())
 
     def _own_data(self) -> list[tuple[str, Any]]:
@@ -438,6 +444,7 @@ class HaltuneCallback(Reporting):
             "lengths": course.lengths,
             "batches": learn.train_iter,
             "orders": [None if (order := _order(dl)) is None else [int(i) for i in order] for dl in learn.dls.loaders],
+            "transforms": course.replaced.changed(*learn.dls.loaders),
         }
         (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
 
@@ -446,7 +453,7 @@ class HaltuneCallback(Reporting):
         text = Path(checkpoint or "", _PROGRESS).read_text(encoding="utf-8")
         try:
             found = json.loads(text)
-            return {name: found[name] for name in _PARTS}
+            return {name: found[name] for name in _PARTS} | {"transforms": found.get("transforms", {})}
         except (ValueError, LookupError, TypeError) as error:
             raise damaged(error) from error
 
@@ -472,6 +479,7 @@ class HaltuneCallback(Reporting):
         course.modules.put_back(own_modules(learn.model), progress["modules"], device)
         course.attributes.put_back(self._own_callbacks(), progress["callbacks"], device)
         course.data.put_back(self._own_data(), progress["data"], device, always=True)
+        course.replaced.put_back(progress["transforms"])
         warn_of_failed(self.trial, *course.modules.failed, *course.attributes.failed, *course.data.failed)
         if progress["scaler"] and vars(learn).get("scaler") is not None:
             learn.scaler.load_state_dict(progress["scaler"])
@@ -501,6 +509,7 @@ class _Course:
     attributes: Attributes  # of callbacks
     data: Attributes  # of the program's own data sets and samplers
     modules: Attributes  # of the program's own modules
+    replaced: Replaced = field(default_factory=Replaced)  # transforms of the data
     before: int = 0  # epochs of the fits before the present one
     lengths: dict[str, int] = field(default_factory=dict)  # planned epochs of each fit, by the epochs before it
     records: list[list[float]] = field(default_factory=list)  # the table's columns for each epoch of all fits

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from haltune._utils.around import names_in
+from haltune._utils.numbers import counted_globals
+from haltune._utils.randomness import is_generator, of_code
 from haltune.errors import NotSupported
 from haltune.study import Trial
 
@@ -27,13 +29,20 @@ _FEW = 1000  # elements that are looked into
 class OwnFunctions:
     """What the program's own functions of a training remember: plain data in their attributes and variables.
 
+    Of the variables of a module, these are those that a function reads and then sets by `global`, and generators that
+    its code names.
+
     callbacks, functions: all callbacks, and all objectives and metrics, of the training.
-    starts: it does not resume.
+    starts: it does not resume. saved: objects that are saved by themselves; some functions are methods of them.
     """
 
-    def __init__(self, callbacks: Iterable[Any], functions: Iterable[Any], trial: Trial, starts: bool) -> None:
-        own, used = [*_parts(callbacks)], [*_parts(filter(None, functions))]
+    def __init__(
+        self, callbacks: Iterable[Any], functions: Iterable[Any], trial: Trial, starts: bool, saved: Iterable[Any] = ()
+    ) -> None:
+        apart = {id(one) for one in saved}
+        own, used = [*_parts(callbacks, {*apart})], [*_parts(filter(None, functions), {*apart})]
         self._parts, self._callbacks, self._trial = [*own, *used], len(own), trial.id
+        self._generators = [of_code(one) for one in self._parts]
         self.parameters: Mapping[str, Any] = {}  # of a booster before the first round, set by its loop
         self._marks = {path: objects.mark(value) for path, value, _ in self._places()}
         for path, value, _ in self._places():
@@ -67,7 +76,7 @@ class OwnFunctions:
         for path, value, _ in self._places():
             at, _, name = path.partition("/")
             records = int(at) < self._callbacks and isinstance(value, Collection) and not isinstance(value, str)
-            if not records and objects.is_data(now := objects.mark(value)):
+            if not (records or is_generator(value)) and objects.is_data(now := objects.mark(value)):
                 found[int(at)][name.removeprefix(_name(self._parts[int(at)])).lstrip(".")] = now
         return found
 
@@ -93,7 +102,7 @@ class OwnFunctions:
         states = found["states"]
         there = {name for name, _, _ in self._places()}
         for name, value, put in [*self._places(), *self._lacking(states.keys() - there)]:
-            if name in states and not objects.is_shared(value, states[name], self._trial):
+            if name in states and (is_generator(value) or not objects.is_shared(value, states[name], self._trial)):
                 with suppress(NotSupported):  # built otherwise in this attempt
                     put(objects.put_back(states[name], value))
         return objects.put_back(found["set"], None), found.get("library")
@@ -119,14 +128,20 @@ class OwnFunctions:
         for name in names:
             at, _, path = name.partition("/")
             one = self._parts[int(at)] if int(at) < len(self._parts) else None
-            if hasattr(one, "__dict__") and path.startswith(f"{_name(one)}."):
-                yield name, None, partial(setattr, one, path.removeprefix(f"{_name(one)}."))
+            attribute = path.removeprefix(f"{_name(one)}.")
+            if hasattr(one, "__dict__") and attribute != path and attribute.isidentifier():
+                yield name, None, partial(setattr, one, attribute)
 
     def _places(self) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
         for i, one in enumerate(self._parts):
             name = f"{i}/{_name(one)}"
             for key, (value, put) in objects.variables_of(one).items():
                 yield f"{name}.{key}", value, put
+            for key, value in self._generators[i].items():
+                yield f"{name}.{key}", value, lambda value: None
+            if isinstance(one, types.FunctionType):
+                for key in counted_globals(one.__code__) & one.__globals__.keys():
+                    yield f"{name}.global {key}", one.__globals__[key], partial(one.__globals__.__setitem__, key)
             if isinstance(one, (partial, types.FunctionType)):  # its arguments are the same objects, but change
                 given = (one.args, one.keywords) if isinstance(one, partial) else (one.__defaults__, one.__kwdefaults__)
                 for at, value in (*enumerate(given[0] or ()), *(given[1] or {}).items()):

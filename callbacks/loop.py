@@ -59,9 +59,10 @@ class TrainingLoop:
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
-        InvalidInput: If `trial` is not a trial, if `save` is not a function, if an epoch is reported outside the loop,
-            or if another number of ranks wrote the checkpoint together.
-        NotSupported: If ranks save together but torch.distributed is not initialised.
+        InvalidInput: If `trial` is not a trial, if `save` is not a function, or if an epoch is reported outside the
+            loop.
+        NotSupported: If ranks save together but torch.distributed is not initialised, or if another number of ranks
+            wrote the checkpoint together.
 
     Example:
         >>> from haltune import Budget, Float, Minimize, Problem, Space, Study
@@ -145,7 +146,7 @@ class TrainingLoop:
                 self.trial.restores_randomness(self._generators.ends)
                 self._restore()
                 path = self._random(checkpoint)
-            self.trial.doubts_orders(self._generators.begins(path))
+            self.trial.doubts_orders(*self._generators.begins(path))
         self.trial.before_end(None)  # of an earlier loop
         with Interruption(self._save is not None and this().alone) as interruption:
             try:
@@ -477,22 +478,14 @@ def write_later(state: Any, path: Path) -> Callable[[], object]:
     return partial(torch.save, copied(state), path)
 
 
-def other_ranks(trial: int, wrote: int, ranks: int, why: str = "") -> InvalidInput:
+def other_ranks(
+    trial: int, wrote: int, ranks: int, why: str = ", because each rank loads the part that it wrote"
+) -> NotSupported:
     """Return the error for a checkpoint from another number of ranks. why: completes the sentence, after `ranks`."""
-    return InvalidInput(
+    return NotSupported(
         f"Trial {trial} paused on {plural(wrote, 'rank')} and cannot resume on {ranks}{why}. Start {wrote}, such as by "
         f"torchrun --nproc_per_node {wrote} or Lightning's Trainer(devices={wrote}), or fail the trial, "
         "trial.fail(error)."
-    )
-
-
-def warn_of_ranks(trial: Trial, wrote: int, ranks: int) -> None:
-    """Warn that a trial resumes on another number of ranks, where its state can be loaded but not all of it fits."""
-    trial.warn(
-        f"Trial {trial.id} paused on {plural(wrote, 'rank')} and resumes on {ranks}. Its weights, optimizer and "
-        "schedule continue, but its random numbers and the order of its data differ, so its values are not exactly "
-        "those of a trial that never paused. Start as many ranks as before for that.",
-        "ranks",
     )
 
 

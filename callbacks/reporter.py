@@ -31,7 +31,7 @@ from haltune._utils.checks import no_real_number
 from haltune._utils.interruption import Interruption
 from haltune._utils.signals import interrupts
 from haltune.display import numeral, one_line, plural, several_of, visible
-from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError, documented
+from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, StoreError, documented, is_full
 from haltune.log.decisions import Action, Verdict
 from haltune.log.events import Status
 from haltune.log.metric_names import direction
@@ -451,6 +451,8 @@ class Reporter:
     def _undelivered(self, report: Report, error: Exception) -> None:
         """Continue the training at an outage of the store or a bug in a policy; raise an error in the report."""
         kind = f"({type(error).__name__}: {error})"
+        if is_full(error):  # of the folder where ranks meet: the others do not get the verdict
+            raise error
         if float(self.trial.epoch) >= report.epoch:  # it is stored, so the policy failed
             self.warn_once(
                 "policy",

@@ -316,12 +316,10 @@ def _training_state(trained: Any) -> dict[str, Any]:
     if hasattr(trained, "get_parameters") and hasattr(trained, "num_timesteps"):  # Stable-Baselines3
         return {"weights": trained.get_parameters(), "steps": {"num_timesteps": trained.num_timesteps}}
     if hasattr(trained, "model") and (inner := _training_state(trained.model)):  # Hugging Face, fastai
-        holders = {"optimizer": ("optimizer", "opt"), "schedules": ("lr_scheduler",)}
-        for part, names in holders.items():
-            for name in names:
-                holder: Any = getattr(trained, name, None)
-                if hasattr(holder, "state_dict"):
-                    inner[part] = holder.state_dict()
+        for name, part in (("optimizer", "optimizer"), ("opt", "optimizer"), ("lr_scheduler", "schedules")):
+            holder: Any = getattr(trained, name, None)
+            if hasattr(holder, "state_dict"):
+                inner[part] = holder.state_dict()
         return inner
     return {"state": trained.state_dict()} if hasattr(trained, "state_dict") else {}
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules that end with the training: detect whether the rate would still decay at a stop or pause.
+"""Learning-rate schedules: detect whether the rate would still decay at a stop or pause, and save rates of NumPy.
 
 Values before the decay compare trials, because all trials are at the same position of the same schedule. But they are
 far from the final values. `Reporter` warns once a study, at the first trial that pauses or stops by comparison.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
 
 Rate = Callable[[float], float]  # steps of a schedule -> learning rate
 _POINTS = 200  # points at which a schedule is evaluated
@@ -66,3 +68,25 @@ def of_torch(scheduler: Any) -> tuple[str, Rate] | None:
 
         return name, closed
     return None
+
+
+def make_plain(optimizers: Iterable[Any], schedules: Iterable[Any]) -> None:
+    """Replace numbers of NumPy in optimizers and schedules of torch by the same ones of Python, before they are saved.
+
+    A schedule with np.cos sets such numbers, and a file with them does not load with torch's weights_only, its default.
+    """
+    held = [group for optimizer in optimizers for group in optimizer.param_groups]
+    held += [vars(getattr(schedule, "scheduler", schedule)) for schedule in schedules]  # within Accelerate's
+    for one in held:
+        one.update({name: _plain(value) for name, value in one.items() if name != "params" and _of_numpy(value)})
+        make_plain((), one.get("_schedulers", ()))  # of a SequentialLR
+
+
+def _of_numpy(value: Any) -> bool:
+    return isinstance(value, np.generic) or (type(value) in (list, tuple) and any(map(_of_numpy, value)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value

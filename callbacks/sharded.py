@@ -33,10 +33,11 @@ from haltune.display import one_line, plural
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, torch_ranks
 from haltune.study import Trial
+from haltune.study.port import warn_of_ranks
 
 from .behind import copied
 from .changes import fingerprint
-from .loop import TrainingLoop, together, warn_of_ranks
+from .loop import TrainingLoop, together
 from .objects import local
 from .reporter import need_same_configuration, ordinary_errors
 
@@ -72,9 +73,9 @@ class ShardedLoop(TrainingLoop):
         now: A monotonic clock, seconds. Default: time.monotonic.
 
     Raises:
-        InvalidInput: If an object has no state, or if the checkpoint has states of other names.
-        NotSupported: If torch.distributed is not initialised on several ranks, or if the folder or the weights are
-            those of another trial.
+        InvalidInput: If an object has no state.
+        NotSupported: If torch.distributed is not initialised on several ranks, if the folder or the weights are those
+            of another trial, or if the checkpoint has states of other names.
 
     Example:
         ::
@@ -139,6 +140,8 @@ class ShardedLoop(TrainingLoop):
     # saving
 
     def _save_together(self, keep: bool = False) -> None:
+        if not keep and (lost := apart(self._optimizers)) is not None:
+            raise NotSupported(lost)
         self._light = keep
         try:
             super()._save_together(keep)
@@ -232,21 +235,21 @@ class ShardedLoop(TrainingLoop):
         put_back(self._random(folder))
 
     def _check(self, folder: Path, mark: dict[str, Any]) -> None:
-        """Raise InvalidInput if the folder is not complete, or has the states of other parts.
+        """Raise InvalidInput if the folder is not complete.
 
-        Raises NotSupported if it is of a trial with another configuration.
+        Raises NotSupported if it is of a trial with another configuration, or has the states of other parts.
         """
         own = sorted([*self._modules, *self._others])
         need_same_configuration(self.trial, "a state", mark["config"], self._reporter.resume_hint)
         check_parts(folder)
         if mark["parts"] != own:
-            raise InvalidInput(
+            raise NotSupported(
                 f"The checkpoint of trial {self.trial.id} has the states of {', '.join(mark['parts'])}, but this "
                 f"loop has {', '.join(own)}. Use the same also= in each attempt."
             )
         for name, module in self._modules.items():
             if len(mark["flags"][name]) != sum(1 for _ in module.parameters()):
-                raise InvalidInput(
+                raise NotSupported(
                     f"The checkpoint of trial {self.trial.id} is of another {name}: it has "
                     f"{plural(len(mark['flags'][name]), 'parameter')}. Build the same one in each attempt."
                 )
@@ -442,6 +445,21 @@ def unstepped(optimizers: Iterable[Any]) -> Iterator[None]:
     finally:
         for weight in lent:
             weight.grad = None
+
+
+def apart(optimizers: Iterable[Any]) -> str | None:
+    """Return why a sharded checkpoint may lack a state of these optimizers; None if it has all.
+
+    MADGRAD's number of steps belongs to no weight. DCP raises an error there, or leaves it out when it loads.
+    """
+    for optimizer in optimizers:
+        if not all(hasattr(weight, "untyped_storage") for weight in getattr(optimizer, "state", ())):
+            kind = type(getattr(optimizer, "optimizer", optimizer)).__name__  # Accelerate wraps it
+            return (
+                f"{kind} has a state that belongs to no weight, and a sharded checkpoint may lack it (use another "
+                "optimizer)"
+            )
+    return None
 
 
 def _plain_values(state: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:

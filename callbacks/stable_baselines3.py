@@ -25,13 +25,25 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from haltune._utils.interruption import Interruption, caller
-from haltune._utils.randomness import capture, restore
+from haltune._utils.randomness import capture, of_code, restore, set_states, states_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.study import Trial
 
 from . import carried
 from .base import Portable, Reporting, inherited
-from .changes import fingerprint, of_table
+from .changes import (
+    Attributes,
+    differences,
+    extras,
+    fingerprint,
+    left_out,
+    of_modules,
+    of_table,
+    own_modules,
+    set_extras,
+    warn_of_failed,
+)  # fmt: skip
+from .functions import OwnFunctions
 from .objects import is_data, is_shared, is_showing, mark, note, of_library, put_back, state_of
 
 # algorithm -> the trial, its attempt, and the steps that the algorithm had made before the trial
@@ -75,7 +87,7 @@ class HaltuneCallback(Reporting):
             from haltune.callbacks.stable_baselines3 import HaltuneCallback
 
             space = {"learning_rate": Float(1e-5, 1e-2, log=True), "gamma": Float(0.9, 0.999)}
-            study = Study(space, Maximize("mean_reward"), "cartpole.db", max_steps=20_000, budget="20 trials")
+            study = Study(space, Maximize("mean_reward"), "cartpole.db", max_steps=20_000, budget="2 trials")
             for trial in study:
                 with trial:
                     model = PPO("MlpPolicy", "CartPole-v1", **trial.config)
@@ -113,8 +125,12 @@ class HaltuneCallback(Reporting):
         self._state: str | None = None  # state of all but the policy, after the last update
         self._unsaved = ""  # why that state is not known
         self._functions: dict[str, Any] = {}  # of the model at the start of this fit, such as its schedules
+        self._own: OwnFunctions | None = None  # the program's own of these
         self._tables: dict[int, tuple[Any, str]] = {}  # id -> table, and its digest when this fit first read it
         self._resumed: Any = None  # the state to continue from, until the first rollout
+        self._extras: dict[str, Any] = {}  # what the policy has that is not in its parameters, at the first rollout
+        self._earlier: dict[str, Any] = {}  # of that, what earlier attempts have changed
+        self._of_modules: Attributes | None = None  # the attributes of the program's modules in the policy
 
     # the hooks
 
@@ -140,6 +156,10 @@ class HaltuneCallback(Reporting):
         owner = self.trial.signer(fingerprint(model.policy))
         self._fitted = _updates(model)
         self._functions = {name: value for name, value in vars(model).items() if callable(value)}
+        schedules = [
+            one for one in self._functions.values() if not (isinstance(one, type) or hasattr(one, "parameters"))
+        ]
+        self._own = OwnFunctions(schedules, (), trial, not trial.checkpoint, self._callbacks())
         self._tables = {}
         # off-policy algorithms make no update before learning_starts, so their updates do not keep pace with the start
         position = None if hasattr(model, "replay_buffer") else float(model.num_timesteps - self._before)
@@ -170,6 +190,8 @@ class HaltuneCallback(Reporting):
         if self._resumed is not None:
             self._restore(self._resumed)
             self._fitted = _updates(self.model)
+        if self._of_modules is None:
+            self._note_policy({})
         self._steps, self._updates = int(self.model.num_timesteps), _updates(self.model)
         self._calls = getattr(self.parent, "n_calls", 0)
         if hasattr(self.model, "rollout_buffer"):  # others have a rollout of a few steps
@@ -177,7 +199,7 @@ class HaltuneCallback(Reporting):
         self._state, self._unsaved = None, "its state after the last update is not known"
         if hasattr(self.model, "rollout_buffer") and self._learnt and self._reports_next():
             try:
-                self._state = json.dumps({"objects": self._objects(), "random": capture()})
+                self._state = json.dumps(self._present())
             except NotSupported as error:
                 self._unsaved = str(error)
 
@@ -217,7 +239,10 @@ class HaltuneCallback(Reporting):
         if (normalized := self.model.get_vec_normalize_env()) is not None:
             carried.ends(normalized, _returns(normalized))
         self._reporter.end_of_fit(self._write, _SUFFIX)
-        self._state = None
+        if self._own is not None:
+            self._own.ends()
+        self._state = self._of_modules = self._own = None
+        self._functions = {}  # the policy is one
         self._reporter.leave()
         if self._learnt == self.trial.horizon and not self._reporter.reports and self.trial.ended is None:
             raise InvalidInput(
@@ -308,6 +333,10 @@ class HaltuneCallback(Reporting):
         for name, value in vars(self.model).items():
             if callable(value) and value is not self._functions.get(name):
                 return f"a callback has set the model's {name}, and a function is not saved"
+        if self._own is not None and (name := self._own.changed()) is not None:
+            return (
+                f"{name} remembers its calls, and a function is not saved (compute a schedule from its argument alone)"
+            )
         return self._unsaved if self._state is None else None
 
     def _can_be_saved(self) -> bool:
@@ -363,6 +392,34 @@ class HaltuneCallback(Reporting):
         parts = (Env, Space, VecEnv, BaseCallback, RunningMeanStd)
         return state_of(self._parts(), parts, (HaltuneCallback,), same)
 
+    def _present(self) -> dict[str, Any]:
+        """Return the state of all but the parameters. Raises NotSupported if a part of it cannot be saved."""
+        policy = self.model.policy
+        assert self._of_modules is not None
+        if (lost := left_out([(policy, self._extras)], self._of_modules, [policy])) is not None:
+            raise NotSupported(lost)
+        return {
+            "objects": self._objects(),
+            "random": capture(),
+            "generators": states_of(self._generators()),
+            "policy": differences(policy, self._extras, self._earlier),
+            "modules": self._of_modules.changed(own_modules(policy), [policy]),
+        }
+
+    def _note_policy(self, states: dict[str, Any]) -> None:
+        """Note what the policy has that is not in its parameters. states: of the program's modules, to restore."""
+        policy = self.model.policy
+        self._of_modules = of_modules(self.trial.id)
+        self._of_modules.put_back(own_modules(policy), states, self.model.device)
+        warn_of_failed(self.trial, *self._of_modules.failed)
+        self._extras = extras(policy)
+        self._of_modules.see(own_modules(policy), [policy])
+
+    def _generators(self) -> dict[str, Any]:
+        """Return the generators that environments and callbacks of the program use, and that no object of them has."""
+        tests = [one.eval_env for one in self._callbacks() if hasattr(one, "eval_env")]
+        return of_code(self.model.env, *tests, *self._own_callbacks())
+
     def _is_as_at_start(self, value: Any) -> bool:
         """Return whether it is a table of data, and as this fit found it: such a table is large, and not saved."""
         if not hasattr(value, "iloc"):
@@ -404,6 +461,10 @@ class HaltuneCallback(Reporting):
             setattr(owner, name, value)
         for name in written.keys() - {"environments", "callbacks"}:
             setattr(self.model, name, written[name])
+        self._earlier = rest.get("policy", {})
+        set_extras(self.model.policy, self._earlier)
+        self._note_policy(rest.get("modules", {}))
+        set_states(self._generators(), rest.get("generators", {}))
         self.trial.restores_randomness()
         restore(rest["random"])
 

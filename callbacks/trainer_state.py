@@ -13,6 +13,7 @@ import functools
 import inspect
 import json
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import Value
@@ -40,6 +41,7 @@ from .base import Portable
 from .changes import (
     RESHAPED,
     Attributes,
+    Replaced,
     differences,
     extras,
     fingerprint,
@@ -56,6 +58,7 @@ from .changes import (
     warn_of_failed,
 )  # fmt: skip
 from .functions import OwnFunctions
+from .schedules import make_plain
 
 FILE, OF_RANK = "haltune.json", "haltune_{}.json"  # in a checkpoint of the Trainer, of rank 0 and of another one
 _OWN_PACKAGES = ("transformers.", "trl.", "haltune.")  # their callbacks export what they need, or need nothing
@@ -64,6 +67,15 @@ _MOVING = {  # callbacks of TRL that change weights, which the Trainer does not 
     "BEMACallback": "TRL's BEMACallback averages weights, which the Trainer does not save",
     "PEFTAdapterEMACallback": "TRL's PEFTAdapterEMACallback averages weights, which the Trainer does not save",
 }
+_STEPS = ("eval_steps", "logging_steps", "save_steps")  # of the Trainer's state, which each training sets again
+_ADAPTERS = (
+    "the checkpoints of PEFT have the adapters alone, and other weights or buffers of the model change in training"
+)
+_NAMED = "name their modules in modules_to_save= of its configuration"
+_OF_ADAPTERS = (
+    "the Trainer does not load adapters that model.add_adapter made (give it peft.get_peft_model(model, config))"
+)
+_ALIKE = f"PEFT does not save them. Build the model from the same weights in each attempt, or {_NAMED}."
 
 
 class Unsaved(Portable):
@@ -90,6 +102,7 @@ class Unsaved(Portable):
         self._before: dict[str, Any] = {}  # what can change, as the training started
         self._attributes = Attributes(of["id"], hook="on_train_begin")
         self._of_data = Attributes(of["id"])
+        self._replaced = Replaced()
         self._of_modules = of_modules(of["id"])
         kind: type = type(trainer)
         theirs = () if objects.of_library(kind.__module__) else _assigned(kind)
@@ -107,7 +120,11 @@ class Unsaved(Portable):
         callbacks = self.trainer.callback_handler.callbacks
         carried.need_own_state(carried.who(self._trial), callbacks, not self._resumes)
         carried.warn_of_own(self._trial, callbacks, not self._resumes)
-        self._functions = OwnFunctions(_losses(self.trainer), (), self._trial, not self._resumes)
+        saved = self.trainer, self.trainer.model, *callbacks
+        self._functions = OwnFunctions(_losses(self.trainer), (), self._trial, not self._resumes, saved)
+        self._frozen = self._around(trained=False)
+        if self._restored.get("frozen", self._frozen) != self._frozen:
+            warn_of_failed(self._trial, "some weights of its model", advice=_ALIKE)
         self._loader = train_dataloader
         self._generators = generators_of(train_dataloader)
         self._makers = makers(train_dataloader)
@@ -129,6 +146,7 @@ class Unsaved(Portable):
         self._attributes.see(_own_callbacks(self.trainer), self._saved())
         self._of_trainer.see(_own_trainer(self.trainer), self._saved())
         self._of_data.see(self._own_data(), self._saved())
+        self._replaced.see(self._base_loader)
         self._of_modules.see(own_modules(self.trainer.model), self._saved())
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -140,6 +158,8 @@ class Unsaved(Portable):
             self._set_generators(within["generators"])
         elif self._between:  # the Trainer loads them once more, from before this epoch's hooks, which may draw
             vars(self.trainer)["_load_rng_state"] = self._loaded_before
+        if not self._pass:
+            carried.warn_of_data(self._trial, self._own_data(), not self._resumes)
         self._resumes, self._print = False, None
         self._pass = {"random": capture(), "generators": self._states()}
 
@@ -153,6 +173,8 @@ class Unsaved(Portable):
             self._own_draw |= before[-1] != now[-1]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if control.should_save:
+            make_plain([self.trainer.optimizer], [self.trainer.lr_scheduler])
         if not self._draws and self._before:
             self._print = self._drawing()
 
@@ -167,14 +189,25 @@ class Unsaved(Portable):
     on_log = on_evaluate
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self.on_step_end(args, state, control)
         self._print = None
         if self._between:  # data without a length were skipped, and the hooks of the pass were called once more
             self._set_back()
+        else:
+            self._replaced.doubt(self._trial, self._base_loader)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         args.eval_on_start |= self._evaluates
+        if self._before and self._around() != self._before["around"]:
+            self._trial.warn(
+                f"In trial {self._trial.id} {_ADAPTERS}. So a model that is kept does not have the value of its trial: "
+                f"{_NAMED}.",
+                "adapters",
+                once=True,
+            )
         self._functions.ends()
         carried.leave(self.trainer.callback_handler.callbacks)
+        carried.leave_data(self._own_data())
         self.trainer.remove_callback(self)
         self._loaded_before(None)
         self.trainer = self._loader = None
@@ -196,9 +229,13 @@ class Unsaved(Portable):
             found["callbacks"] = self._attributes.changed(_own_callbacks(self.trainer), self._saved())
             found["trainer"] = self._of_trainer.changed(_own_trainer(self.trainer), self._saved())
             found["data"] = self._of_data.changed(self._own_data(), self._saved())
-            found["weights"] = fingerprint(self.trainer.model)
+            found["transforms"] = self._replaced.changed(self._base_loader)
+            found["weights"], found["frozen"] = fingerprint(self.trainer.model), self._frozen
             found["groups"] = [_scalars(group) for group in self.trainer.optimizer.param_groups]
             found["loss"] = self._loss()
+            before = self._before["settings"]
+            set_ = {name: value for name, value in self._settings().items() if value != before.get(name)}
+            found["settings"] = {**self._restored.get("settings", {}), **set_}
             found["generators"] = self._states()
             found["seed"] = getattr(self._sampler, "initial_seed", None)
             found["pass"] = self._pass if within else None
@@ -216,17 +253,20 @@ class Unsaved(Portable):
 
         within: the pass over the data has not ended. passes: those before it. sized: the data have a length.
         """
-        trainer = self.trainer
+        trainer, optimizer = self.trainer, self.trainer.optimizer
         for callback in trainer.callback_handler.callbacks:
             for kind in type(callback).__mro__:
                 if (moving := _MOVING.get(kind.__name__)) and kind.__module__.startswith("trl."):
                     return moving
-        if hasattr(getattr(trainer.optimizer, "optimizer", trainer.optimizer), "optimizer_dict"):
+        if hasattr(getattr(optimizer, "optimizer", optimizer), "optimizer_dict"):
             return (
                 "a layerwise optimizer has an optimizer for each weight, and the Trainer saves none of them (leave out "
                 '"_layerwise")'
             )
         present = self._present()
+        accumulated = [one["settings"].get("args.gradient_accumulation_steps") for one in (present, self._before)]
+        if accumulated[0] != accumulated[1]:
+            return "gradient_accumulation_steps changes in training, by which the Trainer finds its place in the data"
         if present["tensors"] != self._before["tensors"]:
             return RESHAPED
         if present["groups"] != self._before["groups"]:
@@ -234,11 +274,18 @@ class Unsaved(Portable):
                 "the optimizer has other parameter groups than at the start, and a new optimizer lacks them (give it "
                 "all from the start)"
             )
+        if (name := _not_loaded(optimizer.state)) is not None:
+            return f"the optimizer has objects of {name}, which the Trainer saves and torch does not load by default"
         if self.outside:
             return (
                 "the optimizer trains weights outside the model, as of a loss, which the Trainer does not save (make "
                 "the loss a part of the model)"
             )
+        # transformers has no public name for it. Without it, each trial that resumes would fail
+        if vars(trainer.model).get("_hf_peft_config_loaded"):
+            return _OF_ADAPTERS
+        if present["around"] != self._before["around"]:
+            return f"{_ADAPTERS} ({_NAMED})"
         changed = [name for name, now in present["others"].items() if now != self._before["others"].get(name, now)]
         if changed:
             return objects.unsaved(changed[0].partition(".")[2], None)
@@ -298,7 +345,31 @@ class Unsaved(Portable):
             "others": self._others(),
             "tensors": _tensors(model),
             "groups": [len(group["params"]) for group in optimizer.param_groups],
+            "around": self._around(),
+            "settings": self._settings(),
         }
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the numbers that no library sets within a training, so that a change is the program's."""
+        trainer, kind, found = self.trainer, type(self.trainer), dict[str, Any]()
+        collator = getattr(trainer.data_collator, "__dict__", {})
+        for place, held, names in (
+            ("args", vars(trainer.args), vars(trainer.args).keys() - {"eval_on_start"}),
+            ("state", vars(trainer.state), _STEPS),
+            ("data_collator", collator, collator),
+            ("", vars(trainer), _assigned(kind) - _assigned(kind, within=True)),
+        ):
+            numbers = (name for name in names if type(held.get(name)) in (bool, int, float) and name[0] != "_")
+            found |= {f"{place}.{name}": held[name] for name in numbers}
+        return found
+
+    def _around(self, trained: bool = True) -> str:
+        """Return a fingerprint of what a model has around adapters of PEFT; see `_around_adapters`."""
+        return objects.fingerprint_of([] if self._sharded else _around_adapters(self.trainer.model, trained))
+
+    @property
+    def _sharded(self) -> bool:
+        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
 
     @property
     def outside(self) -> bool:
@@ -314,8 +385,12 @@ class Unsaved(Portable):
     def _sampler(self) -> Any:
         return self._loader.get_sampler() if hasattr(self._loader, "get_sampler") else None  # of Accelerate
 
+    @property
+    def _base_loader(self) -> Any:
+        return getattr(self._loader, "base_dataloader", self._loader)  # within Accelerate's
+
     def _own_data(self) -> list[tuple[str, Any]]:
-        return own_parts(getattr(self._loader, "base_dataloader", self._loader))  # within Accelerate's
+        return own_parts(self._base_loader)
 
     def _others(self) -> dict[str, Any]:
         """Return fingerprints of further models and optimizers of a user's Trainer, to detect changes.
@@ -351,19 +426,22 @@ class Unsaved(Portable):
         The Trainer loads weights by a private method only. Without it, such a trial would resume from other weights.
         """
         trainer, found = self.trainer, self._restored
-        sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-        if not sharded and fingerprint(trainer.model) != found.get("weights"):
+        if not self._sharded and fingerprint(trainer.model) != found.get("weights"):
             trainer._load_from_checkpoint(found["path"])
         for group, before in zip(trainer.optimizer.param_groups, found.get("groups", []), strict=False):
             group.update(before)
 
     def _restore(self) -> None:
         trainer, found = self.trainer, self._restored
+        for name, value in found.get("settings", {}).items():
+            place, _, attribute = name.partition(".")
+            setattr(getattr(trainer, place) if place else trainer, attribute, value)
         set_extras(trainer.model, found.get("model", {}))
         self._of_modules.put_back(own_modules(trainer.model), found.get("modules", {}), trainer.args.device)
         self._attributes.put_back(_own_callbacks(trainer), found.get("callbacks", {}), trainer.args.device)
         self._of_trainer.put_back(_own_trainer(trainer), found.get("trainer", {}), trainer.args.device)
         self._of_data.put_back(self._own_data(), found.get("data", {}), trainer.args.device, always=True)
+        self._replaced.put_back(found.get("transforms", {}))
         records = (self._of_modules, self._attributes, self._of_trainer, self._of_data)
         warn_of_failed(self._trial, *(name for record in records for name in record.failed))
 
@@ -394,6 +472,39 @@ def _tensors(model: Any) -> dict[str, Any]:
     ):  # their state is collected from all ranks, or has other shapes while it is
         return {name: type(value).__name__ for name, value in (*model.named_parameters(), *model.named_buffers())}
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}
+
+
+def _around_adapters(model: Any, trained: bool) -> list[Any]:
+    """Return the tensors of a model with adapters of PEFT that its checkpoints lack; none of other models.
+
+    trained: those that a training changes, weights that train and buffers; otherwise weights that do not train. TRL
+    merges adapters into these for vLLM, and takes them out again, which rounds them.
+    """
+    peft: Any = sys.modules.get("peft")
+    if peft is None or not isinstance(model, peft.PeftModel):
+        return []
+    held = model.state_dict()
+    saved = {
+        tensor.data_ptr()
+        for name in model.peft_config
+        for tensor in peft.get_peft_model_state_dict(model, held, name, save_embedding_layers=False).values()
+    }
+    frozen = {name for name, one in model.named_parameters(remove_duplicate=False) if not one.requires_grad}
+    # those of a prompt are computed for a checkpoint, and PEFT has replaced original modules
+    apart = getattr(model.base_model, "prefix", "prompt_encoder"), "original_module"
+    lacking = (one for name, one in held.items() if (name in frozen) != trained and not any(a in name for a in apart))
+    tensors = (one for one in lacking if type(one).__name__ == "Tensor" and one.is_floating_point())
+    return [tensor for tensor in tensors if tensor.data_ptr() not in saved]
+
+
+def _not_loaded(state: Mapping[Any, Any]) -> str | None:
+    """Return the class of an object in an optimizer's state that is no number, tensor or the like; None without one."""
+    known = {*objects.PLAIN, bytes, list, tuple, dict}
+    for held in state.values():
+        for value in held.values() if isinstance(held, dict) else [held]:
+            if type(value) not in known and not hasattr(type(value), "untyped_storage"):
+                return type(value).__name__
+    return None
 
 
 def _scalars(group: Mapping[str, Any]) -> dict[str, Any]:
@@ -442,10 +553,11 @@ def exports(callback: Any) -> bool:
 
 
 def _losses(trainer: Any) -> list[Any]:
-    """Return the functions given to the Trainer that make its loss; of TRL, those that make rewards."""
+    """Return the functions given to the Trainer that make its loss and its metrics; of TRL, those that make rewards."""
     rewards = getattr(trainer, "reward_funcs", None)
     functions = rewards if isinstance(rewards, (list, tuple)) else [rewards]
-    return [one for one in (getattr(trainer, "compute_loss_func", None), *functions) if one is not None]
+    names = ("compute_loss_func", "compute_metrics", "preprocess_logits_for_metrics")
+    return [one for one in (*(getattr(trainer, name, None) for name in names), *functions) if one is not None]
 
 
 def _own_trainer(trainer: Any) -> Iterator[tuple[str, Any]]:
@@ -454,13 +566,14 @@ def _own_trainer(trainer: Any) -> Iterator[tuple[str, Any]]:
         yield type(trainer).__qualname__.rpartition(".")[2], trainer
 
 
-def _assigned(kind: type) -> frozenset[str]:
-    """Return the names of the attributes that the methods of a class's library bases assign."""
-    return frozenset().union(*(_assigned_by(base) for base in kind.__mro__ if objects.of_library(base.__module__)))
+def _assigned(kind: type, within: bool = False) -> frozenset[str]:
+    """Return the names of the attributes that the methods of a class's library bases assign. within: after __init__."""
+    libraries = (base for base in kind.__mro__ if objects.of_library(base.__module__))
+    return frozenset().union(*(_assigned_by(base, within) for base in libraries))
 
 
 @functools.cache  # of libraries alone: a program may make a class for each trial
-def _assigned_by(base: type) -> frozenset[str]:
+def _assigned_by(base: type, within: bool) -> frozenset[str]:
     found: set[str] = set()
 
     def read(code: Any) -> None:
@@ -469,7 +582,7 @@ def _assigned_by(base: type) -> frozenset[str]:
             if inspect.iscode(inner):
                 read(inner)
 
-    for value in vars(base).values():
+    for value in (value for name, value in vars(base).items() if not (within and name == "__init__")):
         for method in (value, *(getattr(value, name, None) for name in ("fset", "fget", "__func__"))):
             if inspect.isfunction(method := inspect.unwrap(method) if callable(method) else None):
                 read(method.__code__)

@@ -13,16 +13,11 @@ every rank makes a callback. Rank 0 reports, and all ranks follow its decisions;
 
 from __future__ import annotations
 
-import copy
-import errno
 import math
 import shutil
-import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,18 +27,29 @@ from haltune.display import one_line
 from haltune.errors import InvalidInput, NotSupported
 from haltune.hints import with_hints
 from haltune.log.metric_names import direction
-from haltune.log.problem import Budget, Maximize, Minimize, Problem
+from haltune.log.problem import Budget, Problem
 from haltune.ranks import torch_ranks
 from haltune.space import Space
-from haltune.space.domains import Constant
 from haltune.study import Study, Trial
+from haltune.study.port import warn_of_ranks
 
 from . import fsdp, objects, trainer_state
 from .base import Reporting
-from .changes import fingerprint, tensors_in
-from .loop import other_ranks, warn_of_ranks
+from .changes import fingerprint
+from .loop import other_ranks
 from .reporter import missing, need_same_configuration, two_callbacks, unranked
-from .schedules import falls, of_torch
+from .sharded import apart
+from .trainer_arguments import GOALS, arranged, check, check_read, horizon_of
+from .trainer_internals import (
+    continue_callbacks,
+    diverged,
+    evaluates_more,
+    planned_length,
+    room_needed,
+    sharding_of,
+    steps_in_epoch,
+    still_to_fall,
+)
 from .trainer_state import Unsaved
 
 if TYPE_CHECKING:
@@ -55,7 +61,6 @@ __all__ = ["HaltuneCallback", "hyperparameter_search"]
 
 _EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if neither the Trainer nor a callback evaluates
 _LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
-_SET = "eval_dataset_name"  # variable of the Trainer's loop over several sets
 _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
 _DATA = " and Trainer(eval_dataset=held_out)"
 _EVALUATE = "Write TrainingArguments(eval_strategy='epoch'){}, or judge the training loss, Minimize('train_loss')"
@@ -87,8 +92,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
 
     Raises:
         InvalidInput: If `trial` is not a trial, if the metric is a vector or was never logged, if the training has two
-            HaltuneCallbacks, if the study counts tokens and the Trainer does not, if `rank_by` is set without
-            evaluations, or if a trial cannot resume on another number of ranks.
+            HaltuneCallbacks, if the study counts tokens and the Trainer does not, or if `rank_by` is set without
+            evaluations.
+        NotSupported: If a trial cannot resume on another number of ranks.
 
     Example:
         ::
@@ -175,13 +181,13 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         given = variables(caller("train", "transformers."))
         trainer, path = given.get("self"), given.get("resume_from_checkpoint")
         loaded = self._loaded(state, path)
-        _continue_callbacks(state, trainer)
+        continue_callbacks(state, trainer)
         if self.trial.unit == "token" and args.include_num_input_tokens_seen in ("no", False):
             raise InvalidInput(
                 "The study counts tokens, and this Trainer does not. Set TrainingArguments("
                 "include_num_input_tokens_seen=True)."
             )
-        self._sharding = _sharding(trainer, args)
+        self._sharding = sharding_of(trainer, args)
         held = getattr(trainer, "accelerator", None)
         self._unable = fsdp.deepspeed_lacks(held) if self._sharding == "DeepSpeed" else None
         self._by_log = self._of_training(args)
@@ -189,8 +195,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             self._check_logs(args, state)
         self._check_evaluations(args, state, trainer)
         self._advise_best(args)
-        self._steps = _steps_in_epoch(args, others.get("train_dataloader"))
-        planned = _planned(self.trial.unit, args, state, self._steps)
+        self._steps = steps_in_epoch(args, others.get("train_dataloader"))
+        planned = planned_length(self.trial.unit, args, state, self._steps)
         position: float | None = 0.0
         if state.global_step:
             unknown = self._steps is None and self.trial.unit == "epoch"
@@ -212,7 +218,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # several ranks would not notice a signal in the same epoch
         self._reporter.defer(Interruption.within("train", "transformers.", bears=args.world_size == 1))
         if (scheduler := others.get("lr_scheduler")) is not None:
-            self._reporter.schedule = partial(_still_to_fall, args, state.max_steps, weakref.ref(scheduler))
+            self._reporter.schedule = partial(still_to_fall, args, state.max_steps, weakref.ref(scheduler))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self._in_step = True
@@ -270,7 +276,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         name = next((n for n in self._in_training if n in self._logged), None)
         if not self._by_log or name is None:
             return
-        value = math.nan if name == "loss" and _diverged() else self._logged[name]
+        value = math.nan if name == "loss" and diverged() else self._logged[name]
         self._unreported = value, self._position(args, state)
         if not control.should_evaluate:  # otherwise report with the metrics of the evaluation
             self._decide(args, state, control, others, {})
@@ -288,7 +294,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return  # evaluate() outside train(), or eval_on_start
         names = torch_ranks().once(lambda: list(metrics))  # a program may compute some on rank 0 alone
         self._of_sets |= {name: metrics.get(name, math.nan) for name in names}
-        if _evaluates_more():
+        if evaluates_more():
             return
         metrics, self._of_sets = self._measured(self._of_sets), {}
         self._reporter.clock.validated()
@@ -428,7 +434,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         assert self._unreported is not None
 
         def need() -> int:
-            return _room(args.output_dir, others["model"], others["optimizer"], self._sharding is not None)
+            return room_needed(args.output_dir, others["model"], others["optimizer"], self._sharding is not None)
 
         wanted = self._reporter.measures.others
         logged = self._logged | {n: metrics[f"eval_{n}"] for n in wanted if f"eval_{n}" in metrics}
@@ -442,7 +448,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         self._keeps_epoch = best and self._reporter.keeps_epoch
         last = ends or self._reporter.stopping or state.global_step >= state.max_steps
         self._final = last and not self._reporter.pausing and self._reporter.keeps
-        none_written = self._no_checkpoint(args)
+        none_written = self._no_checkpoint(args, others["optimizer"])
         self._saves = self._reporter.saves
         if self._saves and (lost := none_written or self._lost(args, state)) is not None:
             self._saves, self._cannot_save = False, lost
@@ -537,7 +543,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         return found
 
     def _check_ranks(self, loaded: Mapping[str, Any]) -> None:
-        """Warn that another number of ranks wrote the checkpoint. Raises InvalidInput if the training cannot continue.
+        """Warn that another number of ranks wrote the checkpoint. Raises NotSupported if the training cannot continue.
 
         The Trainer finds its epoch by the optimizer's steps, so an epoch needs as many of them as before.
         """
@@ -580,10 +586,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
             return None
         return self._unsaved.why_not(args, self._within(state), self._passes, self._steps is not None)
 
-    def _no_checkpoint(self, args: Any) -> str | None:
-        """Return why the Trainer writes no checkpoint when haltune asks for one; None if it does."""
+    def _no_checkpoint(self, args: Any, optimizer: Any) -> str | None:
+        """Return why the Trainer writes no whole checkpoint when haltune asks for one; None if it does."""
         if args.save_strategy == "best":  # then the Trainer ignores requests to save
             return "with save_strategy='best' the Trainer saves at no other time (use 'epoch' or 'no')"
+        if self._sharding == "FSDP" and not args.save_only_model and (lost := apart([optimizer])) is not None:
+            return lost  # its own save would raise an error, and end the training
         return self._unable
 
     def _loads_another(self, args: Any, state: Any) -> bool:
@@ -689,113 +697,10 @@ def _in_evaluations(metric: str) -> tuple[str, str]:
     return metric, f"eval_{metric}"
 
 
-def _diverged() -> bool:
-    """Return whether the loss of the last batch is not finite.
-
-    With logging_nan_inf_filter, which is on by default, the Trainer logs the mean of earlier losses instead
-    (huggingface/transformers#13619), or 0, the best possible loss. It gives callbacks no loss, so that of its loop is
-    read. Without it, a training that diverged would be judged as the best one.
-    """
-    logs = caller("_maybe_log_save_evaluate", "transformers.")
-    loop = None if logs is None else logs.f_back
-    while loop is not None and "tr_loss_step" not in loop.f_code.co_varnames:  # a subclass may have the method, too
-        loop = loop.f_back
-    loss = variables(loop).get("tr_loss_step")
-    return loss is not None and not math.isfinite(float(loss))
-
-
-def _evaluates_more() -> bool:
-    """Return whether the evaluation under way is of several sets, and another one follows.
-
-    The Trainer calls on_evaluate after each set and does not name the set, so this is read from its loop over them.
-    Without it, a report would have the metrics that the sets after that of the goal had at the evaluation before.
-    """
-    frame = inner = caller("evaluate", "transformers.")
-    while frame is not None and inner is not None:
-        known = variables(frame) if frame.f_code is inner.f_code else {}  # the program may have these names, too
-        if _SET in known and isinstance(sets := known.get("eval_dataset"), dict):
-            return bool(known[_SET] != [*sets][-1])
-        frame = frame.f_back
-    return False
-
-
-def _continue_callbacks(state: Any, trainer: Any) -> None:
-    """Restore the state of callbacks such as EarlyStoppingCallback from the checkpoint of this training.
-
-    By default the Trainer does not restore it, and a patience would count from 0 again. Its argument
-    restore_callback_states_from_checkpoint (huggingface/transformers#29666) replaces the user's callbacks, and is read
-    before on_train_begin. A callback gets neither the Trainer nor the other callbacks, so they are read from the call.
-    """
-    callbacks = trainer.callback_handler.callbacks if state.global_step and trainer is not None else []
-    for name, saved in (getattr(state, "stateful_callbacks", None) or {}).items():
-        alike = [c for c in callbacks if type(c).__name__ == name]
-        for callback, one in zip(alike, saved if isinstance(saved, list) else [saved], strict=False):
-            vars(callback).update(one.get("attributes", {}))
-
-
-def _steps_in_epoch(args: Any, loader: Any) -> int | None:
-    """Return the optimizer's steps in an epoch; None if the loader has no length."""
-    try:
-        steps: int = math.ceil(len(loader) / args.gradient_accumulation_steps)
-    except TypeError:
-        return None
-    return steps
-
-
-def _planned(unit: str, args: Any, state: Any, steps: int | None) -> float | None:
-    """Return the planned length of a training; None if unknown. steps: of an epoch, see `_epoch`."""
-    if unit != "epoch":
-        return float(state.max_steps) if unit == "step" else None
-    if args.max_steps <= 0:
-        return float(args.num_train_epochs)
-    if steps is None and args.eval_strategy == "steps":
-        steps = state.eval_steps
-    return float(state.max_steps / steps) if steps else None
-
-
-def _still_to_fall(args: Any, end: int, held: Callable[[], Any]) -> str | None:
-    """Return the name of a schedule whose learning rate decays until the end; None if there is none."""
-    scheduler = held()
-    found = of_torch(scheduler)
-    if found is None or not falls(found[1], scheduler.last_epoch, end):
-        return None
-    return f"lr_scheduler_type={args.lr_scheduler_type.value!r}" if found[0] == "LambdaLR" else found[0]
-
-
-def _sharding(trainer: Any, args: Any) -> str | None:
-    """Return what spreads the model over ranks, "FSDP" or "DeepSpeed". Without a Trainer, read it from its arguments.
-
-    Accelerate can turn both on by variables of the environment, without an argument.
-    """
-    if args.deepspeed if trainer is None else trainer.is_deepspeed_enabled:
-        return "DeepSpeed"
-    return "FSDP" if (args.fsdp if trainer is None else trainer.is_fsdp_enabled) else None
-
-
-def _room(folder: str, model: Any, optimizer: Any, sharded: bool) -> int:
-    """Return the approximate bytes of a checkpoint of all ranks. Raises OSError if the folder has no space for it."""
-    tensors = [*objects.weights(model), *model.buffers(), *tensors_in([*optimizer.state.values()], 3)]
-    size: int = sum(objects.local(t).nbytes for t in tensors)
-    size *= torch_ranks().size if sharded else 1
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as file:  # a full disk must not end the training
-        file.write(bytes(4096))
-    if shutil.disk_usage(folder).free < size:
-        raise OSError(errno.ENOSPC, f"no space for a checkpoint of {size / 1e6:.0f} MB", folder)
-    return size
-
-
 # Trainer.hyperparameter_search cannot be extended by a backend: the backends are a closed enumeration, which it checks
 # when it sets a trial's parameters, names its folder and reports. So this is a function with the same arguments.
 
 OBJECTIVE = "objective"
-_BY_METRIC = ("reduce_lr_on_plateau", "greedy")  # schedules that follow metric_for_best_model
-# arguments that the Trainer, its arguments or Accelerate read only when they are made
-_AT_START = frozenset((
-    "fp16", "bf16", "tf32", "torch_compile", "torch_compile_backend", "torch_compile_mode", "use_cpu", "fsdp",
-    "fsdp_config", "deepspeed", "accelerator_config", "parallelism_config", "label_names",
-))  # fmt: skip
-_KINDS: dict[str, type[Maximize] | type[Minimize]] = {"minimize": Minimize, "maximize": Maximize}
 Objective = Callable[[dict[str, float]], float]
 
 
@@ -866,14 +771,14 @@ def hyperparameter_search(
     """
     from transformers.trainer_utils import BestRun, default_compute_objective
 
-    _check(trainer, hp_space, direction)
+    check(trainer, hp_space, direction)
     if "budget" in study:
         raise InvalidInput("Set n_trials= and timeout= instead of budget=, as in the Trainer's own search.")
-    goal = _KINDS[direction](OBJECTIVE)
+    goal = GOALS[direction](OBJECTIVE)
     space = hp_space if isinstance(hp_space, Space) else Space(hp_space)
-    horizon, unit = _horizon(trainer.args)
+    horizon, unit = horizon_of(trainer.args)
     problem = Problem(space, goal, horizon, min_epochs=study.pop("min_epochs", 0), unit=unit)
-    _check_read(trainer, space)
+    check_read(trainer, space)
     search = Study(problem, budget=Budget(trials=n_trials, time=timeout), **study)
     compute = compute_objective or default_compute_objective
     folder = Path(trainer.args.output_dir)
@@ -881,7 +786,7 @@ def hyperparameter_search(
         with trial:
             name = f"run-{trial.id}" if hp_name is None else hp_name(trial)
             callback = _ObjectiveCallback(trial, compute)
-            with _arranged(trainer, trial, str(folder / name), callback):
+            with arranged(trainer, trial, str(folder / name), callback):
                 trainer.train(resume_from_checkpoint=trial.checkpoint)
     best = search.best_trial
     return BestRun(str(best.id), search.best_value, search.best_params, search)
@@ -899,126 +804,3 @@ class _ObjectiveCallback(HaltuneCallback):
 
     def _advise_best(self, args: Any) -> None:
         """Advise nothing: the goal of this search is not the user's to change."""
-
-
-@contextmanager
-def _arranged(trainer: Any, trial: Trial, folder: str, callback: HaltuneCallback) -> Iterator[None]:
-    """Configure the Trainer for a trial, and restore it afterwards."""
-    arguments, init = trainer.args, trainer.model_init
-    known = {name: value for name, value in trial.config.items() if hasattr(arguments, name)}
-    given = {**known, "output_dir": folder}
-    olds = {name: getattr(arguments, name) for name in given}
-    fields = {name: type(old)(given[name]) if isinstance(old, Enum) else given[name] for name, old in olds.items()}
-    if getattr(fields.get("lr_scheduler_type"), "value", "") in _BY_METRIC and arguments.metric_for_best_model is None:
-        fields |= {"metric_for_best_model": "loss", "greater_is_better": False}  # as TrainingArguments does
-    before = {name: getattr(arguments, name) for name in fields}
-    derived = {name: getattr(trainer, name, None) for name in _DERIVED}
-    callbacks = filter(trainer_state.exports, trainer.callback_handler.callbacks)
-    stateful = [(one, copy.deepcopy(one.state()["attributes"])) for one in callbacks]
-    trainer.add_callback(callback)
-    try:
-        _set(trainer, fields)
-        vars(trainer).update({name: make(trainer) for name, (field, make) in _DERIVED.items() if field in fields})
-        trainer.model_init = lambda: init(trial) if _takes_a_trial(init) else init()
-        yield
-    finally:
-        trainer.model_init = init
-        trainer.remove_callback(callback)
-        trainer.remove_callback(Unsaved)
-        _set(trainer, before)
-        vars(trainer).update(derived)
-        for one, attributes in stateful:  # all trials have the same callbacks, such as EarlyStoppingCallback
-            vars(one).update(attributes)
-
-
-def _set(trainer: Any, arguments: Mapping[str, Any]) -> None:
-    """Set training arguments, and the batch size and the accelerator that the Trainer derived from them.
-
-    The Trainer's own search sets the same two, by a method for its own backends only. Without them, a trial would train
-    with the batch size and the accumulation of another one.
-    """
-    for name, value in arguments.items():
-        setattr(trainer.args, name, value)
-    trainer._train_batch_size = trainer.args.train_batch_size
-    trainer.create_accelerator_and_postprocess()
-
-
-def _smoother(trainer: Any) -> Any:
-    """Return what smooths the labels, as the Trainer makes it."""
-    from transformers.trainer_pt_utils import LabelSmoother
-
-    factor = trainer.args.label_smoothing_factor
-    several = getattr(getattr(trainer.model, "config", None), "problem_type", None) == "multi_label_classification"
-    return LabelSmoother(epsilon=factor) if factor != 0 and not several else None
-
-
-# attribute of a Trainer that it derives from an argument only when it is made -> the argument, and the same rule
-_DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "label_smoother": ("label_smoothing_factor", _smoother),
-    "neftune_noise_alpha": ("neftune_noise_alpha", lambda trainer: trainer.args.neftune_noise_alpha),
-}
-
-
-def _takes_a_trial(init: Callable[..., Any]) -> bool:
-    from transformers.trainer_utils import number_of_arguments
-
-    return bool(number_of_arguments(init) == 1)
-
-
-def _check(trainer: Any, space: Any, direction: Any) -> None:
-    if isinstance(direction, list | tuple):
-        raise NotSupported(
-            f"direction={direction!r} has several goals, but this search has one. Combine them in compute_objective."
-        )
-    if direction not in _KINDS:
-        raise InvalidInput(f"Cannot read direction={direction!r}. Use 'minimize' or 'maximize'.")
-    if callable(space) or not isinstance(space, Space | Mapping):
-        raise InvalidInput(
-            f"hp_space={space!r} is not a space. Give the space itself instead of a function of a trial, such as "
-            "{'learning_rate': Float(1e-5, 1e-3, log=True)}."
-        )
-    if getattr(trainer, "args", None) is None or getattr(trainer, "model_init", None) is None:
-        raise InvalidInput(
-            f"hyperparameter_search(trainer, ...) cannot use {trainer!r}. Give a Trainer made with model_init=, a "
-            "function that makes a new model for each trial."
-        )
-    if trainer.args.eval_strategy == "no":
-        raise InvalidInput("This Trainer does not evaluate. Set TrainingArguments(eval_strategy='epoch').")
-    if trainer.args.deepspeed:
-        raise NotSupported(
-            "With DeepSpeed, one Trainer cannot train several trials. Make a Trainer for each trial, in a loop over a "
-            "Study, with HaltuneCallback(trial)."
-        )
-
-
-def _check_read(trainer: Any, space: Space) -> None:
-    """Raise InvalidInput for parameters that are not read, and for arguments that all trials must share."""
-    for name in ("num_train_epochs", "max_steps", "output_dir"):
-        if name in space.names:
-            raise InvalidInput(f"{name!r} cannot be searched, because all trials must share it. Remove it.")
-    for name in sorted(_AT_START.intersection(space.names)):
-        domain = space.parameters[name]
-        if not isinstance(domain, Constant) or domain.value != getattr(trainer.args, name, None):
-            raise InvalidInput(
-                f"{name!r} cannot be searched, because the Trainer reads it only when it is made. Set it in "
-                "TrainingArguments, and remove it from the space."
-            )
-    others = [name for name in space.names if not hasattr(trainer.args, name)]
-    if others and not _takes_a_trial(trainer.model_init):
-        raise InvalidInput(
-            f"Nothing reads {', '.join(map(repr, others))}: TrainingArguments has no such field, and model_init has "
-            "no argument. Write def model_init(trial), which reads trial.config (trial is None when the Trainer is "
-            "made)."
-        )
-
-
-def _horizon(arguments: Any) -> tuple[int, str]:
-    """Return the length of a full training, and its unit."""
-    epochs = float(arguments.num_train_epochs)
-    if arguments.max_steps > 0:
-        return arguments.max_steps, "step"
-    if not epochs.is_integer() or epochs < 1:
-        raise InvalidInput(
-            f"TrainingArguments(num_train_epochs={epochs:g}) is not a whole number. Round it, or set max_steps=."
-        )
-    return int(epochs), "epoch"

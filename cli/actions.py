@@ -143,7 +143,7 @@ def stop(where: Where, name: Name = None) -> None:
         what = "stopped already" if outcome.held else "over already"
         say(f"{study.name} is {what}: {outcome.reason}")
         return
-    hold(study.store, study.name, study.history, "stopped by `haltune stop`; to continue, use `haltune resume`")
+    hold(study.store, study.name, "stopped by `haltune stop`; to continue, use `haltune resume`")
     after = "each trial ends after its current epoch" if training else "no trial trains now, and none starts"
     say(f"{study.name} stops: {after}")
 

@@ -24,7 +24,7 @@ import typer
 
 from haltune._utils.process import named
 from haltune.display import plural, several_of
-from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError
+from haltune.errors import HaltuneError, InvalidInput, NotSupported, StoreError, TrainingFailed
 from haltune.launch.crew import Options
 from haltune.launch.limits import devices_of
 from haltune.launch.programs import Program
@@ -298,11 +298,13 @@ def _stopped_at(study: Study) -> float:
 
 
 def _trained(problem: Problem, program: Program, folder: Path, end: float) -> Study:
-    """Train one trial with the program up to an epoch, from its last checkpoint."""
+    """Train one trial with the program up to an epoch, from its last checkpoint. Raises TrainingFailed."""
     folder.mkdir(exist_ok=True)
     budget = Budget(epochs=end)
     study = Study(problem, RandomSearch(trials=1), folder / "rehearsal.db", seed=0, budget=budget, verbose=0)
     run_program(study, program, Options.of(1, "auto", progress=False))
+    for trial in study.history.with_status(Status.FAILED):  # a search would continue with another configuration
+        raise TrainingFailed(trial.error or "")
     return study
 
 

@@ -174,6 +174,12 @@ def told_full(text: str) -> bool:
     return any(words in text.lower() for words in _FULL) and "</torch_" not in text  # of torch's shared memory
 
 
+def told_short(text: str) -> bool:
+    """True if a text, such as what a program printed, has an out-of-memory error of any language."""
+    words = (*_SHORT_OF, "outofmemory", "memoryerror", "cannot allocate")
+    return any(word in text.lower() for word in words) and "static TLS" not in text  # which is an import in a bad order
+
+
 def told_shortage(error: str | None) -> bool:
     """True if the recorded error of a failed trial is an out-of-memory error."""
     return error is not None and error.startswith(OUT_OF_MEMORY)

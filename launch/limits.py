@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from haltune._utils.process import stat_of
 from haltune.errors import InvalidInput, NotSupported
 from haltune.log.problem import seconds_of
 from haltune.store.checkpoints import bytes_of, readable
@@ -52,13 +53,12 @@ def family(child: int) -> set[int]:
     """
     parents, found = dict[int, int](), set[int]()
     with suppress(OSError):
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit():
-                with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
-                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                    parents[pid := int(folder.name)] = int(fields[1])
-                    if child in (pid, int(fields[3])):
-                        found.add(pid)
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+            with suppress(ValueError, IndexError):  # it has ended meanwhile
+                fields = stat_of(pid)
+                parents[pid] = int(fields[1])
+                if child in (pid, int(fields[3])):
+                    found.add(pid)
     more = found
     while more:
         more = {pid for pid, parent in parents.items() if parent in found} - found
@@ -79,15 +79,19 @@ def memory(session: int) -> int:
 def writes(session: int, path: Path) -> bool:
     """Return whether a child or one of its processes has a file open to write, or one in a folder; on Linux."""
     place = os.path.realpath(path)
-    for pid in family(session):
-        with suppress(OSError):  # it has ended meanwhile, or runs under another user
-            for number in os.listdir(f"/proc/{pid}/fd"):
-                with suppress(OSError, ValueError, IndexError):
-                    name = os.readlink(f"/proc/{pid}/fd/{number}")
-                    if name == place or name.startswith(place + os.sep):
-                        flags = Path(f"/proc/{pid}/fdinfo/{number}").read_text().split("flags:")[1].split()[0]
-                        if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
-                            return True
+    return any(_has_open(pid, place) for pid in family(session))
+
+
+def _has_open(pid: int, place: str) -> bool:
+    """Return whether a process has a file open to write, or one in a folder."""
+    with suppress(OSError):  # it has ended meanwhile, or runs under another user
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError, ValueError, IndexError):  # the file was closed meanwhile
+                name = os.readlink(f"/proc/{pid}/fd/{number}")
+                if name == place or name.startswith(place + os.sep):
+                    flags = Path(f"/proc/{pid}/fdinfo/{number}").read_text().split("flags:")[1].split()[0]
+                    if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                        return True
     return False
 
 

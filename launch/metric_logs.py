@@ -19,6 +19,7 @@ import os
 import re
 import sqlite3
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -134,7 +135,9 @@ class Metrics:
             _tensorboard()
 
 
-_GROUP = re.compile(r"(?<!\\)(\(\?P<\w+>)([^()|]+)\)")  # a named group without groups and alternatives in it
+_PART = r"\\.|\[(?:\^?\])?(?:\\.|[^]\\])*\]|[^()\[\\]"  # of a regular expression: an escape, a set, another character
+# a named group, which may have groups without names in it, and these some more
+_GROUP = re.compile(rf"(?<!\\)(\(\?P<\w+>)((?:{_PART}|\((?!\?P<)(?:{_PART}|\((?!\?P<)(?:{_PART})*\))*\))+)\)")
 
 
 def _whole(found: re.Match[str]) -> str:
@@ -145,9 +148,9 @@ def _whole(found: re.Match[str]) -> str:
     head, body = found.groups()
     try:
         decimal = any(re.fullmatch(body, f"{0.5:.{digits}f}") for digits in range(1, 9))
-        if not decimal or re.fullmatch(body, "nan"):
+        if not decimal or all(re.fullmatch(body, text) for text in ("nan", "9.8e-05")):
             return found[0]
-    except re.error:  # not the end of the group: [^)]+
+    except re.error:  # it refers to another group
         return found[0]
     # nan comes first: [\d.]* would take nothing of it
     return rf"{head}(?i:[-+]?\b(?:nan|inf(?:inity)?)\b)|(?:{body})(?:[eE][-+]?\d+)?)"
@@ -360,27 +363,50 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield f"{above}{name}", value
 
 
+# 0,95 and 1,000 and 1,125.50, and no values with commas between them, such as 2,0.75
+_COMMAS = re.compile(r"(?<!,)[-+]?\d+(?:,\d+)+(?:(?<=,\d{3})\.\d+)?(?!\d|\.\d)")
+_THOUSANDS = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:,?|\.\d+)")
+
+
 class Matched(Lines):
-    """Lines for people, in which patterns find numbers. Progress bars end lines by a carriage return."""
+    """Lines for people, in which patterns find numbers. Progress bars end lines by a carriage return.
+
+    by: the column of the position, in which commas are thousands separators, as they are in 1,125.50. Any other number
+    with a comma is none.
+    """
 
     ends = re.compile(rb"[\r\n]")
     _colours = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
-    def __init__(self, patterns: Sequence[re.Pattern[str]]) -> None:
-        self._patterns = patterns
+    def __init__(self, patterns: Sequence[re.Pattern[str]], by: str | None = None) -> None:
+        self._patterns, self._by = patterns, by
         self.twice: tuple[str, str] | None = None  # a group with two values in one line, and the line
+        self.last = ""  # the last line with a number
         super().__init__()
 
     def row(self, line: str) -> Row:
         line, row = self._colours.sub("", line), Row()
         for pattern in self._patterns:
             for found in pattern.finditer(line):
-                new = self.numbers((name, text) for name, text in found.groupdict().items() if text is not None)
+                names = (name for name, text in found.groupdict().items() if text is not None)
+                new = self.numbers((name, self._cell(found, name)) for name in names)
                 changed = [name for name in new if name in row and not _equal(new[name], row[name])]
                 if changed and self.twice is None:
                     self.twice = changed[0], line
                 row |= new
+        self.last = line if row else self.last
         return row
+
+    def _cell(self, found: re.Match[str], name: str) -> str:
+        """Return the text of a group, with the rest of a number with commas, of which [\\d.]+ takes the start."""
+        text, line = found[name], found.string
+        whole = _COMMAS.match(line, found.start(name))
+        if whole and whole[0].startswith(f"{text},"):
+            joined = line[: whole.start()] + whole[0].replace(",", "") + line[whole.end() :]
+            if found.re.match(joined, found.start()):  # otherwise the pattern needs the comma, between two numbers
+                text = whole[0]
+        separates = _THOUSANDS.fullmatch(text) and (name == self._by or "." in text)
+        return text.replace(",", "") if separates else text
 
 
 class MlflowMetric(Lines):
@@ -531,7 +557,10 @@ class Database(Followed):
         # while MLflow makes its tables or writes, the rows are read later
         with suppress(sqlite3.Error), closing(sqlite3.connect(self._address, uri=True, timeout=0.1)) as database:
             for place, name, value, step, is_nan in database.execute(query, (self._last,)).fetchall():
-                rows.append({name: math.nan if is_nan else float(value), "step": float(step)})
+                value = math.nan if is_nan else float(value)
+                if abs(value) == sys.float_info.max:  # in place of infinity
+                    value = math.copysign(math.inf, value)
+                rows.append({name: value, "step": float(step)})
                 self._last = place
         return rows
 
@@ -568,7 +597,7 @@ class MetricLog:
         self, metrics: Metrics, names: Iterable[str], folder: Path, output: Path,
         now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._metrics, self._folder, self._now = metrics, folder, now
+        self._metrics, self._folder, self._now = metrics, folder.resolve(), now
         self._names = {*names, *([metrics.by] if metrics.by else [])}
         self._files: dict[Path, Followed] = {}
         self.columns = dict[str, None]()  # seen so far
@@ -576,7 +605,7 @@ class MetricLog:
         self._steps: dict[float, Row] = {}
         self._next_look = 0.0  # for new files, by now()
         if metrics.path is None:
-            self._files[output] = Followed(output, Matched(metrics.patterns))
+            self._files[output] = Followed(output, Matched(metrics.patterns, metrics.by))
         else:
             self._find()
         # what is appended to an incomplete line of an earlier attempt starts a new one
@@ -622,6 +651,12 @@ class MetricLog:
         readers = [followed.reader for followed in self._files.values()]
         return next((one.twice for one in readers if isinstance(one, Matched) and one.twice), None)
 
+    @property
+    def last_line(self) -> str:
+        """The last line in which a pattern found a number; "" for other logs."""
+        readers = [followed.reader for followed in self._files.values()]
+        return next((one.last for one in readers if isinstance(one, Matched)), "").strip()[:200]
+
     def files_with(self, name: str) -> list[str]:
         """Return the files with a column, by their paths in the trial's folder."""
         found = [path for path, followed in self._files.items() if followed.has(name)]
@@ -645,8 +680,9 @@ class MetricLog:
                     self._files[found] = Database(found)
             paths = [p for p in _below(paths, "*") if "metrics" in p.relative_to(self._folder).parts]
         for found in paths:
-            if found not in self._files and found.is_file():
-                self._files[found] = Followed(found, self._reader(found))
+            file = found.resolve()  # a link, such as runs/latest, leads to a file that is followed already
+            if file not in self._files and file.is_file():
+                self._files[file] = Followed(file, self._reader(found))
 
     def _reader(self, path: Path) -> Reader:
         kind = self._metrics.kind
@@ -656,7 +692,7 @@ class MetricLog:
         if kind == "csv":
             return Csv(self._names)
         if kind == "pattern":
-            return Matched(self._metrics.patterns)
+            return Matched(self._metrics.patterns, self._metrics.by)
         return JsonLines() if kind == "jsonl" else WandbRuns() if kind == "wandb" else Events()
 
 
@@ -739,6 +775,7 @@ class Curve:
         self._reached = after  # the last position that was returned
         self._step = 0.0  # the longest distance between two of them; 0: there was one, perhaps before the training
         self._latest: Row = {}  # its metrics; further ones that come before the report enter it
+        self._values: dict[float, float] = {}  # of the goal, by the positions that were returned
         self.again = False  # the training started from its start, although it should continue
         self.repeated: float | None = None  # a position with several values of the goal
         self.differs: float | None = None  # the first value, if it is at `after` again and another one than before
@@ -820,9 +857,9 @@ class Curve:
             elif position == self._after and known is not None and not math.isclose(goal, known, rel_tol=_NOISE):
                 self.differs = goal
         if position <= self._reached:
+            if goal is not None and not _equal(goal, self._values.get(position, goal)):
+                self.repeated = position
             if position == self._reached:
-                if goal is not None and position > self._after and not _equal(goal, self._latest[self._goal]):
-                    self.repeated = position
                 self._latest |= {name: row[name] for name in row.keys() - self._latest.keys() - {self._by}}
             return None
         self._furthest = max(self._furthest, position)
@@ -835,6 +872,7 @@ class Curve:
         if self._latest:
             self._step = max(self._step, position - self._reached)
         self._reached, self._latest = position, metrics
+        self._values[position] = metrics[self._goal]
         self._pending = {place: row for place, row in self._pending.items() if place > position}
         return position, metrics
 

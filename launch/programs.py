@@ -1,60 +1,40 @@
-"""Programs as the training: their command line for each trial, and those that are trained as they are.
+"""Programs as the training: their command line and folder for each trial, and how a failure of one is recorded.
 
-A program that calls `haltune.current_trial()` reports by itself (`scripts.Script`). Any other one is `Unedited`: the
-launcher reads its metrics from what it writes, and ends it by SIGTERM. Each training has a folder,
-CHECKPOINTS/trial-7/run-1, named by the attempt that started it; an attempt that resumes continues in it.
+A program that calls `haltune.current_trial()` reports by itself (`scripts.Script`). Any other one is trained as it is
+(`unedited.Unedited`). Each training has a folder, CHECKPOINTS/trial-7/run-1, named by the attempt that started it; an
+attempt that resumes continues in it.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import math
 import os
 import re
-import reprlib
 import secrets
 import shutil
-import signal
-import stat
-import subprocess
 import sys
-import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from haltune._utils import disk
 from haltune._utils.checks import is_number, python_number
-from haltune.display import duration, numeral, one_line, plural, several_of
-from haltune.errors import InvalidInput, LeaseLost, NotSupported, is_full, told_full
-from haltune.log.decisions import Action
+from haltune.display import several_of
+from haltune.errors import OUT_OF_MEMORY, InvalidInput, NotSupported, told_full, told_short
 from haltune.log.events import Status
 from haltune.log.problem import Problem, length_argument
 from haltune.space.domains import Constant
 from haltune.study import Study, Trial
 from haltune.study.attempt import Failure
-from haltune.study.loading import VARIABLE, leave_when
 
-from . import limits
-from .crew import Child, Ending, Slot, got_signal
-from .metric_logs import Curve, MetricLog, Metrics, Row, files_in, in_folder, matching
+from .crew import Ending
+from .metric_logs import Metrics, in_folder
 from .placeholders import ALL, CHECKPOINT, CONFIG, FOLDER, OPTIONS, OVERRIDES, TRIAL, ConfigFile, Texts, plain
+from .program_checkpoints import copy_unchanged, glob_and_number, signature_of
 
-_SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
 _TAIL = 4000  # bytes of a program's output that are recorded if it fails
-_LATE = 20.0  # seconds without a row after which many at once are a log that the program writes late
-_SETTLED = 0.5  # seconds without a change after which a checkpoint counts as written, at least
-_SETTLED_FOLDER = 1.0, 3.0  # the same of a folder, between whose files a program may compute: 20% of an epoch
-_STILL = 0.1  # the same, once the program has logged the next row
-_OPEN = 10.0  # seconds without a change after which a checkpoint is complete although a file of it is open to write
-_MUTE = 60.0, 100  # seconds and printed lines without a match of the pattern, after which a hint says so
-_SCAN = 0.2  # seconds between looks for checkpoints
-_WAIT = 60.0  # seconds beyond the grace that a start waits for the end of an earlier attempt
-_LINKS = "linked"  # folder in a trial's folder: hard links to the checkpoints that the log names
-_PATIENCE = 2.0  # seconds, at least, that a pause waits for a checkpoint without a number
+LINKS = "linked"  # folder in a trial's folder: hard links to the checkpoints that the log names
 
 
 @dataclass(frozen=True)
@@ -116,11 +96,12 @@ class Program:
         unused = [name for name, domain in parameters.items() if name not in used and not isinstance(domain, Constant)]
         used.difference_update(parameters)  # they hide placeholders of the same name
         if self.checkpoint is not None:
-            _glob_and_number(self.checkpoint, problem.unit)  # raises for other braces
+            glob_and_number(self.checkpoint, problem.unit)  # raises for other braces
             if CHECKPOINT not in used:
                 raise InvalidInput(
                     "[program] names a checkpoint, but the command does not use {checkpoint}, so the program could not "
-                    "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out."
+                    "resume from it. Add it: --resume {checkpoint}. Without one, both words are left out. If the "
+                    'program finds it by itself in {folder}, write env = { RESUME = "{checkpoint}" }.'
                 )
         if CONFIG not in used and self.config != ConfigFile():
             raise InvalidInput(
@@ -177,10 +158,13 @@ class Program:
         if ("{" not in first or " " in first) and self.cwd is None and shutil.which(first) is None:
             raise cannot_start(first, "No such file or directory")
 
+    def gives_length(self, problem: Problem) -> bool:
+        """Return whether the program gets the length of a full training."""
+        used = set[str]().union(*(text.used for text in self._texts(problem)))
+        return not used.isdisjoint({*_lengths(problem)} - {*problem.space.parameters})
+
     def _own(self, problem: Problem) -> list[str]:
-        unit = problem.unit
-        lengths = dict.fromkeys((length_argument(unit), several_of(unit))) if problem.max_epochs is not None else {}
-        return [FOLDER, TRIAL, CONFIG, OPTIONS, OVERRIDES, CHECKPOINT, *lengths]
+        return [FOLDER, TRIAL, CONFIG, OPTIONS, OVERRIDES, CHECKPOINT, *_lengths(problem)]
 
     def _texts(self, problem: Problem) -> tuple[Texts, Texts, Texts]:
         """Return the texts of the command, of the environment and working folder, and of the configuration file."""
@@ -226,6 +210,12 @@ class Program:
         return Command(command.words(trial.config, own), environment, cwd, folder)
 
 
+def _lengths(problem: Problem) -> list[str]:
+    """Return the placeholders of the length of a full training."""
+    unit = problem.unit
+    return [] if problem.max_epochs is None else [*dict.fromkeys((length_argument(unit), several_of(unit)))]
+
+
 def _refuse_shared_words(groups: Sequence[tuple[str, set[str]]], parameters: Mapping[str, Any]) -> None:
     """Raise InvalidInput for a text that is left out with a value that is absent, and takes another parameter along."""
     lacks = {name: domain.when for name, domain in parameters.items() if domain.when}
@@ -255,7 +245,7 @@ def folder_of(study: Study, trial: Trial) -> Path:
 
 def _as_written(checkpoint: str | None, folder: Path) -> str | None:
     """Return the path at which the program wrote a checkpoint, which is restored if the program deleted it."""
-    place = folder.with_name(_LINKS)
+    place = folder.with_name(LINKS)
     if checkpoint is None or not Path(checkpoint).is_relative_to(place):
         return checkpoint
     own = folder.joinpath(*Path(checkpoint).relative_to(place).parts[1:])
@@ -263,7 +253,7 @@ def _as_written(checkpoint: str | None, folder: Path) -> str | None:
         own.parent.mkdir(parents=True, exist_ok=True)
         part = place / secrets.token_hex(4) / own.name  # a launcher that is killed leaves no half of a checkpoint
         part.parent.mkdir(parents=True)
-        _copied(Path(checkpoint), part, _signature(Path(checkpoint)))
+        copy_unchanged(Path(checkpoint), part, signature_of(Path(checkpoint)))
         os.replace(part, own)
     return str(own)
 
@@ -279,6 +269,11 @@ def cannot_start(program: str, why: str | None) -> InvalidInput:
     return InvalidInput(f"Cannot start {program!r}: {why}.{how}")
 
 
+_DIVERGED = re.compile(
+    r"(?<![.\w])(?:nan|inf(?:inity)?|non-?finite|not finite|diverged|exploded|FloatingPointError)\b", re.IGNORECASE
+)  # not np.nan, in code that a traceback shows; where it errs, max_failures ends the search
+
+
 class ScriptFailed(Exception):
     """A program ended with an exit status other than 0."""
 
@@ -286,779 +281,34 @@ class ScriptFailed(Exception):
 def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     """Record that a program failed, with the last lines of its output, which starts at this byte of the log.
 
-    At a full disk every program would fail, so the search ends, and the trial is offered again.
+    At a full disk every program would fail, so the search ends, and the trial is offered again. Too little memory and
+    a value that is not finite are faults of the configuration, so the search continues, also after its first trial.
     """
-    tail = _tail(log, start)
+    tail = tail_of(log, start)
     if told_full(tail):
         trial.interrupt()
         return Ending(raised=f"{tail}\nAfter you have made room, the same command continues the search.")
     last = tail.splitlines()[-1] if tail else "it printed nothing"
     if last.endswith("No module named 'haltune'"):  # its environment is not active, or haltune has one of its own
         tail += f"\nThe command's python is another one than haltune's. Write {sys.executable} in place of python."
-    return _recorded(trial, f"{why}: {last}", tail or None, tail)
+    trial.recall()
+    values = trial.history.trial(trial.id).values
+    diverged = _DIVERGED.search(tail) is not None or (len(values) > 0 and not math.isfinite(values[-1]))
+    short = f"{OUT_OF_MEMORY}: " if told_short(tail) else ""
+    return failed_by(trial, f"{short}{why}: {last}", tail or None, tail, diverged)
 
 
-def _recorded(trial: Trial, error: str, traceback: str | None, tail: str) -> Ending:
+def failed_by(trial: Trial, error: str, traceback: str | None, tail: str, diverged: bool = False) -> Ending:
+    """Record that a program failed. tail: the last lines of its output."""
     trial.fail(Failure(error, traceback))
     refused = trial.ended is Status.INTERRUPTED  # by haltune in the program, which gave the trial back and would again
-    return Ending() if not refused and trial.tolerates(ScriptFailed(error)) else Ending(raised=tail or error)
+    tolerated = not refused and ((diverged and trial.ended is Status.FAILED) or trial.tolerates(ScriptFailed(error)))
+    return Ending() if tolerated else Ending(raised=tail or error)
 
 
-def _tail(log: Path, start: int) -> str:
+def tail_of(log: Path, start: int) -> str:
+    """Return the last lines of a program's output, which starts at this byte of the log."""
     with suppress(OSError), log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - _TAIL))
         return file.read().decode(errors="replace").strip()
     return ""
-
-
-class Unedited(Child):
-    """A program as it is: its rows are reported, and verdicts carried out, from here."""
-
-    def __init__(self, study: Study, program: Program, slot: Slot, marker: Path) -> None:
-        assert program.metrics is not None
-        self._study, self._program, self._slot, self._metrics = study, program, slot, program.metrics
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock: IO[bytes] | None = None  # of its folder, until the program has it
-        self._writes: IO[bytes] | None = None  # the lock of its output, if metrics are read from that
-        self._marker = marker
-        self._leaves = study.session.replica.leaving = leave_when(marker, study.session.holder)
-
-    def begin(self, trial: Trial, log: Path) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        trial.patient = False  # it keeps training while the store is away
-        if trial.checkpoint is not None and self._program.checkpoint is None:
-            trial.restart(advice="[program] names no checkpoint any more.")
-        self._trial, self._output = trial, log
-        self._start = self._program.start(self._study, trial, self._slot.extra)
-        self._folder = self._start.folder
-        self._process, self.session, self.began = None, 0, None
-        self._lock = (self._folder.parent / "running").open("ab")
-        self._waits_until = time.monotonic() + self._program.grace + _WAIT
-        self._launch()
-
-    def _launch(self) -> bool:
-        """Start the program, unless that of an earlier attempt, whose launcher was killed, still writes there.
-
-        Return whether it has started.
-        """
-        if self._process is not None:
-            return True
-        assert self._lock is not None
-        if not disk.lock(self._lock) and time.monotonic() < self._waits_until:
-            return False
-        trial, program, start, log = self._trial, self._program, self._start, self._output
-        measures, earlier = trial.measures, list[tuple[float, float, float]]()
-        if trial.checkpoint is not None:
-            before = self._study.history.trial(trial.id)
-            earlier = list(zip(*(map(float, of) for of in (before.epochs, before.values, before.seconds)), strict=True))
-        self._rows: deque[tuple[float, Row]] = deque()
-        self._checkpoints = None
-        if program.checkpoint is not None:
-            self._checkpoints = _Checkpoints(
-                start.folder, program.checkpoint, trial.unit, self._metrics.first,
-                lambda path: limits.writes(self.session, path),
-            )  # fmt: skip
-        self._log = MetricLog(self._metrics, (measures.first, *measures.others), start.folder, log)
-        self._curve = Curve(self._metrics, measures, float(trial.epoch), earlier, trial.metrics, self._log.began)
-        self._ends = False  # haltune asked it to end
-        self._cut = False  # or the signal to the launcher, which came to it, too
-        self._pauses = False  # its state is to be saved before it ends
-        self._full: str | None = None  # why this pause cannot: the disk or the quota is full
-        self._best: float | None = None  # position of the best epoch, whose model is to be kept
-        self._saved: float | None = None  # position of the last checkpoint that was recorded
-        self._saved_as: tuple[Path, Any] | None = None  # the checkpoint, and its signature then
-        self._last_row = self._looked = time.monotonic()
-        self._pace = 0.0  # seconds of the last epoch
-        environment = {"PYTHONUNBUFFERED": "1", **start.environment}
-        environment.pop(VARIABLE, None)
-        supervisor = [sys.executable, "-I", "-S", str(_SUPERVISOR), f"{program.grace:g}", str(self._lock.fileno())]
-        with log.open("ab") as output, self._lock:
-            if self._metrics.path is None:
-                self._writes = _locked(log)
-            self._printed = output.tell()
-            self._process = subprocess.Popen(
-                [*supervisor, *start.words], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
-                cwd=start.cwd, env=environment, start_new_session=True, pass_fds=[self._lock.fileno()],
-            )  # fmt: skip
-        assert self._process.stdin is not None
-        self._input = self._process.stdin  # at whose end the supervisor ends the program
-        self.session, self.began = self._process.pid, time.monotonic()
-        self._next_count = self.began + _MUTE[0]
-        return True
-
-    # while it trains
-
-    def poll(self) -> Ending | None:
-        if not self._launch():
-            return None if self._leaves() is None else Ending()
-        assert self._process is not None
-        trial, code = self._trial, limits.status_of(self._process)
-        self._read(whole=code is not None, cut=code is not None and code < 0)
-        if code is not None:
-            self._report(ended=code == 0 and not self._ends)
-            return self._ended(code)
-        self._report()
-        if not self._ends and self._program.saves_on_sigterm and trial.epoch and self._leaves() is not None:
-            self._cut = self._pauses = True  # the next row may come too late
-            self._end()
-        if not self._ends:
-            self._save()
-        return None
-
-    def _read(self, whole: bool, cut: bool) -> None:
-        """Read the new rows, and warn of what is wrong with them."""
-        self._rows += [report for row in self._log.read(whole, cut) for report in self._curve.add(row)]
-        curve, trial = self._curve, self._trial
-        if curve.again:
-            trial.restart(
-                advice="The program should continue, but starts at its first row again. Check how the command gives it "
-                "{checkpoint}."
-            )
-            curve.again = False  # after a StoreError it starts again later
-        if curve.differs is not None:
-            trial.hint(
-                f"Trial {trial.id} continues after {trial.unit} {numeral(trial.epoch)}, but its log has "
-                f"{trial.goal.metric} for it again, with another value ({curve.differs:.6g}), which does not count. If "
-                "the program counts from 1 after a restart, let its log continue the count from {checkpoint}. If it "
-                "evaluates before it trains, check that it loads everything in {checkpoint}.",
-                "differs",
-            )
-            curve.differs = None
-        if curve.repeated is not None:
-            goal, files = trial.goal.metric, self._log.files_with(trial.goal.metric)
-            trial.hint(
-                f"The log has several values of {goal!r} at {trial.unit} {curve.repeated:g}; the first counts. "
-                + (
-                    f"They are in {', '.join(files)}: name the right one under [metrics]."
-                    if len(files) > 1
-                    else f"If a row is less than one {trial.unit}, name another column as position under [metrics]."
-                ),
-                "several values",
-            )
-            curve.repeated = None
-        if (twice := self._log.twice) is not None:
-            trial.hint(
-                f"The line {twice[1].strip()[:200]!r} has several values of {twice[0]!r}; the last one counts. Let the "
-                "pattern match the text before the right one, too.",
-                "twice",
-            )
-        if (last := curve.missed) is not None:
-            trial.hint(
-                f"The log of trial {trial.id} is at {self._metrics.by} {curve.waits:g}, and has no number for "
-                f"{trial.goal.metric!r} after {trial.unit} {numeral(last)}. If the training diverges, let the "
-                "program write nan, which counts: pandas writes an empty cell instead, unless to_csv has na_rep='nan'.",
-                "missed",
-            )
-        if self._metrics.path is None and not self._log.names and time.monotonic() >= self._next_count:
-            self._next_count += _MUTE[0]
-            with suppress(OSError), self._output.open("rb") as file:
-                file.seek(self._printed)
-                if sum(1 for _ in file) >= _MUTE[1]:
-                    trial.hint(f"{self._columns()} If its first value comes later, this is no fault.", "no metric")
-        late = max(3.0, (trial.horizon or 0.0) / 5)  # many evaluate once in hundreds of steps
-        if not trial.epoch and curve.waits >= late and trial.goal.metric not in self._log.names:
-            trial.hint(
-                f"The program has reached its {self._metrics.by} {curve.waits:g} without {trial.goal.metric!r}. "
-                f"{self._columns()}",
-                "no metric",
-            )
-
-    def _report(self, ended: bool = False) -> None:
-        """Report rows until one is to pause the trial, whose state is to be saved first.
-
-        ended: the program has ended by itself, so there is nothing to pause, and all that it trained counts.
-        """
-        trial, now = self._trial, time.monotonic()
-        limit = math.inf if trial.horizon is None else trial.horizon * (1.0 + 1e-9)
-        beyond = bool(self._rows) and self._rows[-1][0] > limit
-        while self._rows and self._rows[-1][0] > limit:
-            position, _ = self._rows.pop()
-        if beyond and not self._rows and not trial.epoch:
-            raise InvalidInput(
-                f"The first row with {trial.goal.metric} has {self._metrics.by or trial.unit} {position:g}, which is "
-                f"beyond {length_argument(trial.unit)}={trial.horizon}. If it does not count {several_of(trial.unit)}, "
-                f"name the column that does as position under [metrics]: {', '.join(self._log.names)}. Or make the "
-                "study with the unit of that column, such as max_steps. Otherwise let the program evaluate earlier."
-            )
-        share = (now - self._last_row) / max(1, len(self._rows))  # seconds
-        watched, self._looked = now - self._looked < _PATIENCE, now  # a proposal may take long
-        if watched and len(self._rows) > 1 and not self._pace and now - self._last_row > _LATE:
-            trained = self._rows[-1][0] - self._rows[0][0]
-            if trained >= 0.5 * (trial.horizon or math.inf):
-                trial.hint(
-                    f"{self._metrics.words} had nothing of trial {trial.id} for {duration(now - self._last_row)}, and "
-                    f"then {len(self._rows)} rows at once, too late to end it earlier. If the program writes them as "
-                    "it trains, let it flush its log after each row, in Python by flush=True or file.flush(), or name "
-                    "another log under [metrics]. conda run holds back what a program prints: add --no-capture-output.",
-                    "late rows",
-                )
-        ignores = self._ignores and not ended
-        while self._rows and trial.ended is None and not ignores:
-            position, metrics = self._rows[0]
-            if not trial.epoch and trial.checkpoint is None:
-                self._look_at_start(position)
-            trial.decline_pause()  # only where the program has ended before it was carried out
-            # a row with others behind it comes too late for a verdict; a StoreError keeps it
-            trial.report(metrics, position, share, judge=len(self._rows) == 1 and not self._ignores)
-            self._rows.popleft()
-            self._last_row, self._pace = now, share
-            if self._checkpoints is not None:
-                self._checkpoints.row(now, share)
-                if trial.ended is None and trial.keeps(best_epoch=True):
-                    self._best = float(trial.epoch)
-        if self._ignores and not (ended or self._ends or self._pauses):
-            self._obey()
-        if beyond and not self._ignores:
-            trial.hint(
-                f"Trial {trial.id} trains beyond {length_argument(trial.unit)}={trial.horizon} and ends there. Give "
-                f"the program its length: {{{length_argument(trial.unit)}}}.",
-                "beyond",
-            )
-            self._end()
-
-    def _look_at_start(self, position: float) -> None:
-        """Hint at a program that continues what another trial left, as its first row is later than that of others."""
-        trial, records = self._trial, self._study.history.trials
-        started = [(record.epochs[0], record.id) for record in records if len(record.epochs) and record.id != trial.id]
-        if trial.unit != "epoch" or not started or position <= min(started)[0]:
-            return
-        epoch, other = min(started)
-        if position % 1.0 == epoch % 1.0 == 0.0:  # within an epoch, a row comes after steps, which depend on the batch
-            trial.hint(
-                f"Trial {trial.id} is new, but its log starts at epoch {numeral(position)}, and that of trial {other} "
-                f"at {numeral(epoch)}. If the program continues from what it finds, it continues another trial: let it "
-                "save in {folder}, which is new for each trial.",
-                "starts late",
-            )
-
-    def _obey(self) -> None:
-        """End the program after its verdict, or wait for the checkpoint with which the trial continues later."""
-        verdict = self._trial.verdict
-        if self._trial.ended is None and verdict is not None and verdict.resumable:
-            if self._checkpoints is not None:
-                self._pauses, self._full = True, None
-            else:
-                self._trial.hint(
-                    "[program] names no checkpoint, so a trial that pauses and is promoted later trains again from its "
-                    "start.",
-                    "nothing saved",
-                )
-        if not self._pauses or self._program.saves_on_sigterm:
-            self._end()
-
-    @property
-    def _ignores(self) -> bool:
-        """True if further rows do not count, because the program is to end."""
-        return self._trial.verdict is not None and self._trial.verdict.stops
-
-    def _save(self) -> None:
-        """Record checkpoints that are there, and carry out a pause once its checkpoint is, or decline it."""
-        found, trial = self._checkpoints, self._trial
-        if found is None or trial.ended is not None:
-            return
-        found.look()
-        self._record(found)
-        if not self._pauses:
-            return
-        if found.numbered:
-            position, late = float(trial.epoch), False
-            if self._rows and self._saved != position:  # it is there by now, and no thread still writes it
-                found.look(at_once=True)
-                self._record(found, settled=_STILL)
-                late = not found.comes(position)
-            done = self._saved == position
-        else:
-            path = found.latest()
-            done = path is not None and self._copy(found, path)
-            waited = time.monotonic() - self._last_row
-            late = bool(self._rows) or (waited > max(_PATIENCE, 0.2 * self._pace) and not found.is_written_now())
-            late |= self._full is not None  # another try would copy as much again
-        if done or (late and not self._decline(found)):
-            self._end()
-
-    def _record(self, found: _Checkpoints, settled: float | None = None, last: bool = True) -> None:
-        """Record the program's own checkpoints of the best position, and of the last one, if they are there.
-
-        settled: see _Checkpoints.at.
-        """
-        trial, position = self._trial, float(self._trial.epoch)
-        if self._saved_as is not None and found.changed(*self._saved_as):  # it was not complete yet
-            self._saved = self._saved_as = None
-        if self._best is not None and (path := self._linked(found, self._best, settled)) is not None:
-            self._study.session.checkpointed(trial, path, 0.0, keep=self._best)
-            self._best = None
-        if last and position not in (0.0, self._saved) and (path := self._linked(found, position, settled)) is not None:
-            trial.checkpointed(path)
-            self._saved, self._saved_as = position, found.last
-
-    def _linked(self, found: _Checkpoints, position: float, settled: float | None) -> str | None:
-        """Return a hard link to the checkpoint of a position, if there is one; the checkpoint itself on other disks.
-
-        The link stays when the program deletes its own.
-        """
-        if (path := found.at(position, settled)) is None:
-            return None
-        links, history = self._folder.with_name(_LINKS), self._study.history
-        record, counted = history.trial(self._trial.id), history.kept(self._trial.id)  # perhaps of an earlier attempt
-        used = [links.parent.parent / name for name in (record.checkpoint, record.kept, counted) if name]
-        for place in links.glob("*"):
-            if not any(name.is_relative_to(place) for name in used):
-                shutil.rmtree(place, ignore_errors=True)
-        link = links / secrets.token_hex(4) / path.relative_to(self._folder)
-        try:
-            link.parent.mkdir(parents=True)
-            if path.is_dir():
-                shutil.copytree(path, link, symlinks=True, copy_function=os.link)
-            else:
-                os.link(path, link)
-        except (OSError, shutil.Error):
-            link = path
-        return str(link) if found.same(path) else None  # otherwise the program deletes or writes it now
-
-    def _decline(self, found: _Checkpoints) -> bool:
-        """Let the trial continue instead of a pause. Return False if it must end: Ctrl-C, a budget."""
-        trial, verdict = self._trial, self._trial.verdict
-        self._pauses = False
-        if verdict is None or verdict.action is not Action.PAUSE:
-            return False
-        trial.decline_pause()
-        if self._full is not None:
-            why = f"its checkpoint could not be copied ({self._full})"
-        elif not found.numbered and any(found.paths()):
-            what = f"may be of another {trial.unit}" if found.extra else "was not complete before the next row"
-            why = f"{self._program.checkpoint} {what} (it could be with the number {{{trial.unit}}} in its name)"
-        else:
-            why = f"its folder has no checkpoint of it, {self._program.checkpoint}{self._others(found)}"
-        trial.hint(
-            f"Trial {trial.id} is not paused at {trial.unit} {numeral(trial.epoch)}, because {why}; it keeps training.",
-            "no pause",
-        )
-        return True
-
-    def _others(self, found: _Checkpoints) -> str:
-        if not (names := [path.name for path in found.paths()]):
-            return ""
-        trial = self._trial
-        beyond = trial.horizon is not None and max(found.positions(), default=0) > trial.horizon
-        count = f" (if they do not count {several_of(trial.unit)}, write * for the number)" if beyond else ""
-        return f", only {', '.join(names[-3:])}{count}"
-
-    def _copy(self, found: _Checkpoints, path: Path) -> bool:
-        """Copy a checkpoint that a later epoch would overwrite into the study's own; return whether that succeeded."""
-        if not found.same(path):  # a later epoch has overwritten it
-            return False
-        before = found.seen(path)
-        try:
-            ending = re.search(r"(?:\.[A-Za-z]+)*\.\w+$", path.name)  # Keras reads .weights.h5 and .h5 in two ways
-            self._trial.save(lambda to: _copied(path, to, before), ending[0] if ending else path.suffix)
-        except (OSError, InvalidInput, LeaseLost) as error:
-            self._full = one_line(error) if is_full(error) else None
-            self._trial.hint(f"The checkpoint {path} could not be copied: {one_line(error)}", "copy")
-            return False
-        return True
-
-    def _end(self) -> None:
-        """Ask the program to end: SIGTERM, and SIGKILL after the grace."""
-        if not self._ends:
-            self._ends = True
-            self._ended_at = time.time()
-            self._input.close()
-
-    # the end
-
-    def _ended(self, code: int) -> Ending:
-        trial, found = self._trial, self._checkpoints
-        self._input.close()
-        if self._writes is not None:  # another worker may continue the trial, with the same log
-            self._writes.close()
-        if trial.ended is not None:
-            return Ending()
-        whole = trial.horizon is not None and trial.epoch >= trial.horizon
-        if code > 0 or (code < 0 and whole):  # torchrun ends with 1 after a signal; any other error is the program's
-            cut = got_signal(self._marker)
-        else:
-            cut = not whole and self._leaves() is not None
-        if not self._ends and cut:
-            self._ends = self._cut = True
-            self._ended_at = time.time() - (time.monotonic() - self._last_row)  # the state is later than the last row
-            self._pauses = trial.epoch > 0
-        if not self._ends and code < 0 and not whole:
-            return Ending(died=limits.how_it_died(code))
-        if not self._ends and code != 0:  # what has trained in full is not trained again
-            return failed(trial, limits.how_it_died(code), self._output, self._printed)
-        if not self._ends and not trial.epoch:
-            why = f"ended without a value of {self._missing!r}. {self._columns()}"
-            tail = _tail(self._output, self._printed)
-            return _recorded(
-                trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
-            )
-        if found is not None and self._ends and self._program.saves_on_sigterm and self._pauses:
-            while self._rows:  # trained before it saved its state
-                position, metrics = self._rows[0]
-                trial.report(metrics, position, judge=False)  # a StoreError keeps the row
-                self._rows.popleft()
-            whole = trial.horizon is not None and trial.epoch >= trial.horizon  # it ended before the signal came
-            path = found.since(self._ended_at, killed=code == -signal.SIGKILL)
-            saved = path is not None and self._copy(found, path)
-            if not saved and not whole:
-                again = "its start" if trial.checkpoint is None else "its last checkpoint"
-                trial.hint(
-                    f"Trial {trial.id} wrote no complete checkpoint {self._program.checkpoint} within "
-                    f"{self._program.grace:g} s after SIGTERM, so it trains again from {again} if it continues. If "
-                    "the program needs longer, raise grace under [program].",
-                    "nothing saved",
-                )
-        elif found is not None and not (self._cut and code):  # it was killed, perhaps while it wrote
-            self._keep(found, code)
-        if not self._ends and self._curve.shifted:
-            trial.hint(
-                f"In the log of trial {trial.id} {trial.goal.metric!r} comes before the first {self._metrics.by}, and "
-                f"not after the last one. So each value seems to come before its {self._metrics.by}, and counts at "
-                "the one before. Print both in one line and read them by one pattern, or leave position out under "
-                "[metrics].",
-                "shifted",
-            )
-        elif not self._ends and trial.horizon is not None and max(trial.epoch, self._curve.waits) < trial.horizon:
-            ended = f"The program of trial {trial.id} ended after {plural(trial.epoch, trial.unit)} of {trial.horizon}"
-            if "Traceback (most recent call last)" in _tail(self._output, self._printed):
-                trial.hint(
-                    f"{ended}. It printed an error, but its exit status is 0, so its last value counts; see "
-                    f"{self._output}. For a bash script with a pipe, such as python train.py | tee log.txt, write set "
-                    "-o pipefail in it, so that it fails.",
-                    "error",
-                )
-            else:
-                trial.hint(
-                    f"{ended}. If it does not stop early by itself, give it its length: "
-                    f"{{{length_argument(trial.unit)}}}.",
-                    "short",
-                )
-        by_itself = not self._ends and trial.verdict is not None and trial.verdict.resumable
-        trial.finish("completed" if by_itself or whole else "interrupted" if self._cut else None)
-        return Ending()
-
-    def _keep(self, found: _Checkpoints, code: int) -> None:
-        """Keep the final model of one of the best trials, if its checkpoint is there."""
-        found.look(at_once=True)
-        last = not (self._ends and self._ignores)  # what ends by itself is at the last epoch that counts
-        if found.numbered:
-            completed = code == 0 and self._saved_as is not None and found.changed(*self._saved_as)  # after SIGTERM
-            self._record(found, settled=0.0, last=last or completed)
-            self._compare_numbers(found)
-            lacks = self._saved != float(self._trial.epoch) and not self._ends
-            if lacks and self._trial.goal.of == "last" and self._trial.keeps():
-                self._trial.hint(
-                    f"The folder of trial {self._trial.id} has no checkpoint {self._program.checkpoint} of its last "
-                    f"{self._trial.unit}, {numeral(self._trial.epoch)}{self._others(found)}, so its model is not kept.",
-                    "not kept",
-                )
-        elif last and (path := found.latest(ended=True)) is not None and self._trial.keeps():
-            self._copy(found, path)
-
-    def _compare_numbers(self, found: _Checkpoints) -> None:
-        """Hint at checkpoints that count from another number than the log, once the program has ended by itself."""
-        trial, epoch, known = self._trial, self._trial.epoch, found.positions()
-        last, rows = max(known, default=0), len(self._study.history.trial(trial.id).epochs)
-        ahead = last == epoch + 1 and rows == epoch >= self._curve.waits  # otherwise it evaluates seldom, or diverged
-        behind = last == epoch - 1 and 0 in known  # without 0 it keeps the best ones alone
-        if self._ends or trial.unit != "epoch" or not (ahead or behind):
-            return
-        trial.hint(
-            f"Trial {trial.id} ended after epoch {numeral(epoch)} of its log, and its last checkpoint, "
-            f"{known[last].name}, counts as that of epoch {last}. If the program counts checkpoints and epochs from "
-            "different numbers, as Keras' ModelCheckpoint (1) and CSVLogger (0), haltune takes the state of another "
-            "epoch: write * for the number in checkpoint.",
-            "checkpoints count",
-        )
-
-    @property
-    def _missing(self) -> str:
-        """The first metric that the study needs and the log does not have."""
-        measures = self._trial.measures
-        needed = (measures.first, *measures.goals, *measures.limited)
-        return next((name for name in needed if name not in self._log.columns), measures.first)
-
-    def _columns(self) -> str:
-        """Return what was found instead of the metric, in sentences."""
-        where, names, missing = self._metrics.words, self._log.names, self._missing
-        by, listed = self._metrics.by, ", ".join(map(repr, self._log.names))
-        for name in (missing, *([by] if by is not None else [])):
-            if name in names and name not in self._log.columns:
-                if not (cell := self._log.texts[name]):
-                    return f"{where} has a column {name!r}, but no row with a number there and a cell for each column."
-                return f"In {where}, {name!r} is {reprlib.repr(cell)}, not a number such as 0.95 or 95%."
-        if by is not None and by not in names and missing in names:
-            return f"{where} has no {by!r}, the position under [metrics]. It has {listed}."
-        if missing in names:
-            return (
-                f"{where} has {listed}, but no row, or rows of one {self._trial.unit}, with all that the study needs."
-            )
-        if names:
-            what = "the goal" if missing == self._trial.goal.metric else "the other goals and the constraints"
-            return f"{where} has {listed}. Name one of them as {what}."
-        if self._metrics.path is None:
-            return f"No line that it printed matches the pattern; see {self._output}."
-        there = sorted(str(path.relative_to(self._folder)) for path in files_in(self._folder))
-        what = ", ".join(there[:8]) or "nothing"
-        if self._log.found:
-            how = " A row is an object in one line." if self._metrics.kind == "jsonl" else ""
-            return f"{where} has no rows of numbers.{how}"
-        return f"There is no {where} in {self._folder}, which holds {what}."
-
-    def close(self, kill: bool = False) -> None:
-        process = self._process
-        if process is None:
-            if self._lock is not None:
-                self._lock.close()
-            return
-        with suppress(OSError):
-            if kill and not self._input.closed:
-                self._input.write(b"k")
-            self._input.close()
-        try:
-            process.wait(5.0 + (0.0 if kill else self._program.grace))
-        except subprocess.TimeoutExpired:
-            limits.kill(self.session)
-            process.wait()
-        if self._writes is not None:
-            self._writes.close()
-
-
-# Checkpoints of the program
-
-
-@dataclass
-class _Seen:
-    """A checkpoint as the last look saw it."""
-
-    signature: Any
-    since: float  # its last change, by the clock
-    took: float = 0.0  # seconds of writing it
-    next_ask: float = -math.inf  # when to ask again whether it is open to write
-
-
-class _Checkpoints:
-    """The checkpoints that a program writes into its folder.
-
-    With a number in the pattern each is of one position. Without one the latest is of the last row, if the program has
-    written it after every row so far.
-    """
-
-    def __init__(
-        self, folder: Path, pattern: str, unit: str, first: int | None, writes: Callable[[Path], bool]
-    ) -> None:
-        self._folder, self._shift = folder, 1 if first == 0 else 0
-        self._writes = writes  # whether the program has a path open to write
-        self._glob, self._number = _glob_and_number(pattern, unit)
-        self.numbered = self._number is not None
-        self._seen: dict[Path, _Seen] = {}
-        self._next_look = -math.inf
-        self._changes = self._rows = 0
-        self._pace = 0.0
-        self._row_times: deque[float] = deque([time.monotonic()], maxlen=2)
-        for path in self.paths():  # of an earlier attempt
-            self._seen[path] = _Seen(_signature(path), -math.inf)
-        self._old = {path: seen.signature for path, seen in self._seen.items()}
-        self.last: tuple[Path, Any] | None = None  # that `at` has returned last, and its signature
-
-    def row(self, now: float, took: float) -> None:
-        """Note that a row was reported. took: seconds since the one before."""
-        self._rows += 1
-        self._pace = took
-        self._row_times.append(now)
-
-    def look(self, at_once: bool = False) -> None:
-        """Look for new and changed checkpoints, unless the last look was a moment ago."""
-        now = time.monotonic()
-        if now < self._next_look and not at_once:
-            return
-        self._next_look = now + _SCAN
-        for path in self.paths():
-            signature = _signature(path)
-            before = self._seen.get(path, _Seen([], -math.inf))
-            if before.signature != signature:
-                quiet = now - before.since
-                fresh = quiet > _SETTLED or not _has_content(before.signature)
-                self._changes += fresh and _has_content(signature)  # what is being written changes for a while
-                begins = quiet > self._settled(path) or before.since < self._row_times[-1]  # another save
-                self._seen[path] = _Seen(signature, now, 0.0 if begins else before.took + quiet)
-
-    def _settled(self, path: Path) -> float:
-        """Return the seconds without a change that are no pause between the parts of one save."""
-        least, most = _SETTLED_FOLDER if path.is_dir() else (_SETTLED, _SETTLED)
-        return min(most, max(least, 0.2 * self._pace))
-
-    def _quiet(self, path: Path, settled: float | None = None) -> float:
-        """Return the seconds without a change after which a checkpoint is complete. settled: see `at`."""
-        return max(self._settled(path) if settled is None else settled, self._seen[path].took)
-
-    def _is_complete(self, path: Path, settled: float | None = None) -> bool:
-        if not _has_content(self._seen[path].signature):
-            return False
-        quiet = time.monotonic() - self._seen[path].since
-        return settled == 0.0 or (quiet >= self._quiet(path, settled) and not self._is_open(path, quiet))
-
-    def _is_open(self, path: Path, quiet: float) -> bool:
-        """Return whether the program writes a path that had no change for `quiet` seconds, by its open files.
-
-        A log in a checkpoint's folder may stay open. Reading which files are open takes long, so it happens rarely.
-        """
-        now, seen = time.monotonic(), self._seen[path]
-        if quiet < _OPEN and now >= seen.next_ask:
-            if not self._writes(path):
-                return False
-            seen.next_ask = now + max(_SCAN, 0.1 * quiet)
-        return quiet < _OPEN
-
-    def at(self, position: float, settled: float | None = None) -> Path | None:
-        """Return the complete checkpoint of a position.
-
-        settled: seconds without a change after which it may be complete, None for the usual ones; 0.0: the program has
-        ended.
-        """
-        for path in self._of(position):
-            if self._is_complete(path, settled):
-                self.last = path, self._seen[path].signature
-                return path
-        return None
-
-    def comes(self, position: float) -> bool:
-        """Return whether there is a checkpoint of a position that is complete, or being written."""
-        return any(self._is_complete(path, _STILL) or self._is_young(path) for path in self._of(position))
-
-    def is_written_now(self) -> bool:
-        """Return whether the newest checkpoint is being written."""
-        newest = max(self._seen, key=lambda path: self._seen[path].since, default=None)
-        return newest is not None and self._is_young(newest)
-
-    def _is_young(self, path: Path) -> bool:
-        quiet = time.monotonic() - self._seen[path].since
-        return quiet < self._quiet(path) or self._is_open(path, quiet)
-
-    def _of(self, position: float) -> list[Path]:
-        """Return the checkpoints of a position that this attempt has written."""
-        new = (path for path, seen in self._seen.items() if self._old.get(path) != seen.signature)
-        return [path for path in new if self._position(path) == position and path.exists()]
-
-    def changed(self, path: Path, signature: Any) -> bool:
-        """Return whether a checkpoint that had this signature has another one, and the program does not delete it."""
-        now = self._seen[path].signature
-        return bool(now != signature and {part for part, *_ in signature} <= {part for part, *_ in now})
-
-    def positions(self) -> dict[int, Path]:
-        """Return the checkpoints seen so far by their positions, as their numbers say."""
-        return {position: path for path in self._seen if (position := self._position(path)) is not None}
-
-    def _position(self, path: Path) -> int | None:
-        name = path.relative_to(self._folder).as_posix()
-        found = None if self._number is None else self._number.fullmatch(name)
-        return int(found[1]) + self._shift if found else None
-
-    def seen(self, path: Path) -> Any:
-        """Return the signature of a checkpoint at the last look."""
-        return self._seen[path].signature
-
-    def same(self, path: Path) -> bool:
-        """Return whether a checkpoint is as it was at the last look."""
-        return bool(self.seen(path) == _signature(path))
-
-    @property
-    def extra(self) -> bool:
-        """Whether more checkpoints were written than there are rows."""
-        return self._changes > self._rows
-
-    def latest(self, ended: bool = False) -> Path | None:
-        """Return the checkpoint of the last row, complete, if the program writes one for every row.
-
-        One that was written nearer to the row before is that row's. One more than there are rows may be of the next
-        row, if the program saves before it evaluates. ended: the program has ended.
-        """
-        known = [(seen.since, path) for path, seen in self._seen.items() if path.exists()]
-        since, path = max(known, default=(0.0, None))
-        earliest = self._row_times[0] if ended else sum(self._row_times) / len(self._row_times)
-        written = since > earliest and self._changes >= self._rows and (ended or not self.extra)
-        return path if path is not None and written and self._is_complete(path, 0.0 if ended else None) else None
-
-    def since(self, moment: float, killed: bool) -> Path | None:
-        """Return the newest checkpoint that was written since a moment, in seconds since 1970.
-
-        killed: whether the program was killed, perhaps while it wrote.
-        """
-        self.look(at_once=True)
-        ahead = disk.clock_ahead(self._folder)
-        known = [
-            (max(part[3] for part in seen.signature) / 1e9, path)
-            for path, seen in self._seen.items()
-            if path.exists() and _has_content(seen.signature)
-        ]
-        modified, path = max(known, default=(0.0, None))
-        fresh = path is not None and self._old.get(path) != self.seen(path)
-        written = moment - 1.0 <= modified - ahead and not (killed and time.time() - modified + ahead < _SETTLED)
-        return path if fresh and written else None
-
-    def paths(self) -> list[Path]:
-        return matching(self._folder, self._glob)
-
-
-def _glob_and_number(pattern: str, unit: str) -> tuple[str, re.Pattern[str] | None]:
-    """Return a pattern of checkpoints as a glob, and a regular expression that finds its number, if it has one.
-
-    Raises InvalidInput for other braces.
-    """
-    name = f"{{{unit}}}"
-    places = re.findall(r"\{[^{}]*\}", pattern)
-    if any(place != name for place in places) or len(places) > 1:
-        raise InvalidInput(
-            f"checkpoint = {pattern!r}: write {name} for the number of the {unit}, once, and * for other parts."
-        )
-    head, found, tail = pattern.partition(name)
-    number = re.compile(f"{_regex(head)}0*([0-9]+){_regex(tail)}") if found else None
-    return pattern.replace(name, "*"), number
-
-
-def _regex(glob: str) -> str:
-    parts = {"**/": "(?:.*/)?", "*": "[^/]*?", "?": "[^/]"}
-    found = re.findall(r"\*\*/|\*|\?|\[[^]]+\]|\[|[^*?[]+", glob)
-    return "".join(parts.get(part) or fnmatch.translate(part)[:-2] for part in found)  # without \Z, the end
-
-
-def _signature(path: Path) -> Any:
-    """Return what changes when a file, or a file in a folder, is written."""
-    found = []
-    below = (os.path.join(above, name) for above, folders, files in os.walk(path) for name in (*folders, *files))
-    for part in (str(path), *sorted(below)):
-        with suppress(OSError):  # the program deletes it
-            status = os.stat(part)
-            size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
-            found.append((part, status.st_ino, size, status.st_mtime_ns))
-    return found
-
-
-def _has_content(signature: Any) -> bool:
-    """Return whether a file has bytes, or one in a folder: a program may make both before it writes."""
-    return any(size for _, _, size, _ in signature)
-
-
-def _locked(log: Path) -> IO[bytes]:
-    """Open and lock a log, until its program has ended. Raises InvalidInput if another search writes there.
-
-    What a program leaves behind may hold its output open, but not this.
-    """
-    lock = log.open("ab")
-    if not disk.lock(lock):
-        lock.close()
-        raise InvalidInput(
-            f"Another program writes its output to {log}, where haltune would read its metrics as those of this trial. "
-            "If it is of another search, give each search its own folder: --logs FOLDER. Otherwise end it."
-        )
-    return lock
-
-
-def _copied(path: Path, to: Path, before: Any) -> None:
-    """Copy a file or folder. Raises InvalidInput if the program has written it meanwhile."""
-    if path.is_dir():
-        shutil.copytree(path, to, symlinks=True)
-    else:
-        shutil.copy2(path, to)
-    if _signature(path) != before:
-        raise InvalidInput("the program was writing it")

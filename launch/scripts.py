@@ -15,7 +15,8 @@ from haltune.study.loading import VARIABLE, handover_text
 
 from . import limits
 from .crew import Child, Crew, Ending, Options, Slot, got_signal
-from .programs import Program, Unedited, cannot_start, failed
+from .programs import Program, cannot_start, failed
+from .unedited import Unedited
 
 
 def run_script(

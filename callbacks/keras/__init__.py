@@ -13,7 +13,8 @@ trial.load_model(make_model), which builds the model by your function.
 A resumed fit also restores:
 
 - the trainable layers, and all optimizers that the model holds
-- the plain attributes of layers and of other callbacks (EarlyStopping, ReduceLROnPlateau, your own)
+- the plain attributes of layers, losses and other callbacks (EarlyStopping, ReduceLROnPlateau, your own), and variables
+  of Keras in modules that their code names
 - the place in the data: the generators of a DataLoader or a PyDataset, the orders of a tf.data dataset that shuffles
   from a seed, and with steps_per_epoch the batches already read
 
@@ -354,7 +355,17 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 f"in a training without a pause. Call model.fit(..., epochs={before}) here, or train in one fit."
             )
 
+    def _refuse_loop_without_start(self) -> None:
+        """Raise InvalidInput in a loop of the program's own that has not called on_train_begin."""
+        if "_step" not in vars(self):
+            raise InvalidInput(
+                "This loop does not call on_train_begin. Call the hooks of the callbacks by "
+                "keras.callbacks.CallbackList(callbacks, model=model): on_train_begin(), on_epoch_begin(epoch), "
+                "on_epoch_end(epoch, logs), on_train_end(). End the loop if model.stop_training is true."
+            )
+
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._refuse_loop_without_start()
         model = self.model
         self._in_epoch, self._validated, self._epoch, self._reported_batch = True, False, epoch, 0
         self._evaluated = self._changed = self._unset = None
@@ -386,12 +397,26 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.starts(self._position(epoch))
         self.trial.begins_epoch(epoch + 1)  # after an exception Keras calls no callback
         self._refuse_new_model(epoch)
+        left = self._watch.epoch_begins(carried.who(self.trial))
+        if left is not None and self.trial.epoch == 0 and _attempt(self.trial).optimizer is None:
+            self._warn_of_left(left, others)
         self._data.epoch_begins(lambda: saving.capture_randomness(model))
         if (name := self._step.epoch_begins()) is not None:
             self._reporter.advise(
                 f"{self._watch.called(name)} changes between epochs, but the compiled step has the value of its first "
                 "epoch, so the change has no effect. Make it a keras.Variable, or call compile(run_eagerly=True).",
                 "compiled",
+            )
+
+    def _warn_of_left(self, name: str, others: list[Any]) -> None:
+        """Warn that a trial starts with a variable that another has changed, unless a hook on batches may set it."""
+        hooks = ("on_train_batch_begin", "on_batch_begin")
+        if not any(surroundings.overrides(one, *hooks) for one in self._others(others).values()):
+            self.trial.warn(
+                f"Another training has changed {name}, and this one starts with the change. If it affects a training "
+                "or a value, make it for each trial, or set it when a trial starts.",
+                "left",
+                once=True,
             )
 
     def _refuse_new_model(self, epoch: int) -> None:
@@ -495,6 +520,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         return self._reporter.position(step=made)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._refuse_loop_without_start()
         reporter, model, params = self._reporter, self.model, self.params or {}
         trial, monitor = reporter.trial, reporter.metric
         optimizers.add_batches(model, companions.batches_of_epoch(params.get("steps")))
@@ -576,6 +602,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self.model.stop_training = bool(self.model.stop_training)
         self._note_trained_layers(_attempt(self.trial))
         carried.leave(self._others(surroundings.calling_list(self)).values())
+        self._watch.leaves(carried.who(self.trial))
         silent = self._last_logs is not None and reporter.silent
         silent &= not (self._another_follows() and surroundings.validates_rarely())
         if "epochs" not in (self.params or {}) and not silent and not reporter.saves:
@@ -617,6 +644,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             try:
                 changed = self._watch.changes()[0]
                 before = changed if self._changed is None else self._changed
+                if not self.monitor.endswith("loss"):  # an evaluation without its losses has the same metrics
+                    before = [path for path in before if not path.startswith("loss ")]
                 suffix = saving.kept_suffix(self.trial, model, changed, before)
             except NotSupported as error:
                 self._reporter.advise(
@@ -646,11 +675,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 )
             self._training.check(model)
             apart = companions.Apart(model)
-            changed, unread = self._watch.changes(within, of_callbacks=within or bool(repeated), apart=apart)
+            of_callbacks = within or bool(repeated)
+            changed, unread = self._watch.changes(within, of_callbacks, apart)
             if unread:
                 raise NotSupported(unread[0])
             more = {
-                "attributes": changed,
+                "attributes": self._watch.lasting(of_callbacks) | changed,
                 "within": within,  # a fit, whose hooks of the start have been called
                 "ends": (self.params or {}).get("epochs"),  # that fit
                 "epoch": self._epoch + 1,  # with which it continues

@@ -1,9 +1,10 @@
 """State of a fit outside of its model's file: other callbacks, attributes of layers, the place in the data.
 
 A `Watch` marks the attributes of objects when a fit starts, so that only what changes later is saved: numbers, texts,
-arrays, generators, containers of these, variables of Keras that are not of the model, and variables of a callback's
-functions. Large arrays, such as copies of the weights, are written apart. Attributes that cannot be read are named,
-also arrays that are larger than a few copies of the model, and lists of a million values, of which a sample changes.
+arrays, generators, containers of these, variables of Keras that are not of the model, also those of modules that the
+code names, and variables of a callback's functions. Large arrays, such as copies of the weights, are written apart.
+Attributes that cannot be read are named, also arrays that are larger than a few copies of the model, and lists of a
+million values, of which a sample changes.
 
 A fit with steps_per_epoch may end an epoch within its data. A resumed fit then reads the earlier batches again, without
 training. A shuffle of tf.data from a seed returns to its pass if all passes are whole.
@@ -48,6 +49,8 @@ _SHORT = 20  # elements of a list of the program, such as layers
 _PEEKED = 2  # batches of a generator that Keras reads before the training, for their shapes
 OF_MODEL = ("model/", "layer ", "optimizer ", "loss ")  # starts of the paths of what a model has
 _MADE = "made "  # before the mark of a model that a hook of the fit's start has made
+_PLAIN = "plain "  # start of the mark of a number, a text or None
+_GLOBAL = "global "  # before the name of a variable of a module, in a path
 
 Slot = tuple[str, Any, Callable[[Any], object]]  # path, value, how to set it
 Place = tuple[str, Any, Callable[[Any], object], str]  # a slot and its kind; "": an attribute or a variable
@@ -55,6 +58,8 @@ _TENSORS = "tensors"  # an attribute that has tensors of TensorFlow or JAX, as a
 _PART = "part"  # a variable, or an element next to parts of Keras, that a resumed fit must have made, too
 _OTHER = "other part"  # a variable that the compiled step may have as a constant, with its first value
 _WEIGHTS = "weights of "  # the weights of a part of Keras that a callback holds, such as a teacher of the model
+# attribute of a variable outside of models: the trial or fold whose fit has changed it, and its mark then
+_LEFT = "_haltune_left"
 
 
 def of_metrics(model: Any) -> dict[str, list[Any]]:
@@ -149,7 +154,9 @@ class Watch:
         }
         # arrays that are there when the fit starts: path -> array
         self._arrays: dict[str, Callable[[], Any]] = {} if earlier is None else {**earlier._arrays}
-        for path, value, _, kind in _places({name: owner for name, owner in owners.items() if name not in self.same}):
+        self._begun: dict[str, str] | None = None  # marks of variables outside of the model in the first epoch
+        new = {name: owner for name, owner in owners.items() if name not in self.same}
+        for path, value, _, kind in self._places(new):
             self._note_array(path, value)
             self._marks[path] = objects.mark(value, _parts_of_keras())
             self._note(value, kind, self._marks[path])
@@ -158,9 +165,12 @@ class Watch:
     def _owners(self) -> dict[str, Any]:
         return {name: one for name, refer in self._references.items() if (one := refer()) is not None}
 
+    def _places(self, owners: Mapping[str, Any] | None = None) -> list[Place]:
+        return _places(self._owners if owners is None else owners, self._of_data)
+
     def marks(self) -> dict[str, str]:
         """Return the present marks of what can be saved."""
-        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, *_ in _places(self._owners)}
+        marks = {path: objects.mark(value, _parts_of_keras()) for path, value, *_ in self._places()}
         return {path: mark for path, mark in marks.items() if objects.is_data(mark) or objects.is_large(mark)}
 
     def hooks_were_called(self) -> None:
@@ -169,14 +179,15 @@ class Watch:
         A resumed fit calls these hooks again, when the model has other weights and another learning rate. Not so times,
         which it takes again, and objects that are no data.
         """
-        for path, value, _, kind in _places(self._owners):
+        for path, value, _, kind in self._places():
             self._note_array(path, value)
             self._tensors |= {path} if kind == _TENSORS else set()
             mark = objects.mark(value, _parts_of_keras())
             is_new = kind in (_PART, _OTHER) and path not in self._marks
             timed = is_time(value, self._clocks)
             if kind.startswith(_WEIGHTS) or (is_new and not timed):
-                self._marks.setdefault(path, _MADE + mark)
+                if self._marks.get(path, _PLAIN).startswith(_PLAIN):  # there was nothing, or None
+                    self._marks[path] = _MADE + mark
             elif timed or not (objects.is_data(mark) or objects.is_large(mark)):
                 self._marks[path] = mark
             elif mark != (before := self._marks.get(path)):
@@ -195,7 +206,8 @@ class Watch:
     def called(self, path: str) -> str:
         """Return the name of an attribute for messages."""
         owner, _, attribute = path.partition("/")
-        return f"{type(self._owners.get(owner)).__name__}.{attribute}"
+        of = f"{type(self._owners.get(owner)).__name__}."
+        return attribute.removeprefix(_GLOBAL) if is_global(path) else f"{of}{attribute}"
 
     def changes(
         self, within: bool = True, of_callbacks: bool = True, apart: Apart | None = None
@@ -207,7 +219,7 @@ class Watch:
         if not self._references:
             return {}, []
         owners = self._owners.items()
-        places = _places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(OF_MODEL)})
+        places = self._places({name: one for name, one in owners if of_callbacks or f"{name}/".startswith(OF_MODEL)})
         # a metric that its first update builds starts each epoch again, unless its class says otherwise
         new = {path for path, _, _, kind in places if kind == f"{_WEIGHTS}Metric"} - self._marks.keys()
         places = [place for place in places if place[0] not in new]
@@ -228,15 +240,59 @@ class Watch:
         # a model or a variable that was made since: a resumed fit has none that could be set
         known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
         unread += [path for path, _, _, kind in places if kind not in ("", _TENSORS) and path not in known]
+        # in place of a None, as a clone of the best model: a resumed fit has the None
+        plain = {path for path, mark in self._marks.items() if mark.removeprefix(objects.SET).startswith(_PLAIN)}
+        made = (path for path, _, put, kind in places if kind.startswith(_WEIGHTS) or _variable_of(put) is not None)
+        unread += [path for path in made if path in plain]
         unread += [path for path, _, _, kind in places if kind == _OTHER and path in states]
         # later tensors: a resumed fit has nothing there that shows that the arrays were tensors
         later = states.keys() - self._tensors
         unread += [path for path, _, _, kind in places if kind == _TENSORS and path in later]
         return states, [objects.unsaved(path.replace("/", "."), values[path]) for path in unread]
 
+    def lasting(self, of_callbacks: bool) -> dict[str, Any]:
+        """Return the states, changed or not, of the variables outside of the model.
+
+        They may outlive a fit, so another trial may change them before this one resumes. of_callbacks: see `changes`.
+        """
+        held = [(path, value) for path, _, value in self._variables() if of_callbacks or path.startswith(OF_MODEL)]
+        small = [(path, value) for path, value in held if value.nbytes <= objects.SMALL]
+        return {path: objects.data_of(value) for path, value in small if objects.is_data(objects.mark(value))}
+
+    def epoch_begins(self, who: str) -> str | None:
+        """Note the variables outside of the model in the first epoch; return the name of one left by another trial.
+
+        A hook of that epoch may set the same value in each trial, so only what a fit changes later counts as left.
+
+        who: see `carried.who`.
+        """
+        if self._begun is not None:
+            return None
+        found: str | None = None
+        begun: dict[str, str] = {}
+        for path, variable, value in self._variables():
+            begun[path] = now = objects.mark(value)
+            of, left = vars(variable).get(_LEFT, (who, ""))
+            found = self.called(path) if of != who and left == now else found
+        self._begun = begun
+        return found
+
+    def leaves(self, who: str) -> None:
+        """Note which variables outside of the model this fit has changed since its first epoch began."""
+        begun = self._begun or {}
+        for path, variable, value in self._variables():
+            if (now := objects.mark(value)) != begun.get(path, now):
+                vars(variable)[_LEFT] = who, now
+
+    def _variables(self) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the variables outside of the model, without random generators: path, variable, value."""
+        for path, value, put, _ in self._places():
+            if (variable := _variable_of(put)) is not None and not path.endswith("/state"):
+                yield path, variable, value
+
     def other_model(self) -> str | None:
         """Return the name of an attribute with another model of the program's, whose weights have changed, or None."""
-        for path, value, _, kind in _places(self._owners):
+        for path, value, _, kind in self._places():
             before = self._marks.get(path, "").removeprefix(_MADE)
             if kind == f"{_WEIGHTS}Layer" and objects.mark(value) != before:
                 return self.called(path)
@@ -248,7 +304,7 @@ class Watch:
         What trials share stays, such as a list of the program's own records. Data have none, nor have parts of a model
         and callbacks of Keras.
         """
-        there, failed = {path: (value, put) for path, value, put, _ in _places(self._owners)}, []
+        there, failed = {path: (value, put) for path, value, put, _ in self._places()}, []
         for path, state in changed.items():
             owner, _, name = path.rpartition("/")
             try:
@@ -358,7 +414,7 @@ def settings_of(name: str, owner: Any) -> dict[str, str]:
     return {path: marked for path, marked in marks.items() if objects.is_data(marked)}
 
 
-def _places(owners: Mapping[str, Any]) -> list[Place]:
+def _places(owners: Mapping[str, Any], of_data: bool) -> list[Place]:
     from keras import backend, ops
 
     # JAX's compiled step has a variable of a loss as a constant, from its first call in each process
@@ -372,7 +428,9 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
     saved: set[int] | None = None  # of the variables that the model's file has
     for name, owner in owners.items():
         of_optimizer = _is_part(owner, "Optimizer")
-        for path, value, put in _slots(name, owner, {id(owner)}):
+        # of data: what has a state is found by `_seeds_of`
+        of_modules = [] if of_data else _globals(name, owner)
+        for path, value, put in (*_slots(name, owner, {id(owner)}), *of_modules):
             if type(value) in objects.PLAIN:
                 places.append((path, value, put, ""))
                 continue
@@ -405,6 +463,12 @@ def _places(owners: Mapping[str, Any]) -> list[Place]:
 def _saved(model: Any) -> set[int]:
     of_optimizers = () if model is None else (v for one in optimizers_of(model).values() for v in one.variables)
     return {id(v) for v in (*getattr(model, "variables", ()), *of_optimizers)}
+
+
+def _variable_of(put: Callable[[Any], object]) -> Any:
+    """Return the variable of Keras or TensorFlow that a slot assigns; None if it is another slot."""
+    variable = getattr(put, "__self__", None)
+    return variable if _is_variable(variable) else None
 
 
 def _assign(variables: list[Any], values: list[Any]) -> None:
@@ -529,6 +593,32 @@ def _slots(name: str, owner: Any, seen: set[int]) -> list[Slot]:
     return found
 
 
+def _globals(name: str, owner: Any) -> list[Slot]:
+    """Return the variables of Keras in modules that the program's code of an object or a function names.
+
+    Also those that functions name which this code names or holds.
+    """
+    own = (base for base in type(owner).__mro__ if is_own(base.__module__))
+    left = [owner, *getattr(owner, "__dict__", {}).values(), *(one for base in own for one in vars(base).values())]
+    found: dict[str, Slot] = {}
+    seen: set[int] = set()
+    while left:
+        one = left.pop()
+        one = one.fget if isinstance(one, property) else one
+        one = one.__func__ if isinstance(one, (types.MethodType, staticmethod, classmethod)) else one
+        if not isinstance(one, types.FunctionType) or id(one) in seen or not is_own(one.__module__):
+            continue
+        seen.add(id(one))
+        named: dict[str, Any] = {key: one.__globals__.get(key) for key in sorted(names_in(one.__code__))}
+        left += [*named.values(), *(value for value, _ in objects.variables_of(one).values())]
+        found |= {key: (f"{name}/{_GLOBAL}{key}", v, v.assign) for key, v in named.items() if _is_variable(v)}
+    return [*found.values()]
+
+
+def is_global(path: str) -> bool:
+    return path.partition("/")[2].startswith(_GLOBAL)
+
+
 @cache
 def _of_layers() -> set[str]:
     """Return the attributes that Keras itself sets on a model or a layer."""
@@ -544,7 +634,8 @@ _ADD = {"append", "appendleft", "extend", "clear"}
 
 def evaluates_by(part: Any) -> set[str]:
     """Return the names that the program's own code of a part of a model may read when the model is evaluated."""
-    return objects.mentioned(type(part), _EVALUATE, _read)
+    named = objects.mentioned(type(part), _EVALUATE)
+    return objects.mentioned(type(part), _EVALUATE, _read) | {f"{_GLOBAL}{name}" for name in named}
 
 
 def _read(code: types.CodeType) -> set[str]:
@@ -591,8 +682,11 @@ def owners_in(model: Any, callbacks: Mapping[str, Any]) -> dict[str, Any]:
         owners |= {f"layer {i} {key}": one for key, one in rules.items() if hasattr(one, "get_config")}
     held = [o for one in optimizers_of(model).values() for o in (one, getattr(one, "inner_optimizer", None))]
     owners |= {f"optimizer {i}": one for i, one in enumerate(held) if one is not None}
-    losses = enumerate(tree.flatten(getattr(model, "loss", None)))
-    own = {i: one for i, one in losses if hasattr(one, "__dict__") and not objects.of_library(type(one).__module__)}
+    losses = tree.flatten(getattr(model, "loss", None))
+    # those that its own train_step calls
+    losses += [one for part in (model, *layers_of(model)) for one in vars(part).values() if _is_part(one, "Loss")]
+    once = {id(one): (i, one) for i, one in reversed([*enumerate(losses)])}.values()
+    own = {i: one for i, one in once if hasattr(one, "__dict__") and not objects.of_library(type(one).__module__)}
     return owners | {f"loss {i}": one for i, one in own.items()} | {**callbacks}
 
 

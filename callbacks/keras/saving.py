@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import json
 import re
+import types
 import warnings
 import zipfile
 import zlib
@@ -85,8 +86,9 @@ _MAKE = "_haltune_makes_another"
 def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Load the model of a resumed trial, compiled, in its state at the pause. Return None if the trial starts.
 
-    It also restores the random state. Users call it as trial.load_model(). Call it also when a trial starts, because
-    haltune tests before a pause whether the saved file can be loaded in this way.
+    The fit restores the random state of the pause. Until then the program draws as when the trial started, so that it
+    splits its data as before. Users call it as trial.load_model(). Call it also when a trial starts, because haltune
+    tests before a pause whether the saved file can be loaded in this way.
 
     Args:
         trial: The trial to train.
@@ -113,7 +115,7 @@ def load_model(trial: Trial, make_model: Callable[..., Any] | None = None, **opt
     _CHOSEN[trial] = Loading(by_function=True, shapes=_unbuilt(model))
     if trial.checkpoint is not None:
         _load_into(model, trial.checkpoint)
-        restore_randomness(model, trial.checkpoint)
+        restore_randomness(model, trial.checkpoint, loads=True)
     return model
 
 
@@ -158,7 +160,7 @@ def _made(make_model: Callable[..., Any], config: Mapping[str, Any]) -> Any:
 
 
 def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
-    """Load a model from a file; if whose is "trial", restore the random state.
+    """Load a model from a file; if whose is "trial", also the generators of its layers.
 
     Raises NotSupported with advice if Keras cannot load it, such as a class that only the build of the model registers.
     """
@@ -195,7 +197,7 @@ def _load(path: str, whose: str, options: Mapping[str, Any]) -> Any:
             f"{_ADVICE.replace('trial.', f'{whose}.')}."
         ) from error
     if whose == "trial":
-        restore_randomness(model, path)
+        restore_randomness(model, path, loads=True)
     return model
 
 
@@ -294,13 +296,17 @@ def kept_suffix(trial: Trial, model: Any, changed: Collection[str], before: Coll
         with suppress(Exception):  # a pause finds why
             lost = {*_of_second(model, partial(_made_again, model, options), partial(_unsaved, model))}
         found = WEIGHTS_SUFFIX if lost - {*changed} else MODEL_SUFFIX
-    # make_model has the value before the training
-    for path in before if found == WEIGHTS_SUFFIX else lost & {*before}:
+    parts = companions.owners_in(model, {}) | own
+    for path in before:
         owner, _, name = path.partition("/")
-        if owner in own and name.partition("/")[0] in companions.evaluates_by(own[owner]):
+        # make_model has the value before the training
+        outside = found == WEIGHTS_SUFFIX or path in lost or companions.is_global(path)
+        of_loss = isinstance(parts.get(owner), types.FunctionType)  # an evaluation calls it
+        if of_loss or (outside and owner in own and name.partition("/")[0] in companions.evaluates_by(own[owner])):
+            kind = "The loss" if of_loss else type(own[owner]).__name__
             raise NotSupported(
-                f"{type(own[owner]).__name__}.{name} changes in training, and a loaded model would have another "
-                "value. Make it a keras.Variable with add_weight(trainable=False)"
+                f"{kind}.{name} changes in training, and a loaded model would have another value. Make it a "
+                "keras.Variable of the model with add_weight(trainable=False)"
             )
     return found
 
@@ -606,18 +612,29 @@ def set_randomness(model: Any, state: dict[str, Any]) -> None:
     randomness.restore(state)
 
 
-def restore_randomness(model: Any, path: str) -> None:
-    """Restore the random state from `path`, unless another program saved the model."""
+def restore_randomness(model: Any, path: str, loads: bool = False) -> None:
+    """Restore the random state from `path`, unless another program saved the model.
+
+    loads: the program loads the model, and its fit, which restores the whole state, starts later. In between it draws
+        as when the trial started. Otherwise it would validate on rows that this trial has been trained on.
+    """
     if path.endswith(WEIGHTS_SUFFIX):
-        set_randomness(model, randomness.checked(_beside(path)["random"]))
-        return
-    with zipfile.ZipFile(path) as archive:
-        comment = archive.comment
-    if comment.startswith(_MARK):
+        state = randomness.checked(_beside(path)["random"])
+    else:
+        with zipfile.ZipFile(path) as archive:
+            comment = archive.comment
+        if not comment.startswith(_MARK):
+            return
         text = b""
         with suppress(zlib.error):
             text = zlib.decompress(comment.removeprefix(_MARK))
-        set_randomness(model, randomness.state_from_json(text))
+        state = randomness.state_from_json(text)
+    if loads:
+        now = randomness.capture()
+        # TensorFlow fixes the order of arrays by its seed when the fit is set up
+        other = "tensorflow" in state and state["tensorflow"][0] != now.get("tensorflow", [None])[0]
+        state = now | {name: state[name] for name in ("layers", *(["tensorflow"] if other else []))}
+    set_randomness(model, state)
 
 
 def draws_by_tensorflow(model: Any) -> bool:

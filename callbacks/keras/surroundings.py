@@ -110,16 +110,16 @@ def averaged(listed: list[Any]) -> Iterator[None]:
 
 def at_ends_of_fits(callbacks: dict[str, Any], model: Any) -> list[str]:
     """Return the names of what acts at the start or the end of each fit: callbacks, and averages of optimizers."""
-    from keras.callbacks import Callback
-
-    hooks = ("on_train_begin", "on_train_end")
-    found = [
-        name
-        for name, one in callbacks.items()
-        if any(getattr(getattr(one, hook), "__func__", None) is not getattr(Callback, hook) for hook in hooks)
-    ]
+    found = [name for name, one in callbacks.items() if overrides(one, "on_train_begin", "on_train_end")]
     averages = any(getattr(one, "use_ema", False) for one in optimizers_of(model).values())
     return [*found, *(["use_ema"] if averages else [])]
+
+
+def overrides(callback: Any, *hooks: str) -> bool:
+    """Return whether a callback has one of these hooks, rather than that of the base class, which does nothing."""
+    from keras.callbacks import Callback
+
+    return any(getattr(getattr(callback, hook), "__func__", None) is not getattr(Callback, hook) for hook in hooks)
 
 
 def reads_epochs(listed: list[Any]) -> str | None:

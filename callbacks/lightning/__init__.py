@@ -27,12 +27,12 @@ from haltune._utils.interruption import Interruption
 from haltune.errors import InvalidInput, NotSupported
 from haltune.ranks import Group, leave_group_at_exit, torch_ranks
 from haltune.study import Trial
+from haltune.study.port import warn_of_ranks
 
 from .. import carried, objects
 from ..base import Reporting, framework_bases, of_instance, over
 from ..behind import Behind
 from ..changes import warn_of_failed
-from ..loop import warn_of_ranks
 from ..reporter import Reporter, ending_metrics, missing, nearest, scalars, two_callbacks, unranked
 from . import attributes, checkpoint, checks, internals, resuming, shards
 from .checks import at_boundary, silent
@@ -217,6 +217,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._steps_before = 0  # optimizer steps before this fit
         self._validations = 0
         self._by_step = False  # a training metric was reported within an epoch
+        self._reads = False  # the first batch was read
         self._due = False  # the present step is to be reported, on all ranks
         self._ends = False  # this callback stopped the Trainer
         self._saved = False  # the state within an epoch was saved for a pause
@@ -315,6 +316,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if checks.resumes_after_batches(trainer):
             return  # the fit continues with the next epoch
         self._continue(trainer)
+        if not self._reads:
+            self._reads = True
+            carried.warn_of_data(self.trial, attributes.data_parts(trainer), self._of is None)
         if getattr(trainer.fit_loop, "restarted_mid_epoch", False):
             internals.end_restart(trainer)
         if self._loaded:
@@ -399,6 +403,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if not silent(trainer):
             self._epochs += 1
             self._made_by = attributes.numbers(trainer) if self._made_by else {}
+            if self._snapshot is not None:
+                self._snapshot.epoch_ends(trainer, self.trial)
             self._sign(trainer)
             self._trained = self._position(trainer)
             if not self._by_step:
@@ -427,6 +433,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if not self._saved:
                 self._save(trainer, ranks)
             ranks.first(lambda: _tell_loggers(trainer, self._reporter))
+            carried.leave_data(attributes.data_parts(trainer))
             ranks.first(self._reporter.end_of_fit)
 
     @of_instance
@@ -557,6 +564,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             if trainer.global_rank < len(changed):
                 made = bool(self._early) and at_boundary(trainer)
                 failed = attributes.put_back(trainer, changed[trainer.global_rank], self.trial.id, made)
+                self._snapshot.put_back(changed[trainer.global_rank])
                 warn_of_failed(self.trial, *failed)
 
     def _prepare(self, trainer: Any, whole: bool) -> None:
@@ -710,31 +718,12 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 self._need_a_value(trainer, logged, f"in {epochs}", _EPOCHS_WITHOUT_VALUE)
             return reporter.over, reporter.saves, found is not None, self._fresh.source
 
-        def pause(why: str | None, lost: Exception | None) -> tuple[bool, bool]:
-            """Check a pause that is not saved yet. why, lost: the reason and the error of the first rank with one."""
-
-            def check() -> None:
-                if lost is not None:
-                    raise lost
-
-            if not reporter.pausing or self._saved:
-                pass  # after a save within the epoch, hooks of its end may have changed what was saved
-            elif why is None:
-                reporter.attempt(check)  # much may have changed since a PAUSE within
-            else:
-                reporter.advise(
-                    f"This fit cannot resume exactly from here: {why}. Trials pause at the next possible point, at the "
-                    "latest at the end of the epoch.",
-                    "within",
-                )
-            return reporter.over, reporter.saves
-
         stops, saves, has, self._fresh.source = ranks.once(question)
         why = None
         if stops and saves:  # ranks may differ in their data and in the memory of their callbacks
             why = ranks.first_reason(why_not)
             lost = checks.first_error(ranks, partial(self._check, trainer) if why is None and not self._saved else None)
-            stops, saves = ranks.once(lambda: pause(why, lost))
+            stops, saves = ranks.once(lambda: self._checked(why, lost))
         self._behind.commit(wait=stops)
         if self._by_step:
             self._fresh.before(TRAINING, logged)
@@ -752,6 +741,28 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._behind.commit()
             behind = self._behind if self._background and ranks.alone and not shards.sharded(trainer) else None
             checkpoint.save(trainer, reporter, ranks, self._evaluated, best_epoch=True, behind=behind)
+
+    def _checked(self, why: str | None, lost: Exception | None) -> tuple[bool, bool]:
+        """Check on rank 0 a pause that is not saved yet; return whether the fit should end, and whether to save first.
+
+        why, lost: the reason and the error of the first rank with one.
+        """
+        reporter = self._reporter
+
+        def check() -> None:
+            if lost is not None:
+                raise lost
+
+        if reporter.pausing and not self._saved:  # after a save within, hooks of the end may have changed what it saved
+            if why is None:
+                reporter.attempt(check)  # much may have changed since a PAUSE within
+            else:
+                reporter.advise(
+                    f"This fit cannot resume exactly from here: {why}. Trials pause at the next possible point, at the "
+                    "latest at the end of the epoch.",
+                    "within",
+                )
+        return reporter.over, reporter.saves
 
     @property
     def _ends_early(self) -> bool:

@@ -20,9 +20,10 @@ from typing import Any
 from haltune.display import one_line
 from haltune.errors import NotSupported
 from haltune.ranks import Group
+from haltune.study import Trial
 
 from .. import objects
-from ..changes import has_copy, is_own, is_time, set_buffers, tensors_in, unsaved_buffers, weighs
+from ..changes import Replaced, has_copy, is_own, is_time, set_again, set_buffers, tensors_in, unsaved_buffers
 from .checks import leaves, loader_parts, of_lightning
 from .internals import metrics_to_reset, modes_before_validation
 from .resuming import frozen, unused
@@ -65,17 +66,27 @@ class Snapshot:
                     self._copies.append(_called(owner, name))
         self._frozen = frozen(trainer.lightning_module)
         self._held = _held_weights(trainer, self._marks)
-        self._parts = dict(_data_parts(trainer))
+        self._parts = dict(data_parts(trainer))
         self._made_again: set[str] = set()  # owners that the program makes for each epoch, of loaders
         self._numbers = _numbers_of_data(trainer)  # when the present epoch started
+        self._replaced = Replaced()
+        self._replaced.see(*leaves(trainer.train_dataloader))
 
     def epoch_starts(self, trainer: Any) -> None:
         """Note the data of an epoch: a change while they are read, and those that the program has made for it."""
         self._numbers = _numbers_of_data(trainer)
-        before, self._parts = self._parts, dict(_data_parts(trainer))
+        before, self._parts = self._parts, dict(data_parts(trainer))
         if made := {name for name, part in self._parts.items() if before.get(name) is not part}:
             self._made_again |= made
             self._marks |= marked(trainer, made)
+
+    def put_back(self, found: Mapping[str, Any]) -> None:
+        """Note what `changes` returned in an earlier attempt, as far as it cannot be set."""
+        self._replaced.put_back(found.get("transforms", {}))
+
+    def epoch_ends(self, trainer: Any, trial: Trial) -> None:
+        """Warn if the first epoch after a pause was trained with other transforms than those at the pause."""
+        self._replaced.doubt(trial, *leaves(trainer.train_dataloader))
 
     def check(self, trainer: Any) -> None:
         """Raise NotSupported if an object that no checkpoint has holds weights which the fit has changed, or data."""
@@ -132,6 +143,7 @@ class Snapshot:
             "frozen": sorted(now_frozen) if now_frozen != self._frozen else None,
             "buffers": copied(dict(unsaved_buffers(module))),
             "gradients": {},
+            "transforms": self._replaced.changed(*leaves(trainer.train_dataloader)),
         }
         if not module.automatic_optimization:  # the module may use them in a later step
             found["gradients"] = copied({n: p.grad for n, p in module.named_parameters() if p.grad is not None})
@@ -305,15 +317,13 @@ def _owners(trainer: Any) -> Iterator[Owner]:
                 held = {variable: value for variable, (value, _) in variables.items()}
                 yield f"{owner}.{name}", held, partial(_set_variable, variables)
     data = [] if datamodule is None else [("datamodule", datamodule)]
-    for name, part in (*data, *_data_parts(trainer)):
-        own, set_again = is_own(part, name), ["weights"] if weighs(part) else []
-        held = {
-            n: v for n, v in vars(part).items() if own or n in set_again or (isinstance(v, _SCALARS) and n[:1] != "_")
-        }
+    for name, part in (*data, *data_parts(trainer)):
+        own, again = is_own(part, name), set_again(part)
+        held = {n: v for n, v in vars(part).items() if own or n == again or (isinstance(v, _SCALARS) and n[:1] != "_")}
         yield name, held, partial(setattr, part)
 
 
-def _data_parts(trainer: Any) -> Iterator[tuple[str, Any]]:
+def data_parts(trainer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of the training loaders: samplers, and data sets with those that they wrap."""
     for i, loader in enumerate(leaves(trainer.train_dataloader)):
         yield from ((f"train.{i}.{name}", part) for name, part in loader_parts(loader) if part is not loader)

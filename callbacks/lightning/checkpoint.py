@@ -23,6 +23,7 @@ from haltune.ranks import Group
 from ..behind import Behind, copied
 from ..changes import makers
 from ..reporter import Reporter
+from ..schedules import make_plain
 from . import shards
 from .checks import at_boundary, leaves, loader_parts, stateful
 from .internals import given_loaders, loader_epoch, loads_anything, skip_batches, start_new_epoch
@@ -249,6 +250,7 @@ def _save(trainer: Any, path: Any, plugin: _Plugin) -> None:
     """Let the Trainer save by another plugin, the whole state, so that averages of weights are put in place."""
     strategy = trainer.strategy
     before, strategy.checkpoint_io = strategy.checkpoint_io, plugin
+    make_plain(trainer.optimizers, [one.scheduler for one in trainer.lr_scheduler_configs])
     try:
         trainer.save_checkpoint(path, weights_only=False)
     finally:

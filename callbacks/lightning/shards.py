@@ -7,7 +7,7 @@ the folder itself, every process its part, and loads it with `ckpt_path=`. No pr
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from haltune.study import Trial
 from .. import fsdp
 from ..loop import other_ranks, together
 from ..objects import local
-from ..sharded import DIFFER, OF_LIGHTNING, check_parts, differing
+from ..sharded import DIFFER, OF_LIGHTNING, apart, check_parts, differing
 
 _STRATEGIES = {"FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy"}
 
@@ -39,11 +39,8 @@ def cannot_save(trainer: Any, resumes: bool = True) -> str | None:
 
     resumes: the trial is to resume from it; otherwise only weights count.
     """
-    if resumes and sharded(trainer) and (counting := _counts_apart(trainer.optimizers)) is not None:
-        return (
-            f"{counting} has a state that belongs to no weight, and a sharded checkpoint may lack it (use another "
-            "optimizer)"
-        )
+    if resumes and sharded(trainer) and (lost := apart(trainer.optimizers)) is not None:
+        return lost
     if not _zero(trainer):
         return None
     strategy, weights = trainer.strategy, trainer.lightning_module.parameters()
@@ -54,16 +51,8 @@ def cannot_save(trainer: Any, resumes: bool = True) -> str | None:
     return fsdp.zero_lacks(strategy.config)
 
 
-def _counts_apart(optimizers: Iterable[Any]) -> str | None:
-    """Return the name of an optimizer with a state that belongs to no weight, such as MADGRAD's number of steps."""
-    for optimizer in optimizers:
-        if not all(hasattr(weight, "untyped_storage") for weight in getattr(optimizer, "state", ())):
-            return type(optimizer).__name__
-    return None
-
-
 def need_ranks(trainer: Any, trial: Trial) -> None:
-    """Raise InvalidInput if DeepSpeed could not load the checkpoint, because another number of ranks has written it."""
+    """Raise NotSupported if DeepSpeed cannot load the checkpoint, because another number of ranks has written it."""
     if _zero(trainer) and trial.checkpoint is not None:
         wrote = _parts(Path(trial.checkpoint))
         if wrote not in (0, trainer.world_size):

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from inspect import CO_OPTIMIZED
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
 
 import numpy as np
+
+from .interruption import variables
 
 _MOST = 10  # functions that are looked into
 # classes of values that hold nothing to look for
@@ -61,28 +62,9 @@ def frames(frame: FrameType | None = None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def variables(frame: FrameType) -> list[tuple[str, Any]]:
-    """Return the variables of a function or a module on the stack.
-
-    Before Python 3.13, a function keeps the values that are read here until they are read again. A model that the
-    program deletes, or a batch, is not to stay in memory so long. So a program that keeps its own locals() there loses
-    these entries.
-    """
-    held = frame.f_locals
-    found = [*held.items()]
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
-        for name, value in found:  # a proxy may raise if isinstance asks it
-            kind = type(value)
-            inner = value.values() if issubclass(kind, dict) else value if issubclass(kind, (list, tuple)) else ()
-            kinds = {id(one): one for one in (kind, *map(type, inner))}  # few, also of a long list
-            if of_program(kind) or any(hasattr(one, "untyped_storage") or _has_state(one) for one in kinds.values()):
-                held.pop(name, None)
-    return found
-
-
 def on_stack() -> list[tuple[str, Any]]:
     """Return the variables of the program's functions on the stack, each with the name of its function."""
-    return [(f"{frame.f_code.co_name}.{name}", value) for frame in frames() for name, value in variables(frame)]
+    return [(f"{frame.f_code.co_name}.{name}", value) for frame in frames() for name, value in variables(frame).items()]
 
 
 def attributes(value: Any) -> dict[str, Any]:
@@ -96,7 +78,7 @@ def attributes(value: Any) -> dict[str, Any]:
 def stateful(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     """Yield what the program's functions on the stack hold that has a state, by name, also in their objects."""
     for one in frames(frame):
-        for name, value in variables(one):
+        for name, value in variables(one).items():
             if _has_state(type(value)) or _averages(value):
                 yield name, value
             if not _has_state(type(value)):

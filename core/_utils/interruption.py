@@ -59,10 +59,11 @@ def variables(call: FrameType | None) -> dict[str, Any]:
     """
     if call is None:
         return {}
-    held = call.f_locals
+    held, code = call.f_locals, call.f_code
     found = dict(held)
-    if sys.version_info < (3, 13) and call.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(held) <= _REFERENCES:
-        held.clear()
+    if sys.version_info < (3, 13) and code.co_flags & CO_OPTIMIZED and sys.getrefcount(held) <= _REFERENCES:
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):  # others are of exec, and only there
+            held.pop(name, None)
     return found
 
 

@@ -21,8 +21,9 @@ import numpy as np
 
 from haltune.errors import NotSupported
 
-from .around import OPAQUE, frames, variables
+from .around import OPAQUE, frames
 from .boosters import library_of, rounds_of
+from .interruption import variables
 
 _WITHOUT = (*OPAQUE, FunctionType)  # classes of values that are no learners, and hold none
 _SHORT = 20  # elements of a list
@@ -58,7 +59,7 @@ def visible() -> list[Any]:
                     look(inner, depth - 1)
 
     for frame in frames():
-        for value in (*(value for _, value in variables(frame)), *frame.f_globals.values()):
+        for value in (*variables(frame).values(), *frame.f_globals.values()):
             look(value, 1)
     return [*found.values()]
 

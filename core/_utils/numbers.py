@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from .around import attributes, frames, variables
+from .around import attributes, frames, is_own, of_program
+from .interruption import variables
 
 # str: of a random key, an array, a tensor, or collected data; None: no value yet, as a best one
 Number = float | str | None
@@ -82,7 +83,8 @@ class Numbers:
 def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
-    Also those in attributes of its objects, if a function reads and then sets them, and none sets them first. Data are
+    Also those in attributes of its objects, if a function reads and then sets them, and none sets them first; for a
+    model, and others with a base of a library, whose methods may count calls, the loop is to be that function. Data are
     collected in a container that nothing sets, and weights train in place. Arrays that an epoch fills are no such data.
     """
     if (loop := next(frames(frame), None)) is None:
@@ -92,7 +94,8 @@ def _carried(frame: FrameType) -> dict[str, Number]:
         of_class = {} if kind is None else _carried_by_methods(kind)
         key = name if kind is None else f".{name.partition('.')[2]}"
         both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
-        if (both or isinstance(value, InPlace)) and all(both):
+        by_loop = kind is None or of_program(kind) or key in carried
+        if (both or isinstance(value, InPlace)) and all(both) and by_loop:
             found[name] = value
     return found
 
@@ -120,7 +123,7 @@ def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
 def _carried_by_methods(kind: type) -> dict[str, bool]:
     """The same of the attributes that methods of a class set, without those that make an object."""
     found: dict[str, bool] = {}
-    for base in kind.__mro__:
+    for base in [base for base in kind.__mro__ if is_own(base.__module__)]:
         for name, method in vars(base).items():
             if isinstance(method := inspect.unwrap(method), FunctionType) and name != "__init__":
                 for key, carried in _carried_by(method.__code__).items():
@@ -137,24 +140,35 @@ def _of_module(frame: FrameType) -> dict[str, Number]:
     loop = next(frames(frame), None)
     held = {} if loop is None else dict(loop.f_globals)
     own = (one for one in held.values() if type(one) is FunctionType and loop and one.__globals__ is loop.f_globals)
-    names = {name for one in own for name in _set_globals(one.__code__) if _carried_by(one.__code__)[name]}
+    names = {name for one in own for name in counted_globals(one.__code__)}
     return {name: number for name in names & held.keys() if type(number := _number(held[name])) in (int, float)}
 
 
 @lru_cache(1000)
-def _set_globals(code: CodeType) -> frozenset[str]:
-    return frozenset(step.argval for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL")
+def counted_globals(code: CodeType) -> frozenset[str]:
+    """Return the variables of its module that a function reads, and then sets."""
+    stored = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_GLOBAL"}
+    return frozenset(name for name in stored if _carried_by(code)[name])
 
 
 def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
     """Yield the numbers in variables at the program's loop, and in attributes of objects, with the object's class."""
     loop = next(frames(frame), None)
-    for name, value in () if loop is None else variables(loop):
+    for name, value in variables(loop).items():
         if (number := _number(value)) is not _OTHER:
             yield name, number, None
         else:
-            held = ((key, _number(one)) for key, one in attributes(value).items())
+            held = ((key, _number(one)) for key, one in _attributes(value).items())
             yield from ((f"{name}.{key}", number, type(value)) for key, number in held if number is not _OTHER)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object of the program; if its class has a base of a library, the numbers alone."""
+    found = attributes(value)
+    if not found and is_own(type(value).__module__):
+        with suppress(Exception):  # it raises if it is asked
+            return {name: one for name, one in vars(value).items() if type(one) in _KINDS}
+    return found
 
 
 def _number(value: Any) -> Any:

@@ -2,13 +2,18 @@
 
 A training that resumes makes them again, in their first order. So it reads its data in another order than without the
 pause, unless the program restores it. haltune leaves the program's data alone, and names them. A dataset of tf.data
-that shuffles from a seed starts with its first order, too.
+that shuffles from a seed starts with its first order, too, and so does a generator or a cycle over data from which the
+loop reads on in each epoch, as itertools.cycle(loader).
 """
 
 from __future__ import annotations
 
+import gc
+import inspect
+import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -45,6 +50,20 @@ class Orders:
                 if moved and (np.sort(now) == np.sort(start)).all():
                     self._shuffled.add(name)
         return self._shuffled
+
+
+def taken(value: Any) -> bool | None:
+    """Return whether a program has taken elements of its generator or cycle; None: it is none, has ended, or has texts.
+
+    Other iterators do not show it.
+    """
+    if type(value) is itertools.cycle:  # a proxy may raise if isinstance asks it
+        kept: list[Any] = next((held for held in gc.get_referents(value) if type(held) is list), [])  # what was taken
+        return None if kept and type(kept[0]) is str else bool(kept)  # such as the colours of a plot
+    if type(value) is GeneratorType and (frame := value.gi_frame) is not None:
+        own = not str(frame.f_globals.get("__name__")).startswith("haltune.")
+        return inspect.getgeneratorstate(value) != inspect.GEN_CREATED if own else None
+    return None
 
 
 def seeded(variables: Variables) -> list[str]:

@@ -43,14 +43,14 @@ def _machine() -> tuple[str, str, str]:
     return socket.gethostname().replace("/", "-"), _read("/proc/sys/kernel/random/boot_id"), namespace
 
 
-def _stat(pid: int) -> list[str]:
+def stat_of(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat after the name, the state first; empty without /proc."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def started(pid: int) -> str:
     """Return the process's start time in clock ticks since boot; empty without /proc."""
-    return found[19] if (found := _stat(pid)) else ""
+    return found[19] if (found := stat_of(pid)) else ""
 
 
 def named(holder: str) -> str:
@@ -86,7 +86,7 @@ def surely_gone(holder: str, one_machine: bool = False) -> bool:
         return True
     except OSError:  # it runs under another user
         pass
-    found = _stat(pid)  # "Z": it was killed, but its parent has not collected it yet
+    found = stat_of(pid)  # "Z": it was killed, but its parent has not collected it yet
     return bool(found) and (found[0] in "ZX" or (start != "" and found[19] != start))
 
 

@@ -26,7 +26,7 @@ from haltune.display import one_line
 from haltune.errors import InvalidInput
 
 from .around import OPAQUE, attributes, is_own, names_in, of_library, on_stack
-from .orders import Orders, Variables, seeded
+from .orders import Orders, Variables, seeded, taken
 from .updates import Flags, flags
 
 
@@ -275,26 +275,30 @@ def _arrays(state: Any) -> Any:
     return np.asarray(state, np.uint64) if isinstance(state, list) else state
 
 
-_SHUFFLED = "shuffled"  # in place of the kind of a generator
+_SHUFFLED, _UNDER_WAY = "shuffled", "under way"  # in place of the kind of a generator
 
 
 class OwnGenerators:
     """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0).
 
-    And the names of lists there that the program shuffles.
+    And the names of lists there that the program shuffles, and of iterators over data from which it reads on.
+
+    iterators: also the latter, by `taken`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, iterators: bool = True) -> None:
         self._there: dict[int, tuple[Any, Any]] = {}  # by id: generators at the start of a loop, and their first states
         self._named: dict[str, Any] = {}  # generators by name: a function that has ended shows no variables
         self._saved: dict[str, Any] = {}  # the states of the checkpoint
         self._before: list[tuple[Any, Any]] = []  # generators that were restored, and their states before
         self._orders, self._begun = Orders(), False
+        self._iterators = iterators
 
-    def begins(self, path: Path | None) -> list[str]:
+    def begins(self, path: Path | None) -> tuple[list[str], list[str]]:
         """State that a loop starts, and restore what `capture` has put into the random state in a file.
 
-        Return the names of lists that were shuffled, and of datasets that begin to shuffle from a seed again.
+        Return the names of lists that were shuffled, and of datasets that begin to shuffle from a seed again; and those
+        of iterators from which nothing is taken again.
         """
         self._begun, variables = True, on_stack()
         found, restored = _in_variables(variables), {}
@@ -310,7 +314,10 @@ class OwnGenerators:
         self._named = found
         self._there = {id(one): self._there.get(id(one), (one, of_generator(one))) for one in found.values()}
         lists = self._orders.begins(variables, [name for name, (kind, _) in restored.items() if kind == _SHUFFLED])
-        return lists if path is None else lists + seeded(variables)
+        lists += [] if path is None else seeded(variables)
+        under_way = {name for name, (kind, _) in restored.items() if kind == _UNDER_WAY}
+        again = {name for name, value in variables if name in under_way and taken(value) is False}
+        return lists, sorted(name.partition(".")[2] for name in again)
 
     def ends(self) -> None:
         """State that the trial ends: one that all trials share continues where it was before."""
@@ -322,6 +329,8 @@ class OwnGenerators:
         """Return the random state of the process, with those generators that the loop draws from, and lists."""
         variables = on_stack() if self._begun else []
         own: dict[str, Any] = dict.fromkeys(self._orders.shuffled(variables), (_SHUFFLED, None))
+        under_way = [name for name, value in variables if self._iterators and taken(value)]
+        own |= dict.fromkeys(under_way, (_UNDER_WAY, None))
         for name, one in (self._named | _in_variables(variables)).items() if self._there else ():
             before = self._there.get(id(one))
             drawn = before is not None and (name in self._saved or of_generator(one) != before[1])
@@ -443,12 +452,13 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
     return [*getattr(value, "__dict__", {}).items(), *([] if owner is None else [("__self__", owner)])]
 
 
+_CODE = (types.FunctionType, types.GeneratorType, type, types.ModuleType)
 # class -> the modules of its code, and what that names
 _NAMES: WeakKeyDictionary[type, list[tuple[str, set[str]]]] = WeakKeyDictionary()
 
 
 def _named_by(value: Any) -> list[tuple[str, Any]]:
-    """Return the generators and functions of the program that its code of an object names in its module.
+    """Return the generators and functions of the program that its code of an object names in its module or class.
 
     value: a function, a generator that reads data, or an object, whose class has code.
     """
@@ -465,11 +475,24 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
             _NAMES[kind] = [(of, names_in(f.__code__)) for of, f in codes if isinstance(f, types.FunctionType)]
         uses = [(vars(sys.modules[of]), names) for of, names in _NAMES[kind] if of in sys.modules]
     found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
-    return [
+    names = set[str]().union(*(names for _, names in uses))
+    modules = [(name, one) for name, one in found if isinstance(one, types.ModuleType) and is_own(one.__name__)]
+    for place, one in modules:  # of the program, such as augment.crop(x)
+        found += [(f"{place}.{name}", vars(one)[name]) for name in sorted(names & vars(one).keys())]
+    own = [] if isinstance(value, _CODE) else [of for of in type(value).__mro__ if is_own(of.__module__)]
+    held = [(f"class {name}", one) for of in own for name, one in vars(of).items() if is_generator(one)]
+    return held + [
         (f"module {name}", one)  # the object may have an attribute with this name
         for name, one in found
         if is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__))
     ]
+
+
+def of_code(*roots: Any) -> dict[str, Any]:
+    """Return the generators in variables of modules and classes that the program's code of some objects names."""
+    with suppress(Exception):  # an object of the program that raises where it is looked at
+        return {path: one for path, one in generators_in(*roots).items() if ".module " in path or ".class " in path}
+    return {}
 
 
 # states as text

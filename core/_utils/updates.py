@@ -205,7 +205,7 @@ class Training:
         """
         known = [] if self.toggles else self._flags.items()
         return [
-            (_shapes_of(one), [bool(flags.get(id(w)) and w.requires_grad) for w in all_weights_of(one)])
+            (shapes_of(one), [bool(flags.get(id(w)) and w.requires_grad) for w in all_weights_of(one)])
             for one, flags in known
         ]
 
@@ -304,7 +304,8 @@ def _is_optimizer(value: Any) -> bool:
 Flags = tuple[int, list[bool]]  # of an optimizer: the digest of the shapes of its weights, and whether each one trains
 
 
-def _shapes_of(optimizer: Any) -> int:
+def shapes_of(optimizer: Any) -> int:
+    """Return a digest of the shapes of the weights of an optimizer."""
     return _digest([tuple(w.shape) for w in all_weights_of(optimizer)])
 
 
@@ -316,7 +317,7 @@ def flags() -> list[Flags]:
 
 def trained_before(optimizer: Any, flags: Iterable[Flags]) -> list[Any]:
     """Return the weights of an optimizer that train by flags, if these are of one optimizer with weights like its."""
-    shapes = _shapes_of(optimizer)
+    shapes = shapes_of(optimizer)
     like = [trains for of, trains in flags if of == shapes]
     pairs = zip(all_weights_of(optimizer), *like, strict=True) if len(like) == 1 else ()
     return [w for w, trains in pairs if trains]

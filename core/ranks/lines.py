@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 import math
 import os
@@ -153,10 +154,14 @@ class Writer:
         text = (json.dumps(line | {"at": time.time()}) + "\n").encode()
         try:
             if os.write(self._file, text) != len(text):
-                raise OSError("a line for the other ranks was cut short")
+                raise OSError(errno.ENOSPC, "a line for the other ranks was cut short")
         except OSError:  # a full disk
+            needed = self._is_needed()
+            if needed:
+                with suppress(OSError):
+                    os.ftruncate(self._file, 0)  # which needs no room: the others notice it, and do not wait
             self._close()
-            if self._is_needed():
+            if needed:
                 raise
             return
         self._size += len(text)
@@ -305,6 +310,11 @@ class Reader:
         gone = bool(self._leader) and surely_gone(self._leader)
         if gone and not self._read() and not self._topics.get(topic):  # its last lines count
             raise RankLost(self._says(topic, "is gone"))
+        if self._file is not None and os.fstat(self._file).st_size < self._read_to:
+            raise RankLost(
+                f"Rank {self._place.rank} waits for rank 0, which could not write {topic!r} to {self._place.folder}. "
+                f"Perhaps the disk is full: make room there, or set {FOLDER} to a folder on another disk."
+            )
 
     def _says(self, topic: str, what: str) -> str:
         text = f"Rank {self._place.rank} waits for rank 0, which {what}, to write {topic!r} ({self._place.folder}). "

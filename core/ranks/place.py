@@ -93,15 +93,15 @@ def place(environment: Mapping[str, str], mark: Mark | None, own: str) -> Place:
     return Place(rank, world, _digest(f"{job} {parent}"), nodes=nodes, began=_began())
 
 
-def restart_advice(environment: Mapping[str, str] = os.environ) -> str | None:
+def restart_advice() -> str | None:
     """Return advice if torchrun may restart these ranks and they may not connect then; otherwise None.
 
     The ranks read the addresses of each other from a store. If torchrun keeps one store for all its starts, a rank may
     read an address of the start before (pytorch/pytorch#135712), and waits for it or fails.
     """
-    if not _count(environment, "TORCHELASTIC_MAX_RESTARTS"):
+    if not _count(os.environ, "TORCHELASTIC_MAX_RESTARTS"):
         return None
-    if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or (_count(environment, "WORLD_SIZE") or 1) < 2:
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or (_count(os.environ, "WORLD_SIZE") or 1) < 2:
         return None
     return (
         "After a restart by torchrun (--max-restarts), the ranks may not connect again, because PyTorch keeps the "

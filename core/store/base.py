@@ -143,9 +143,10 @@ def check_new(events: Sequence[Event], lease: Lease | Release | None = None) -> 
 
 
 def check_next(history: History, events: Iterable[Event]) -> None:
-    """Raise InvalidInput for an event that a reader could not fold after a history; asked before each append.
+    """Raise InvalidInput for an event that a reader could not fold after a history.
 
-    Events that are appended together do not depend on each other.
+    A worker asks before each append, and so does a copy of another library's study. Events that are appended together
+    do not depend on each other.
     """
     for event in events:
         if why := history.objection(event):

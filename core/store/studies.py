@@ -22,7 +22,7 @@ from haltune.log.policy import Policy
 from haltune.log.problem import Budget, Problem, length_argument
 from haltune.space import Space
 
-from .base import LAST, Store, check_next, holder_is_gone
+from .base import LAST, Store, holder_is_gone
 
 _log = logging.getLogger("haltune")
 _NOTE = 2000  # characters of a note
@@ -183,20 +183,19 @@ def _mismatch(store: Store, name: str, found: list[str]) -> StudyMismatch:
     )
 
 
-def _append(store: Store, name: str, history: History, event: ev.Event) -> None:
-    """Append a user's request. history: of the study, as far as it was read."""
-    check_next(history, [event])
+def _append(store: Store, name: str, event: ev.Event) -> None:
+    """Append a user's request, which no reader refuses: it is about the whole search, or a trial of its history."""
     store.append(name, [event], seen=LAST, about=None)
 
 
-def hold(store: Store, name: str, history: History, reason: str) -> None:
-    _append(store, name, history, ev.Held(at=store.now(), reason=reason))
+def hold(store: Store, name: str, reason: str) -> None:
+    _append(store, name, ev.Held(at=store.now(), reason=reason))
 
 
 def lift(store: Store, name: str, history: History) -> bool:
     if history.held is None:
         return False
-    _append(store, name, history, ev.Held(at=store.now(), reason=None))
+    _append(store, name, ev.Held(at=store.now(), reason=None))
     return True
 
 
@@ -212,7 +211,7 @@ def ask_of(store: Store, name: str, history: History, trial: int, wish: str, rea
         raise InvalidInput(f"trial {trial} is paused, so the policy decides whether it continues")
     if wish == "continue" and trial not in history.wishes.runs:
         raise InvalidInput(f"trial {trial} has no request to withdraw; it is {r.status}")
-    _append(store, name, history, ev.Asked(at=store.now(), trial=trial, attempt=r.attempt, wish=wish, reason=reason))
+    _append(store, name, ev.Asked(at=store.now(), trial=trial, attempt=r.attempt, wish=wish, reason=reason))
 
 
 def note_on(store: Store, name: str, history: History, trial: int, text: str) -> None:
@@ -223,7 +222,7 @@ def note_on(store: Store, name: str, history: History, trial: int, text: str) ->
     history.trial(trial)
     if len(text) > _NOTE:
         raise InvalidInput(f"A note has at most {_NOTE} characters; this one has {len(text)}. Shorten it.")
-    _append(store, name, history, ev.Noted(at=store.now(), trial=trial, text=text.strip()))
+    _append(store, name, ev.Noted(at=store.now(), trial=trial, text=text.strip()))
 
 
 def enqueued(
@@ -272,7 +271,7 @@ def raise_limits(store: Store, name: str, history: History, limits: dict[str, An
     larger = {n: limit for n, limit in given.items() if (getattr(now, n) or limit) < limit}
     if not larger:
         raise InvalidInput(f"no limit is raised. The budget is {limits_of(now) or 'unlimited'}")
-    _append(store, name, history, ev.Raised(at=store.now(), budget=larger))
+    _append(store, name, ev.Raised(at=store.now(), budget=larger))
     history.wishes.limits.update(larger)
     return history.wishes.extended(now)
 

@@ -153,8 +153,9 @@ def spending_line(history: History, budget: Budget, savings: Savings | None = No
     notes = savings.words if savings else []
     if again > 0.0:
         notes = [*notes, f"{numeral(again)} {'of them' if limited else 'more'} lost and trained again"]
+    passed = budget.trials is not None and spent.trials > budget.trials  # the budget was smaller this time
     parts = [
-        _of(counted(spent.trials), budget.trials, "trials", "trial"),
+        _of(counted(spent.trials), None if passed else budget.trials, "trials", "trial"),
         _of(epochs, budget.epochs, history.problem.units, history.problem.unit, numeral)
         + (f" ({'; '.join(notes)})" if notes else ""),
         _of(clock(spent.time), budget.time, "", "", clock),

@@ -28,7 +28,7 @@ import numpy as np
 from haltune._utils.checks import number, unfit
 from haltune._utils.disk import discard, siblings
 from haltune._utils.interruption import AroundTrial
-from haltune.display import numeral, one_line, several_of
+from haltune.display import numeral, one_line, plural, several_of
 from haltune.errors import HaltuneError, InvalidInput, LeaseLost, NotSupported, RankLost, StoreError, is_full
 from haltune.log.decisions import Action, Verdict, continue_
 from haltune.log.events import Status
@@ -41,7 +41,7 @@ from .attempt import Attempt, Failure, Report
 from .judging import answered, record
 from .replica import Replica
 from .session import Session
-from .states import State, States
+from .states import State, States, ranks_of
 
 _BUILD = "Build a model for each trial, within the loop, from trial.config"
 _FINISHES = ("completed", "stopped", "interrupted", "failed")
@@ -124,6 +124,8 @@ class Port(Attempt):
     def checkpoint(self) -> str | None:
         """The path of the state to continue from; None: the training starts from its beginning."""
         self._asks = self._loads = True
+        if self._checkpoint is not None:
+            self._asks_for_state(sys._getframe(1))
         return self._checkpoint
 
     @checkpoint.setter
@@ -252,7 +254,8 @@ class Port(Attempt):
         """
         if self._counted and self._stops and this().alone and not self._raised:
             self._need_same_model(model)
-        self._retries, self._broken = self._broken is not None, None  # an exception ended the previous loop
+        # an exception ended the previous loop
+        self._retries, self._broken, self._raised = self._broken is not None, None, False
         self._unread = self._retries and model is None and not self._asks  # this loop may not load that state
         another = model is not None and self.trained_another(model)
         within = self._left is not None or (self._retries and self.epoch % 1 > 0)
@@ -264,7 +267,12 @@ class Port(Attempt):
                 f"over its {several_of(self.unit)} would train nothing. {self._folds_hint}"
             )
         self._starts_updates()
-        return self._first is None
+        starts, path = self._first is None, self.resumes_from
+        if starts and path is not None:
+            wrote, ranks = ranks_of(path), max(this().place.world or 1, torch_ranks().size)
+            if wrote > ranks:  # fewer: a rank may have been killed before it wrote its own
+                warn_of_ranks(self, wrote, ranks)
+        return starts
 
     def _need_same_model(self, model: Any) -> None:
         """Raise NotSupported if a loop after a STOP or PAUSE is of another model. If that is not known, log a hint."""
@@ -306,12 +314,21 @@ class Port(Attempt):
         """
         self._states.restores(put_back)
 
-    def doubts_orders(self, lists: list[str]) -> None:
-        """Hint at seeded datasets, and at lists and arrays that the program had shuffled in place before the pause.
+    def doubts_orders(self, lists: list[str], iterators: list[str]) -> None:
+        """Hint at orders of the data, and places in them, that the program keeps and haltune does not restore.
 
         Args:
-            lists: Their names.
+            lists: Names of seeded datasets, and of lists and arrays that were shuffled in place before the pause.
+            iterators: Names of generators and cycles of which a part was read before the pause, and nothing is yet.
         """
+        if iterators:
+            self.hint(
+                f"Trial {self.id} has resumed after {self._at(self.epoch)}, but its program reads from the start of "
+                f"{', '.join(iterators)} again, of which it had read a part. Unless your program restores the data, "
+                "this trial reads them in another order than without the pause: make the iterator in each epoch, such "
+                "as for batch in loader, or save how many batches it has read, and skip them before the loop.",
+                "iterators",
+            )
         if lists:
             self.hint(
                 f"Trial {self.id} has resumed after {self._at(self.epoch)}, and its program reorders "
@@ -632,13 +649,8 @@ class Port(Attempt):
                 raise
         session.logger.judged(session.log.history, self, report, verdict, session.budget)
         self._validation = report.validation or self._validation
-        self._first, self._left, self._broken = self._first or report.epoch, None, None
-        self._asks = False
-        self._counts_weights()
-        if updates is not None:
-            self._doubt_updates(report.epoch, updates)
-        elif idle:
-            self._warn_of_idle(before, report.epoch)
+        self._broken = None
+        self._recorded(before, report.epoch, updates, idle)
         left_out = self._states.left_out
         if left_out is not None and left_out.early and this().alone and torch_ranks().alone:  # others have the verdict
             self.decline_pause()
@@ -648,6 +660,18 @@ class Port(Attempt):
             self._signals.reported()
         self._lap, self._unheard = session.monotonic(), None  # at the end: a call that is interrupted may be repeated
         return verdict
+
+    def _recorded(self, before: float, epoch: float, updates: float | None, idle: bool) -> None:
+        """Note that a report is in the log, and warn if it was trained with no update, or not with as many as before.
+
+        before: position of the report before. idle: see `_idles`.
+        """
+        self._first, self._left, self._asks = self._first or epoch, None, False
+        self._counts_weights()
+        if updates is not None:
+            self._doubt_updates(epoch, updates)
+        elif idle:
+            self._warn_of_idle(before, epoch)
 
     def _counts_weights(self) -> None:
         """State that a framework has trained weights of this trial; a loop of the user's own states it by itself."""
@@ -1013,6 +1037,9 @@ class Port(Attempt):
     def _within_epoch(self, epoch: float | None, own: bool) -> None:
         """Look at what the program has around its loop, which starts an epoch; None: it has ended one."""
 
+    def _asks_for_state(self, frame: FrameType) -> None:
+        """Look at what the program has, in a frame, where it reads the path of the state to continue from."""
+
     def _sign_weights(self) -> None:
         """State that its present weights are of this trial, where they are known."""
 
@@ -1201,6 +1228,16 @@ def weak(model: Any) -> Callable[[], Any]:
         return weakref.ref(model)
     except TypeError:
         return lambda: None
+
+
+def warn_of_ranks(trial: Port, wrote: int, ranks: int) -> None:
+    """Warn that a trial resumes on another number of ranks, where its state can be loaded but not all of it fits."""
+    trial.warn(
+        f"Trial {trial.id} paused on {plural(wrote, 'rank')} and resumes on {ranks}. Its weights, optimizer and "
+        "schedule continue, but its random numbers and the order of its data differ, so its values are not exactly "
+        "those of a trial that never paused. Start as many ranks as before for that.",
+        "ranks",
+    )
 
 
 def check_write(write: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from haltune._utils.schedules import SchedulePlace, continues, schedules_of
+from haltune._utils.updates import shapes_of
 from haltune.ranks import follows
 
 from .port import Port
@@ -60,7 +61,7 @@ class OwnSchedules:
         noted = []
         for optimizer in [*self._schedules]:
             of = [SchedulePlace.of(one, one in self._by_hand) for one in self._of(optimizer, asked=True)]
-            noted += [(_shapes(optimizer), of)] if of else []
+            noted += [(shapes_of(optimizer), of)] if of else []
         if noted:
             trial._session.seen.schedules[trial._key] = float(trial.epoch), noted
 
@@ -80,7 +81,7 @@ def _moved(trial: Port, optimizer: Any, found: list[Any]) -> list[tuple[Any, Sch
     """Return the schedules of an optimizer that do not continue from their places at the pause, with these."""
     nowhere = 0.0, list[tuple[Any, list[SchedulePlace]]]()
     position, noted = trial._session.seen.schedules.get(trial._key, nowhere)
-    places = [of for shapes, of in noted if shapes == _shapes(optimizer)]
+    places = [of for shapes, of in noted if shapes == shapes_of(optimizer)]
     if position != trial.epoch or len(places) != 1:
         return []
     moved = []
@@ -103,7 +104,3 @@ def _warn(trial: Port, fact: str, advice: str) -> None:
         "schedule state",
         once=True,
     )
-
-
-def _shapes(optimizer: Any) -> tuple[Any, ...]:
-    return tuple(w.shape for group in optimizer.param_groups for w in group["params"])

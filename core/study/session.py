@@ -28,22 +28,20 @@ from haltune._utils.numbers import Numbers
 from haltune._utils.process import new_holder
 from haltune._utils.schedules import SchedulePlace
 from haltune._utils.updates import Flags, Kind
-from haltune.display import numeral, one_line, plural
-from haltune.errors import InvalidInput, LeaseLost, NotSupported, RankLost, is_shortage, told_shortage, warn
+from haltune.errors import LeaseLost, NotSupported, RankLost, warn
 from haltune.log import events as ev
-from haltune.log.decisions import Action, Finish, Wait
-from haltune.log.events import OVER, Status, to_json
+from haltune.log.decisions import Finish, Wait
+from haltune.log.events import Status, to_json
 from haltune.log.history import History
 from haltune.log.policy import Wrapper
-from haltune.log.problem import Problem, position_argument
-from haltune.log.records import TrialRecord
 from haltune.ranks import Part, error_from_json, joined, restart_advice, torch_ranks
-from haltune.store.base import Conflict, Release, Store, Tries, retry
+from haltune.store.base import Conflict, Store, Tries, retry
 from haltune.store.checkpoints import Checkpointing, Checkpoints, own_folder
 from haltune.store.open import open_store
 from haltune.store.studies import enqueued, known
 
 from .attempt import A, Attempt, Failure, MonotonicClock, Settings, label
+from .ending import append_end, append_loss, log_tolerated, not_tolerated, recorded_end, warn_of_end
 from .messages import Logger, none_finite, shared_fault, unlimited
 from .proposing import Elsewhere, answer, start_again
 from .replica import Copy, Heard, Replica
@@ -56,7 +54,6 @@ _MEET = 60.0  # seconds that rank 0 waits for the end of a failed trial on other
 GRACE = 10.0  # seconds that a failed rank waits for rank 0, which may not have noticed the failure
 _BRIEFLY = 0.5  # likewise for an interrupted rank: Ctrl-C must end it soon
 _LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
-_SHORTAGES = 4  # times max_failures: trials that may run out of memory before any has succeeded
 _clocks: ContextVar[tuple[MonotonicClock, Callable[[float], None]]] = ContextVar(
     "clocks", default=(time.perf_counter, time.sleep)
 )
@@ -112,7 +109,7 @@ class Seen:
     learners: WeakKeyDictionary[Any, tuple[int, int, int, str]] = field(default_factory=WeakKeyDictionary)
     untrained: WeakKeyDictionary[Any, str] = field(default_factory=WeakKeyDictionary)  # -> marks before any trial
     # trial and its fold -> position at the end of its last attempt, and of each optimizer that has learning-rate
-    # schedules of torch: the shapes of its weights, and their places
+    # schedules of torch: the digest of the shapes of its weights, and their places
     schedules: dict[tuple[int, int], tuple[float, list[tuple[Any, list[SchedulePlace]]]]] = field(default_factory=dict)
     flags: dict[tuple[int, int], tuple[float, list[Flags]]] = field(default_factory=dict)  # likewise, where it paused
     extras: Extras = field(default_factory=Extras)  # what plain loops hold next to what they train
@@ -502,11 +499,11 @@ class Session:
             return
 
         def work() -> str | None:  # an interrupted trial does not wait for the server
-            ends = partial(_end, attempt=attempt, status=status, failure=failure)
+            ends = partial(append_end, attempt=attempt, status=status, failure=failure)
             appended: bool = self.change(ends, attempt=attempt, patient=status is not Status.INTERRUPTED)
             self._notice_end(attempt)
             if appended:
-                _warn_of_end(self.replica, attempt, status, self._given.max_failures)
+                warn_of_end(self.replica, attempt, status, self._given.max_failures)
             return None if failure is None else failure.error
 
         leaves = {Status.INTERRUPTED: _BRIEFLY, Status.FAILED: GRACE}.get(status) if status else None
@@ -527,7 +524,7 @@ class Session:
     def _notice_end(self, attempt: Attempt) -> None:
         """Note how an attempt ended, by a process of the training or because it was lost."""
         if attempt._over and attempt.ended is None:
-            attempt.ended = _as_recorded(self.log.history, attempt)
+            attempt.ended = recorded_end(self.log.history, attempt)
 
     @_first
     def forget(self, attempt: Attempt) -> None:
@@ -536,7 +533,7 @@ class Session:
 
     def mark_lost(self, attempt: Attempt, reason: str) -> None:
         """Append that a trial was lost. It is offered again, up to max_retries times."""
-        work = partial(_mark_lost, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
+        work = partial(append_loss, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
         self.change(work, f"{attempt._label} is lost", attempt=attempt)
         self._notice_end(attempt)
 
@@ -555,14 +552,14 @@ class Session:
                 )
             return False
         leaves = GRACE + patience * (others > 0)  # rank 0 meets the slowest of the others first
-        question = partial(_not_tolerated, attempt=attempt, max_failures=self._given.max_failures)
+        question = partial(not_tolerated, attempt=attempt, max_failures=self._given.max_failures)
         try:
             why = self.once(attempt, "is forgiven", read=lambda _: question(self.log.history), leaves=leaves)
         except RankLost:
             return False
         if why is None:
             if error is not None:
-                self.first(partial(_log_tolerated, attempt, error))
+                self.first(partial(log_tolerated, attempt, error))
             self.logger.forget(attempt)
         elif error is not None:
             error.add_note(f"haltune: {why}")
@@ -646,7 +643,7 @@ def _events(store: Store, name: str, patience: float) -> Callable[[int, int], li
     return read
 
 
-# -- the other events of an attempt ------------------------------------------------------------------------------------
+# -- a checkpoint ------------------------------------------------------------------------------------------------------
 
 
 def _checkpointed(
@@ -668,151 +665,3 @@ def _checkpointed(
 def saved_epoch(attempt: Attempt, keep: bool | float) -> float:
     """Return the epoch whose state is saved. keep: see Trial.save."""
     return float(attempt.epoch if isinstance(keep, bool) else keep)
-
-
-def _end(replica: Replica, attempt: Attempt, status: Status | None, failure: Failure | None) -> bool:
-    """Append the end of an attempt, release the lease, delete unneeded checkpoints. Return whether it was appended."""
-    now = replica.log_sleep(attempt)
-    replica.sync()
-    replica.follow(attempt)
-    if status is None and not len(replica.history.trial(attempt.id).epochs):
-        status, failure = Status.FAILED, Failure(_SILENT)
-    event = ev.Ended(
-        at=now, trial=attempt.id, attempt=attempt.attempt,
-        status=status or _derived(attempt, replica.problem.max_epochs),
-        error=None if failure is None else failure.error,
-        traceback=None if failure is None else failure.traceback,
-    )  # fmt: skip
-    held = replica.append_if_held(event, Release(attempt.id))
-    ended = event.status if held else _as_recorded(replica.history, attempt)
-    if ended in OVER or ended is Status.PAUSED:  # a pause may complete a rung, and others lose it
-        replica.tidy()
-    return held
-
-
-_SILENT = "ended without one report"
-_ANOTHER = "The next start of this program continues with another trial."
-
-
-def _derived(attempt: Attempt, horizon: int | None) -> Status:
-    verdict = attempt.verdict
-    if verdict is None or not verdict.stops or (horizon is not None and attempt.epoch >= horizon):
-        return Status.COMPLETED  # also if the loop ignored its verdict and trained it in full
-    if verdict.action is Action.PAUSE:
-        return Status.PAUSED
-    return Status.INTERRUPTED if verdict.resumable else Status.STOPPED  # with a larger budget it resumes
-
-
-def _as_recorded(history: History, attempt: Attempt) -> Status:
-    """Return how an attempt ended that is no longer held: ended by a process of the training, or lost."""
-    r = history.trial(attempt.id)
-    return r.status if r.attempt == attempt.attempt else Status.INTERRUPTED
-
-
-def _warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, max_failures: int) -> None:
-    """Warn of a probable mistake in an attempt that ended.
-
-    Raises InvalidInput for a trial without a report, if no trial has succeeded or too many failed in a row.
-    """
-    history = replica.history
-    record = history.trial(attempt.id)
-    if attempt.ended is Status.PAUSED and record.checkpoint_epoch < attempt.epoch:
-        then = "When it resumes, it trains the unsaved epochs again"
-        if replica.policy.gives_up_pauses:
-            then = "A trial that resumes trains again from its start, so trials that have trained 40% stop instead"
-        if replica.first_time("nothing saved", advice=True):
-            _log.warning(
-                "Trial %d paused, but no checkpoint was saved after %s. %s. To save one, call trial.save(write) "
-                "after trial.report(value), or use TrainingLoop(trial, save=write), or BOBOS(), which never pauses.",
-                attempt.id, replica.problem.at(attempt.epoch), then,
-            )  # fmt: skip
-    elif status is Status.INTERRUPTED:
-        _log.warning("Trial %d was interrupted. %s", attempt.id, _how_it_resumes(replica.problem, record, attempt))
-    elif status is None and record.error == _SILENT:
-        unit, most = replica.problem.unit, replica.problem.max_epochs
-        often = "(value) after every epoch"
-        if unit != "epoch":
-            often = f"(value, {position_argument(unit)}) every few {replica.problem.units}"
-            often += f", the last one at {unit} {numeral(most)}" if most is not None else ""
-        text = (
-            f"Trial {attempt.id} ended without one report. Call trial.report{often}, call "
-            "study.tell(trial, value) at the end, or pass a new HaltuneCallback(trial) to a new trainer. With "
-            "fast_dev_run nothing is reported. For a script of `haltune run`, name its metrics under [metrics] in the "
-            "study file, or let it report to haltune.current_trial()."
-        )
-        if not history.any_success or history.failures_in_a_row >= max_failures:
-            raise InvalidInput(f"{text} {_ANOTHER}")
-        _log.warning(text)
-    elif attempt.ended is Status.COMPLETED:
-        _doubt(replica, record, plain=not attempt.stated)
-
-
-def _doubt(replica: Replica, ended: TrialRecord, plain: bool) -> None:
-    """Warn of percent that look like shares, of a full training without a rank, and of a plain loop of one report."""
-    goal, values, horizon = replica.problem.goal, ended.values, replica.problem.max_epochs
-    if goal.rank_by is not None and goal.rank_by not in ended.metrics:
-        how = f"Report it at the end, trial.report({{{goal.metric!r}: ..., {goal.rank_by!r}: ...}})"
-        how = how if plain else "Let the loop log it where it ends"
-        replica.warn_once(
-            f"Trial {ended.id} ended without a report of {goal.rank_by!r}, so it has no rank among the full trainings "
-            f"(rank_by={goal.rank_by!r}). {how}, or omit rank_by=.",
-            about="no rank",
-        )
-    if goal.bounds == (0.0, 100.0) and (values > 0.0).any() and ((values >= 0.0) & (values <= 1.0)).all():
-        replica.warn_once(
-            f"{goal.metric} was within 0 and 1 in all reports of trial {ended.id}, but the goal's bounds are (0, 100). "
-            "If it is a share, use bounds=(0, 1). Otherwise all trials have nearly the same score.",
-            about="percent",
-        )
-    early = plain and horizon is not None and horizon >= 2 and ended.epochs.tolist() == [1.0]
-    if early and replica.first_time("one epoch", advice=True):
-        _log.warning(
-            "Trial %d ended by itself after 1 %s of %d. Report after every %s. End the loop if "
-            "trial.report(value).stops, not if trial.report(value), which is always true. If a training has one value, "
-            "report it with study.tell(trial, value).", ended.id, ended.unit, horizon, ended.unit,
-        )  # fmt: skip
-
-
-def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> str:
-    """Return how an interrupted trial continues."""
-    who = "The next start of this program, or the next study.ask(),"
-    if record.checkpoint_epoch:
-        return f"{who} resumes it after {problem.at(record.checkpoint_epoch)}, its last checkpoint."
-    if not attempt.epoch:
-        return f"{who} trains it from scratch."
-    return (
-        f"{who} trains it from scratch, because it has no checkpoint. Callbacks save when a trial pauses; in your own "
-        "loop call trial.save(write) after a report."
-    )
-
-
-def _mark_lost(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
-    """Append that an attempt was lost. The trial is offered again up to `max_retries` times, then it has failed."""
-    replica.log_sleep(attempt)
-    replica.sync()
-    event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
-    held = replica.append_if_held(event, Release(attempt.id))
-    if (event.status if held else _as_recorded(replica.history, attempt)) is Status.FAILED:
-        replica.tidy()
-
-
-def _not_tolerated(history: History, attempt: Attempt, max_failures: int) -> str | None:
-    """Return why the search ends after a failure, which is in the log already; None if it continues."""
-    if told_shortage(attempt._failure):
-        short = sum(told_shortage(t.error) for t in history.with_status(Status.FAILED))
-        if history.any_success or short < max(1, _SHORTAGES * max_failures):
-            return None
-        return f"{plural(short, 'trial')} ran out of memory and none has succeeded. Make the models or batches smaller."
-    if not history.any_success:
-        return f"Trial {attempt.id} failed and none has succeeded yet. The training code may have a bug. {_ANOTHER}"
-    if (failures := history.failures_in_a_row) >= max_failures:
-        return f"{plural(failures, 'trial')} failed in a row (max_failures). {_ANOTHER}"
-    return None
-
-
-def _log_tolerated(attempt: Attempt, error: BaseException) -> None:
-    if is_shortage(error):
-        text = "Trial %d failed: it ran out of memory. The search continues. %s"
-        _log.warning(text, attempt.id, one_line(error))
-    else:
-        _log.warning("Trial %d failed and the search continues: %s: %s", attempt.id, type(error).__name__, error)

@@ -13,6 +13,7 @@ within an epoch that `epochs` counts, or if it had saved before its first report
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -73,8 +74,7 @@ class States:
     _made_at_begin = 0  # its steps until the present epoch started
     _made_at_report: int | None = None  # its steps until the first report of this epoch, if there was one
     _saved_in_epoch = False  # a state that is of a report was saved in this epoch
-    # see State.unlike, of the last state
-    unlike: float | None = None
+    unlike: float | None = None  # see State.unlike, of the last state
     # the attempt in which a plain loop has started, so that its states have the process's random state; 0: none has
     _looped = 0
     _drawn: tuple[Path, dict[str, Any]] | None = None  # of a state of this epoch: file and random state
@@ -168,22 +168,26 @@ class States:
         with checkpoints.undecided(temporary):
             with self.ours(attempt, temporary):
                 if state.keep is False:
-                    try:
-                        if self._looped:
-                            put(random_of(temporary), self._generators.capture())
-                        if attempt.epoch != self._session.log.problem.max_epochs:  # it may resume
-                            for suffix, start in self._starts.items():
-                                put(Path(f"{temporary}{suffix}"), with_torch(start))
-                    except OSError:
-                        discard(temporary)  # a full disk has no room for a part
-                        raise
+                    self._put_random(attempt, temporary)
                 state.path, state.seconds = str(checkpoints.publish(temporary)), seconds
-            if not state.early:
-                if not self._record(attempt, state):
-                    return self._not_saved(attempt)
-            elif self.waiting is not None and checkpoints.is_written(self.waiting.path):
-                discard(Path(self.waiting.path))
+            if state.early:
+                if self.waiting is not None and checkpoints.is_written(self.waiting.path):
+                    discard(Path(self.waiting.path))
+            elif not self._record(attempt, state):
+                return self._not_saved(attempt)
         return state.path
+
+    def _put_random(self, attempt: Attempt, temporary: Path) -> None:
+        """Write the random states of a training next to a state to resume from. Raises OSError, and deletes it."""
+        try:
+            if self._looped:
+                put(random_of(temporary), self._generators.capture())
+            if attempt.epoch != self._session.log.problem.max_epochs:  # it may resume
+                for suffix, start in self._starts.items():
+                    put(Path(f"{temporary}{suffix}"), with_torch(start))
+        except OSError:
+            discard(temporary)  # a full disk has no room for a part
+            raise
 
     def _not_saved(self, attempt: Attempt) -> str:
         """Raise LeaseLost; in a handler of Ctrl-C, which must come through, warn and return the last checkpoint."""
@@ -197,18 +201,19 @@ class States:
 
     def saved(self, state: State, path: str | None) -> None:
         """Note a state that was saved. path: of a file of haltune's."""
-        if state.keep is False:  # otherwise it is another file than the one to resume from
-            self._drawn = None
-            if self._looped and path is not None:
-                self._drawn = random_of(path), self._generators.capture()
-                if follows():
-                    with suppress(OSError):  # rank 0 may have removed the folder already
-                        put(*self._drawn)
-            self.waiting = state if state.early else None
-            self._saved_in_epoch = not state.early
-            self.unlike = state.unlike
-            if self.training is not None:
-                self.training.saves(self._made_before)
+        if state.keep is not False:
+            return  # it is another file than the one to resume from
+        self._drawn = None
+        if self._looped and path is not None:
+            self._drawn = random_of(path), self._generators.capture()
+            if follows():
+                with suppress(OSError):  # rank 0 may have removed the folder already
+                    put(*self._drawn)
+        self.waiting = state if state.early else None
+        self._saved_in_epoch = not state.early
+        self.unlike = state.unlike
+        if self.training is not None:
+            self.training.saves(self._made_before)
 
     def _record(self, attempt: Attempt, state: State) -> bool:
         """Append a complete state, on rank 0, and delete older ones. If it is of the best epoch, it is kept, too.
@@ -307,10 +312,10 @@ class States:
             restore(self._before)
         self._before, self._restores, self._put_back = {}, False, None
 
-    def draws_on(self, attempt: int, checkpoint: str | None) -> list[str]:
+    def draws_on(self, attempt: int, checkpoint: str | None) -> tuple[list[str], list[str]]:
         """State that a plain loop starts. The first one of an attempt restores the random state of its checkpoint.
 
-        Return the names of lists that the program had shuffled.
+        Return the names of lists that the program had shuffled, and of iterators from which it reads on.
         """
         path = random_of(checkpoint) if checkpoint is not None and self._looped != attempt else None
         self._looped, self._had = attempt, checkpoint
@@ -448,6 +453,11 @@ def _draws_alone() -> bool:
 def random_of(checkpoint: str | Path) -> Path:
     """Return the file of this rank's random state next to a state."""
     return Path(this().own(f"{checkpoint}{RANDOM}"))
+
+
+def ranks_of(checkpoint: str) -> int:
+    """Return the number of ranks that have a random state next to a state of a plain loop."""
+    return next(n for n in itertools.count() if not Path(f"{checkpoint}{RANDOM}{n or ''}").is_file())
 
 
 def _lost(attempt: Attempt) -> LeaseLost:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -338,7 +338,7 @@ class Trial(Port, KnowsAttributes):
         if self._over_folds:
             raise trains_over_folds(self.id)
         begins = self.begins_loop()
-        self.doubts_orders(self._states.draws_on(self.attempt, self.resumes_from if begins else None))
+        self.doubts_orders(*self._states.draws_on(self.attempt, self.resumes_from if begins else None))
         epoch = 0 if self.unit == "token" else math.floor(self.epoch)
         horizon = math.inf if self.horizon is None else self.horizon
         try:
@@ -520,6 +520,9 @@ class Trial(Port, KnowsAttributes):
     def _within_epoch(self, epoch: float | None, own: bool) -> None:
         self._weights.begins_epoch(epoch, sys._getframe(1), own)
 
+    def _asks_for_state(self, frame: FrameType) -> None:
+        self._weights.loads(frame)
+
     def _sign_weights(self) -> None:
         self._weights.sign()
         self._weights.notes()
@@ -631,6 +634,7 @@ class Trial(Port, KnowsAttributes):
                 "the training of another configuration. Write its own state, and pass that path."
             )
         path, seconds = str(path), number("seconds", seconds, positive=None)
+        self._sign_weights()
         if os.path.lexists(path):
             path = os.path.abspath(path)  # a later attempt may have another working directory
         elif os.path.isabs(path):  # other names may be keys of the user's own storage
@@ -847,13 +851,8 @@ class Fold(Trial):
         self._restart_before(report.epoch)
         before, idle = self.epoch, updates is None and judge and self._idles(report.epoch)
         verdict = trial.record(self._of_trial(report), judge)
-        self._first, self._left = self._first or report.epoch, None
-        self._counts_weights()
         self._look()
-        if updates is not None:
-            self._doubt_updates(report.epoch, updates)
-        elif idle:
-            self._warn_of_idle(before, report.epoch)
+        self._recorded(before, report.epoch, updates, idle)
         if self._at_end:
             self._mark_end()
             return self.verdict or verdict  # a pause is the trial's, between two folds

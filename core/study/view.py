@@ -24,7 +24,7 @@ from haltune.log.policy import Fold, Policy
 from haltune.log.problem import Budget, Problem
 from haltune.log.records import Best, OnFront, TrialRecord
 from haltune.log.spending import Outcome, Spent
-from haltune.store.base import Lease, Store, check_next, holder_is_gone, settled
+from haltune.store.base import Lease, Store, holder_is_gone, settled
 from haltune.store.checkpoints import Checkpoints, own_folder
 from haltune.store.open import only_study, open_store
 from haltune.store.studies import enqueued, recorded_problem
@@ -548,7 +548,6 @@ class RecordedStudy(StudyView):
             canonical = self.problem.checked(config, "enqueue(config)")
             event = enqueued(self.history, self.policy, canonical, again, store.now())
             if event is not None:
-                check_next(self.history, [event])
                 store.append(self.name, [event], seen=self.history.position, about=None)
             return event is not None
 

@@ -77,7 +77,7 @@ class OwnWeights:
         # optimizers that started without momentum or averages in a trial that resumes
         self._without: WeakKeyDictionary[Any, _Without] = WeakKeyDictionary()
         self._began: tuple[int, int] | None = None  # the attempt and the fold whose loop has started
-        self._frozen: dict[int, Any] = {}  # by id, weak references: weights that were frozen where it started
+        self._frozen: dict[int, Any] = {}  # by id, weak references: weights frozen where it started, or before
         self._resumed = 0.0  # the position at which that loop started
         self._looked: float | None = None  # the last position at which an epoch has ended
         self._model: _Model | None = None  # of the last report, if its loop is a plain one and that is known
@@ -212,6 +212,11 @@ class OwnWeights:
                 "frozen weights",
                 once=True,
             )
+
+    def loads(self, frame: FrameType) -> None:
+        """State that the program asks for its state, in a frame: nothing shows where a loop over `range` starts."""
+        if self.trains._resumes and this().alone:
+            self._frozen |= _frozen(frame)
 
     def begins_epoch(self, epoch: float | None, frame: FrameType, own: bool) -> None:
         """State that a loop starts an epoch, in a frame; None: it has ended one. own: see `Port.begins_epoch`."""

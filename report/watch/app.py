@@ -127,7 +127,7 @@ def stop(location: Location, study: RecordedStudy, asked: Mapping[str, Any]) -> 
     if study.outcome.over and not training:
         return f"Nothing to stop: {study.outcome.reason}"
     why = "stopped on its page; Resume there or `haltune resume` lets it continue"
-    hold(location.written, location.name, study.history, why)
+    hold(location.written, location.name, why)
     if training:
         return "The search stops: each trial ends at its next report"
     return "The search stops: no process trains now"

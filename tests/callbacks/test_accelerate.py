@@ -226,6 +226,18 @@ def test_a_training_under_deepspeed_without_zero_is_not_paused(monkeypatch):
     assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
 
 
+def test_a_training_under_fsdp_is_not_paused_where_its_checkpoint_would_lack_the_count_of_its_optimizer(monkeypatch):
+    trial = FakeTrial(max_epochs=3, verdicts={2.0: PAUSE})
+
+    def counts(accelerator):  # as MADGRAD does; on CPUs Accelerate does not choose FSDP
+        accelerator._optimizers[0].state["k"] = torch.tensor([0])
+        monkeypatch.setattr(Accelerator, "distributed_type", property(lambda self: DistributedType.FSDP))
+
+    with pytest.warns(HaltuneWarning, match=r"because SGD has a state that belongs to no weight.*keeps training"):
+        train(trial, before=counts)
+    assert (trial.epochs, trial.declined) == ([1, 2, 3], 1)
+
+
 @pytest.mark.parametrize(
     "makes",
     [
@@ -417,6 +429,24 @@ def test_a_kept_model_has_the_average_that_a_hook_saves_and_a_metric_with_a_stat
     assert "average.pt" in kept[0]
 
 
+class Slows:
+    """It lowers the learning rate by a number of NumPy."""
+
+    def __init__(self, accelerator):
+        self.optimizer = accelerator._optimizers[0]
+
+    def step(self):
+        for group in self.optimizer.param_groups:
+            group["lr"] *= np.float64(0.99)
+
+
+def test_rates_that_are_numbers_of_numpy_resume():
+    (one, straight), (other, resumed) = (searched(None, at, before=Slows) for at in ((), (2, 3)))
+    assert (one.trials[0].attempt, other.trials[0].attempt) == (1, 3)
+    assert one.trials[0].values.tolist() == other.trials[0].values.tolist()
+    assert straight == resumed
+
+
 def test_a_sampler_that_draws_the_random_numbers_of_the_model_within_a_pass_is_not_paused_there():
     draws = torch.utils.data.RandomSampler(range(24), True, 80, torch.default_generator)  # 32 at a time
     trial = FakeTrial(max_epochs=12, verdicts={10.0: PAUSE})
@@ -434,6 +464,20 @@ def test_the_order_of_a_sampler_of_a_library_resumes(sampler, unit, at, tmp_path
     straight = searched(tmp_path / "straight.db", (), length, unit, sampler=sampler)
     paused = searched(tmp_path / "paused.db", at, length, unit, sampler=sampler)
     assert (paused[0].trials[0].attempt, paused[1]) == (1 + len(at), straight[1])
+
+
+def test_a_sampler_whose_weights_another_trial_has_changed_is_warned_of(tmp_path):
+    shared = torch.utils.data.WeightedRandomSampler(torch.ones(24), 24)
+
+    def during(epoch):
+        shared.weights = shared.weights * torch.linspace(1.0, 0.5, 24)
+
+    text = "WeightedRandomSampler has been in another training, which changed its weights"
+    with pytest.warns(HaltuneWarning, match=text) as said:
+        for trial in pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, trials=3, verbose=0):
+            with trial:
+                train(trial, sampler=shared, during=during)
+    assert sum(text in str(one.message) for one in said) == 1
 
 
 def test_a_sampler_of_a_library_that_shuffles_in_place_is_not_paused_within_a_pass():
@@ -514,22 +558,23 @@ def test_an_accelerator_that_names_its_checkpoints_itself_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error", "said"),
     [
         (
             '{"processes": 2, "random": {}, "loaders": [], "models": [], "modules": {}, "data": {}}',
+            NotSupported,
             "on 2 ranks.*nproc_per_node 2",
         ),
-        ("{}", "damaged"),
+        ("{}", InvalidInput, "damaged"),
     ],
 )
-def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, said, tmp_path):
+def test_a_checkpoint_of_other_processes_and_a_damaged_one_say_what_to_do(text, error, said, tmp_path):
     study = pausing_study(tmp_path / "search.db", verbose=0)
     with study.ask() as trial:
         train(trial)
     trial = study.ask()
     Path(trial.checkpoint, "haltune_0.json").write_text(text)
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(error, match=said):
         train(trial)
 
 

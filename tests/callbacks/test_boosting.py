@@ -238,6 +238,35 @@ def test_an_objective_of_the_program_that_another_function_calls_continues_after
         assert s.trials[0].values.tolist() == log["validation"][gradient.loss]
 
 
+noise, calls, last = np.random.default_rng(2), 0, None
+
+
+def noisy(predictions, data):
+    """An objective that draws from a generator of its module, and counts its calls there; it never reads `last`."""
+    global calls, last
+    calls, last = calls + 1, data
+    drawn = 0.01 * noise.normal(size=len(predictions))
+    return (predictions - data.get_label()) / calls + drawn, np.ones_like(predictions)
+
+
+def test_what_an_objective_has_in_variables_of_its_module_continues_after_a_pause(gradient):
+    global calls
+    how = {"options": {"obj": noisy}} if gradient.name == "xgboost" else {"objective": noisy}
+    per_trial = how if gradient.name == "xgboost" else {"objective": lambda trial: noisy}
+    start, calls = noise.bit_generator.state, 0
+    _, log = gradient.train(rounds=5, **how)
+    noise.bit_generator.state, calls = start, 0
+    s = pausing_study(at=(2,), epochs=5, metric=gradient.monitor, verbose=0)
+    for trial in s:
+        if trial.attempt > 1:  # not what a resumed training is to find
+            noise.normal()
+            calls = 70
+        with trial:
+            gradient.attempt(trial, gradient.callback(trial), **per_trial)
+    assert s.trials[0].attempt == 2
+    assert s.trials[0].values.tolist() == log["validation"][gradient.loss]
+
+
 def test_a_booster_whose_rounds_are_updated_is_not_paused():
     xgb = BOOSTING["xgboost"]().package
     data, held_out = xgb.DMatrix(X[TRAIN], Y[TRAIN]), xgb.DMatrix(X[HELD_OUT], Y[HELD_OUT])

@@ -188,3 +188,85 @@ def test_a_callback_that_clears_its_list_for_each_training_resumes_exactly(name,
         curves.append([t.values.tolist() for t in study.trials])
         assert [t.attempt for t in study.trials] == [1 + len(at)] * 2
     assert curves[0] == curves[1]
+
+
+class Curriculum:
+    """A data set that a program makes harder. It computes its length late, fills a cache, and counts what is read."""
+
+    def __init__(self, rows):
+        self.rows, self.difficulty, self.order, self.length, self.cache = rows, 1, [*range(len(rows))], None, {}
+        self.reads = 0
+
+    def __len__(self):
+        self.length = len(self.rows)
+        return self.length
+
+    def __getitem__(self, row):
+        self.reads += 1
+        return self.cache.setdefault(row, self.rows[self.order[row]])
+
+
+class InOrder:
+    """A sampler with its place in the present pass."""
+
+    def __init__(self, rows):
+        self.rows, self.at = rows, 0
+
+    def __len__(self):
+        return self.rows
+
+    def __iter__(self):
+        self.at = 0
+        while self.at < self.rows:
+            yield self.at
+            self.at += 1
+
+
+def of_lightning_data():
+    from lightning_nets import rows
+    from torch.utils.data import DataLoader
+
+    data, sampler = Curriculum(rows()), InOrder(len(rows()))
+    return data, lambda: DataLoader(data, 4, sampler=sampler)
+
+
+def of_transformers_data():
+    from transformers_nets import rows
+
+    data = Curriculum(rows(16))
+    return data, lambda: data
+
+
+DATA = {
+    "lightning": (of_lightning_data, "on_train_epoch_start", "on_train_epoch_end"),
+    "transformers": (of_transformers_data, "on_epoch_begin", "on_epoch_end"),
+}
+
+
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("name", sorted(FITS.keys() & DATA.keys()))
+def test_data_that_another_trial_has_made_harder_are_warned_of(name, resets, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lib, (make, starts, ends) = FITS[name](), DATA[name]
+    data, train = make()
+    module, _, kind = COUNTS[name][0].partition(":")
+    base = getattr(importlib.import_module(module), kind)
+
+    def harder(self, *_, **others):
+        data.difficulty += 1
+        data.order.reverse()
+
+    def easy(self, *_, **others):
+        data.difficulty = 1
+
+    hooks = {"__module__": __name__, ends: harder} | ({starts: easy} if resets else {})
+    study = pausing_study(f"{tmp_path}/s.db", at=(), epochs=2, trials=3, metric=lib.monitor, verbose=0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", HaltuneWarning)
+        for trial in study:
+            with trial:
+                lib.attempt(trial, type("Harder", (base,), hooks)(), *lib.callbacks(trial), train=train)
+    found = [str(one.message) for one in said if "has been in another training" in str(one.message)]
+    assert [one[: one.index(", and")] for one in found] == [
+        "Curriculum has been in another training, which changed its difficulty"
+    ] * (not resets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from two_ranks import address, run_ranks
 from haltune import Float, Minimize, Study, Trial
 from haltune.callbacks import check_resume
 from haltune.callbacks.loop import TrainingLoop
-from haltune.errors import HaltuneWarning, InvalidInput
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 from haltune.policies import RandomSearch
 from haltune.study.session import clocked
 
@@ -133,14 +134,41 @@ def test_a_state_that_ranks_save_together_is_a_folder_to_continue_from():
     assert float(Path(study.best.checkpoint, "total").read_text()) == total
 
 
-def test_a_state_that_another_number_of_ranks_saved_says_how_many_to_start():
-    study = pausing_study(verbose=0)
-    with study.ask() as trial:
-        train_together(trial)
+def test_a_state_that_another_number_of_ranks_saved_says_how_many_to_start_and_its_trial_is_not_lost():
+    study = pausing_study(trials=2, verbose=0)
+    for _ in range(3):  # the first trial ends, the second one pauses
+        with study.ask() as trial:
+            train_together(trial)
     trial = study.ask()
     Path(trial.checkpoint, "1.random").write_text("{}")
-    with pytest.raises(InvalidInput, match=r"paused on 2 ranks and cannot resume on 1.*--nproc_per_node 2"):
+    said = r"paused on 2 ranks and cannot resume on 1, because each rank loads.*--nproc_per_node 2"
+    with pytest.raises(NotSupported, match=said), trial:
         train_together(trial)
+    assert [trial.status for trial in study.trials] == ["completed", "interrupted"]
+
+
+@pytest.mark.parametrize("kind", ["loop", "epochs"])
+def test_a_trial_that_resumes_on_fewer_ranks_than_it_paused_on_says_what_differs(kind):
+    def write(path):
+        path.write_text("state")
+
+    def train(trial):
+        if kind == "loop":
+            for epoch in (loop := TrainingLoop(trial, save=write)):
+                loop.report(1 / epoch)
+        else:
+            for epoch in trial.epochs():
+                trial.report(1 / epoch)
+                trial.save(write)
+
+    study = pausing_study(verbose=0)
+    with study.ask() as trial:
+        train(trial)
+    trial = study.ask()
+    shutil.copy(f"{trial.checkpoint}.random", f"{trial.checkpoint}.random1")
+    with pytest.warns(HaltuneWarning, match="paused on 2 ranks and resumes on 1"), trial:
+        train(trial)
+    assert [*study.trials[0].epochs] == [1, 2, 3, 4]
 
 
 def gated(gates, done, fails_at=None):

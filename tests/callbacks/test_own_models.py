@@ -645,7 +645,7 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
     assert all("resumed after epoch 2, but its SGD started without the momentum" in text for text in found)
 
 
-@pytest.mark.parametrize(("own_loop", "same_process"), [(False, True), (True, False)])
+@pytest.mark.parametrize(("by", "same_process"), [("epochs", True), ("TrainingLoop", False), ("range", True)])
 @pytest.mark.parametrize(
     ("program", "warns"),
     [
@@ -659,9 +659,7 @@ def test_a_resumed_trial_warns_once_if_its_optimizer_starts_without_its_moments(
         ("thaws each layer in every other epoch, and starts with one frozen", False),
     ],
 )
-def test_a_resumed_trial_warns_once_if_weights_are_frozen_that_trained(
-    program, warns, own_loop, same_process, tmp_path
-):
+def test_a_resumed_trial_warns_once_if_weights_are_frozen_that_trained(program, warns, by, same_process, tmp_path):
     def study():
         return pausing_study(f"{tmp_path}/s.db", at=(1, 2), epochs=3, trials=2, verbose=0)
 
@@ -685,8 +683,9 @@ def test_a_resumed_trial_warns_once_if_weights_are_frozen_that_trained(
             flags = [weight.requires_grad for weight in net.parameters()]
             torch.save({"net": net.state_dict(), "sgd": sgd.state_dict(), "flags": flags}, path)
 
-        loop = TrainingLoop(trial, save=write) if own_loop else trial
-        for epoch in loop if own_loop else trial.epochs():
+        loop = TrainingLoop(trial, save=write) if by == "TrainingLoop" else trial
+        epochs = {"epochs": trial.epochs, "range": lambda: range(int(trial.epoch) + 1, 4)}.get(by, lambda: loop)
+        for epoch in epochs():
             if "in epoch 2" in program and epoch == 2:
                 first.requires_grad_(True)
                 if adds:
@@ -702,11 +701,13 @@ def test_a_resumed_trial_warns_once_if_weights_are_frozen_that_trained(
             net(torch.ones(1, 8)).sum().backward()
             sgd.step()
             loop.report(0.5)
-            if "own" in program and not own_loop:
+            if "own" in program and loop is trial:
                 write(path := tmp_path / f"{trial.id}-{epoch}.pt")
                 trial.checkpointed(str(path))
-            elif not own_loop:
+            elif loop is trial:
                 trial.save(write)
+            if by == "range" and trial.verdict.stops:
+                break
 
     with warned() as found:
         if same_process:

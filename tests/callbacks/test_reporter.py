@@ -243,6 +243,13 @@ def test_an_outage_is_bridged_by_one_warning_and_late_unjudged_reports():
     assert [c["judge"] for c in trial.reports] == [False, False, True]
 
 
+def test_a_full_disk_where_ranks_meet_is_raised_as_the_others_do_not_get_the_verdict():
+    r = told()
+    r.trial.broken = FULL
+    with pytest.raises(OSError, match="No space left"):
+        r.report(0.5, 1)
+
+
 def test_what_waits_is_delivered_at_the_end_of_the_fit_or_counted_aloud():
     for mended in (True, False):
         r = told()

@@ -172,7 +172,7 @@ def test_a_trial_whose_folder_lost_a_part_before_it_resumes_starts_again(tmp_pat
 
 def test_a_loop_with_other_parts_names_both(tmp_path):
     trial = paused(tmp_path).ask()
-    with pytest.raises(InvalidInput, match=r"states of average, model, schedule, but this loop has model, schedule"):
+    with pytest.raises(NotSupported, match=r"states of average, model, schedule, but this loop has model, schedule"):
         train(trial, parts=("schedule",))
 
 
@@ -195,6 +195,16 @@ def test_a_state_that_torch_does_not_load_by_default_declines_the_pause():
     loop = ShardedLoop(trial, net, torch.optim.SGD(net.parameters(), 0.1), also={"counter": Counter()})
     with pytest.warns(HaltuneWarning, match=r"a state of also= has other things .*keeps training"):
         for epoch in loop:
+            loop.report(1 / epoch)
+    assert (trial.epoch, trial.checkpoint) == (4, None)
+
+
+def test_a_trial_does_not_pause_where_its_checkpoint_would_lack_the_count_of_its_optimizer():
+    net, trial = layers(), pausing_study(verbose=0).ask()
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    sgd.state["k"] = torch.tensor([0])  # as MADGRAD has it
+    with pytest.warns(HaltuneWarning, match=r"because SGD has a state that belongs to no weight.*keeps training"):
+        for epoch in (loop := ShardedLoop(trial, net, sgd)):
             loop.report(1 / epoch)
     assert (trial.epoch, trial.checkpoint) == (4, None)
 

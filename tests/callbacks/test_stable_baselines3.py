@@ -286,6 +286,88 @@ def test_what_an_environment_models_continues() -> None:
         np.testing.assert_array_equal(resumed[name], parameter)
 
 
+GUSTS = np.random.default_rng(5)
+
+
+class Gusty(gymnasium.Wrapper):  # type: ignore[misc]
+    """An environment that draws from generators of its module and of its class."""
+
+    calm = np.random.default_rng(6)
+
+    def step(self, action: Any) -> Any:
+        observation, *others = self.env.step(action)
+        return observation + np.float32(0.01 * (GUSTS.normal() + self.calm.normal())), *others
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_generators_of_the_module_and_the_class_of_an_environment_continue() -> None:
+    import stable_baselines3 as sb3
+
+    generators = [GUSTS, Gusty.calm]
+    starts = [one.bit_generator.state for one in generators]
+    found = []
+    for at in ((), (64.0,)):
+        for one, start in zip(generators, starts, strict=True):
+            one.bit_generator.state = start
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            for one in generators if trial.attempt > 1 else ():
+                one.normal()  # not the state that a resumed training is to find
+            with trial:
+                model = sb3.A2C("MlpPolicy", Gusty(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
+                model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.policy.state_dict()))
+    (one_attempt, curve, straight), (other, again, resumed) = found
+    assert (one_attempt, other) == (1, 2)
+    assert curve == again
+    for name, parameter in straight.items():
+        np.testing.assert_array_equal(resumed[name], parameter)
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_what_a_policy_has_outside_its_parameters_resumes() -> None:
+    import stable_baselines3 as sb3
+    import torch
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+
+    class Scales(BaseFeaturesExtractor):
+        """It scales observations by a count, a list and a buffer that its state_dict lacks."""
+
+        def __init__(self, space: Any) -> None:
+            super().__init__(space, 4)
+            self.calls, self.means = 0, [0.0]
+            self.register_buffer("peak", torch.zeros(4), persistent=False)
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            self.means = [*self.means[-9:], float(x.detach().abs().mean())]
+            self.peak = torch.maximum(self.peak, x.detach().abs().amax(0))
+            return x / (1 + 0.001 * self.calls + sum(self.means) + self.peak)
+
+    class Freezes(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 40:
+                self.model.policy.action_net.requires_grad_(False)
+            return True
+
+    found = []
+    for at in ((), (64.0, 96.0)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                policy = {"features_extractor_class": Scales}
+                model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu", policy_kwargs=policy)
+                model.learn(trial.max_steps, callback=[Freezes(), HaltuneCallback(trial, every=32)])
+        extractor = model.policy.features_extractor
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), extractor.calls, model.policy.state_dict()))
+    (one, *straight, policy_of_one), (other, *resumed, policy_of_other) = found
+    assert (one, other) == (1, 3)
+    assert straight == resumed
+    for name, parameter in policy_of_one.items():
+        np.testing.assert_array_equal(policy_of_other[name], parameter)
+
+
 @pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 @pytest.mark.parametrize("by_calls", [True, False])
 def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
@@ -366,6 +448,61 @@ def test_a_schedule_that_a_callback_replaces_is_not_paused_and_the_warning_names
         with trial, pytest.warns(HaltuneWarning, match=r"has set the model's lr_schedule, and.*keeps training"):
             model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu")
             model.learn(trial.max_steps, callback=[Slower(), HaltuneCallback(trial, every=32)])
+    assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 128)]
+
+
+@pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
+def test_a_schedule_that_is_a_method_of_a_callback_resumes() -> None:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Lowers(BaseCallback):
+        rate = 1e-2
+
+        def schedule(self, left: float) -> float:
+            return self.rate * left
+
+        def _on_step(self) -> bool:
+            self.rate *= 0.99
+            return True
+
+    found = []
+    for at in ((), (64.0,)):
+        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                lowers = Lowers()
+                model = sb3.A2C(
+                    "MlpPolicy", "CartPole-v1", learning_rate=lowers.schedule, n_steps=16, seed=1, device="cpu"
+                )
+                model.learn(trial.max_steps, callback=[lowers, HaltuneCallback(trial, every=32)])
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.policy.state_dict()))
+    (one_attempt, curve, straight), (other, again, resumed) = found
+    assert (one_attempt, other) == (1, 2)
+    assert curve == again
+    for name, parameter in straight.items():
+        np.testing.assert_array_equal(resumed[name], parameter)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_schedule_that_counts_its_calls_is_not_paused_and_the_warning_names_it() -> None:
+    import stable_baselines3 as sb3
+
+    def counting() -> Any:
+        calls = 0
+
+        def rate(left: float) -> float:
+            nonlocal calls
+            calls += 1
+            return 1e-3 / calls
+
+        return rate
+
+    s = pausing_study(at=(64.0,), epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+    for trial in s:
+        with trial, pytest.warns(HaltuneWarning, match=r"counting.*rate remembers its calls.*keeps training"):
+            model = sb3.A2C("MlpPolicy", "CartPole-v1", learning_rate=counting(), n_steps=16, seed=1, device="cpu")
+            model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
     assert [(t.status, t.attempt, t.epoch) for t in s.trials] == [("completed", 1, 128)]
 
 

@@ -152,7 +152,7 @@ import torch, torch.distributed as dist
 from haltune import Float, Study
 from haltune.policies import RandomSearch
 
-last = int(sys.argv[1] == "both")  # rank that fails
+failing = {"both": (0, 1), "first": (0,), "second": (1,)}[sys.argv[1]]  # ranks
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(os.environ["RANK"]), world_size=2)
 study = Study({"lr": Float(0.01, 0.1)}, "val_loss", "search.db", max_epochs=2, budget="3 trials",
               policy=RandomSearch(), seed=0, verbose=0)
@@ -160,7 +160,7 @@ for trial in study:
     with trial:
         weights = torch.ones(1)
         for epoch in trial.epochs():
-            if trial.id == 1 and dist.get_rank() <= last:
+            if trial.id == 1 and dist.get_rank() in failing:
                 raise ValueError("diverged")
             dist.all_reduce(weights)
             trial.report(weights.item())
@@ -168,9 +168,14 @@ for trial in study:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failing", ["both", "first"])
-def test_a_failure_of_rank_0_alone_ends_the_search_before_its_next_trial(failing: str, tmp_path: Path) -> None:
-    """The other rank waits in a collective of the failed trial, which would meet one of the next trial."""
+@pytest.mark.parametrize(("failing", "status"), [("both", "failed"), ("first", "failed"), ("second", "interrupted")])
+def test_a_failure_of_one_rank_alone_ends_the_search_before_its_next_trial(
+    failing: str, status: str, tmp_path: Path
+) -> None:
+    """The other rank waits in a collective of the failed trial, which would meet one of the next trial.
+
+    To rank 0, a rank that has failed alone is one that was lost.
+    """
     pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "search.py").write_text(FAILING)
     both = failing == "both"
@@ -178,4 +183,4 @@ def test_a_failure_of_rank_0_alone_ends_the_search_before_its_next_trial(failing
     run_ranks(command, tmp_path, (0, 0) if both else (1, 1), printed=False, HALTUNE_RANK_TIMEOUT="5")
     found = [(str(t.status), [*t.values]) for t in read_study(str(tmp_path / "search.db")).trials]
     completed = ("completed", [2.0, 4.0])
-    assert found == [completed, ("failed", []), *[completed] * both]
+    assert found == [completed, (status, []), *[completed] * both]

@@ -207,7 +207,7 @@ def test_before_any_value_there_is_no_best_and_the_exit_code_says_so(tmp_path):
 
 def test_a_held_search_says_so(tmp_path):
     study = Study(PROBLEM, RandomSearch(trials=9), tmp_path / "s.db", budget=Budget(trials=9))
-    hold(study.store, "study", study.history, "stopped by somebody")
+    hold(study.store, "study", "stopped by somebody")
     told = haltune("status", tmp_path / "s.db")
     assert "stopped for now (stopped by somebody)" in told
     assert "the search is stopped for now: stopped by somebody" in told
@@ -372,9 +372,9 @@ def test_status_exits_by_how_the_search_stands(tmp_path):
     with trial:
         for _ in trial.epochs():
             trial.report(0.5)
-    hold(study.store, study.name, study.history, "stopped by somebody")
+    hold(study.store, study.name, "stopped by somebody")
     assert status_code(path) == 4
-    hold(study.store, study.name, study.history, None)
+    hold(study.store, study.name, None)
     assert list(study) == []
     assert status_code(path) == 0
     assert CliRunner().invoke(app, ["status", str(path), "--format", "json"]).exit_code == 0

@@ -24,7 +24,7 @@ from haltune._utils import disk
 from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning, StoreError
-from haltune.launch import programs
+from haltune.launch import program_checkpoints, unedited
 from haltune.launch.metric_logs import WandbRuns
 from haltune.log.decisions import Action
 from haltune.log.events import Checkpointed, Ended, Reported, Resumed, Status
@@ -444,10 +444,10 @@ SLOW_SAVES = {
 
 @pytest.mark.parametrize("how", quickly(SLOW_SAVES, "an open file"))
 def test_a_program_is_not_ended_in_the_middle_of_a_save(search, tmp_path, monkeypatch, how):
-    monkeypatch.setattr(programs, "_SETTLED_FOLDER", (3.0, 3.0), raising=False)
+    monkeypatch.setattr(program_checkpoints, "_SETTLED_FOLDER", (3.0, 3.0), raising=False)
     if how == "an open log":
-        monkeypatch.setattr(programs, "_OPEN", 0.5)
-        monkeypatch.setattr(programs, "_SETTLED_FOLDER", (1.0, 1.0))
+        monkeypatch.setattr(program_checkpoints, "_OPEN", 0.5)
+        monkeypatch.setattr(program_checkpoints, "_SETTLED_FOLDER", (1.0, 1.0))
     save = "path = f\"{a.out}/at-{state['epoch']}.json\"; import time; " + SLOW_SAVES[how].replace(
         "GAP", "0.8 * (state['epoch'] == 1)"
     )
@@ -469,7 +469,7 @@ def test_a_program_is_not_ended_in_the_middle_of_a_save(search, tmp_path, monkey
 
 @pytest.mark.slow
 def test_a_checkpoint_that_a_program_completes_after_it_was_recorded_is_recorded_again(search, tmp_path, monkeypatch):
-    monkeypatch.setattr(programs, "_SETTLED_FOLDER", (0.1, 0.1), raising=False)
+    monkeypatch.setattr(program_checkpoints, "_SETTLED_FOLDER", (0.1, 0.1), raising=False)
     save = "path = f\"{a.out}/at-{state['epoch']}.json\"; import time; " + SLOW_SAVES["a folder"].replace(
         "GAP", "1.2 * (state['epoch'] == 2)"
     )
@@ -529,8 +529,8 @@ def test_a_checkpoint_for_which_the_quota_has_no_room_does_not_end_the_search(se
 
 
 def test_a_pause_for_which_the_quota_has_no_room_is_declined_at_once_with_its_reason(search, tmp_path, monkeypatch):
-    copied, tries = programs._copied, []
-    monkeypatch.setattr(programs, "_copied", lambda *paths: tries.append(paths) or copied(*paths))
+    copied, tries = unedited.copy_unchanged, []
+    monkeypatch.setattr(unedited, "copy_unchanged", lambda *paths: tries.append(paths) or copied(*paths))
     quota = 'max_epochs = 2\ncheckpoints = { disk_quota = "0.001KB", keep = 0 }'
     study = RESUMES.replace("at-{epoch}.json", "last.json").replace("max_epochs = 4", quota)
     study = study.replace('name = "Hyperband"\neta = 2', TWO)
@@ -564,7 +564,7 @@ def test_a_program_that_a_full_disk_ends_fails_no_trial(search, tmp_path):
 def test_a_trial_that_another_worker_took_while_its_checkpoint_was_copied_does_not_end_the_search(
     search, tmp_path, monkeypatch
 ):
-    copied, taken = programs._copied, []
+    copied, taken = unedited.copy_unchanged, []
 
     def taking(*paths):
         if not taken:
@@ -573,7 +573,7 @@ def test_a_trial_that_another_worker_took_while_its_checkpoint_was_copied_does_n
             taken[0].mark_lost("it did not answer")
         return copied(*paths)
 
-    monkeypatch.setattr(programs, "_copied", taking)
+    monkeypatch.setattr(unedited, "copy_unchanged", taking)
     program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
     study = STUDY.replace("= 4", "= 1").replace("trials = 2", "trials = 1") + CSV
     words = (*WORDS, "--epochs", "{epochs}", "--resume", "{checkpoint}")
@@ -620,7 +620,7 @@ def assert_right_with_one_file(search, tmp_path, then, train=TRAIN):
 def test_a_checkpoint_that_the_next_epoch_has_overwritten_is_not_taken_for_that_of_the_one_before(
     search, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(programs, "_SCAN", 1.5)  # between two looks the program has written the next one
+    monkeypatch.setattr(program_checkpoints, "_SCAN", 1.5)  # between two looks the program has written the next one
     slow = TRAIN.replace(
         '        state["epoch"] += 1', '        import time; time.sleep(0.7)\n        state["epoch"] += 1'
     )
@@ -776,6 +776,28 @@ def test_a_warning_is_a_sentence_without_a_place_in_the_code(tmp_path):
     assert "HaltuneWarning" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("hook", "error"),
+    [
+        ("sys.exit('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB')", "out of memory: ended"),
+        ("sys.exit('Loss is nan, stopping training')", "ended with exit status 1: Loss is nan"),
+        ("log.write('2,nan,nan\\n'); log.flush(); sys.exit('AssertionError')", "ended with exit status 1: Assert"),
+    ],
+)
+def test_a_first_program_that_needs_too_much_memory_or_diverges_does_not_end_the_search(search, tmp_path, hook, error):
+    first = "if not os.path.exists('once'): open('once', 'w').close(); "
+    code, said = search(STUDY + CSV, hook=first + hook)
+    assert code == 0, said
+    assert [t.status for t in trials(tmp_path)] == [Status.FAILED, Status.COMPLETED]
+    assert trials(tmp_path)[0].error.startswith(error)
+
+
+def test_a_first_program_that_fails_in_code_with_a_nan_in_it_ends_the_search(search):
+    code, said = search(STUDY + CSV, "import sys\nsys.exit('    x = df.replace(np.nan, 0)\\nKeyError')")
+    assert code == 1
+    assert "KeyError" in said
+
+
 def test_a_later_failure_is_recorded_and_the_search_goes_on(search, tmp_path):
     hook = "if os.path.exists('once'): sys.exit('out of luck')\nif state['epoch'] == a.epochs: open('once', 'w')"
     code, said = search(STUDY + CSV, hook=hook)
@@ -789,6 +811,55 @@ def test_a_program_that_trains_beyond_the_full_length_ends_there(search, tmp_pat
     code, said = search(STUDY + CSV, words=(*WORDS, "--epochs", "900"), hook="import time; time.sleep(0.01)")
     assert code == 0, said
     assert "Give the program its length: {max_epochs}" in said
+    assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)] * 2
+
+
+@pytest.mark.slow
+def test_the_only_checkpoint_of_a_program_that_trains_beyond_the_full_length_is_not_that_of_its_last_epoch(
+    search, tmp_path
+):
+    study = STUDY.replace("max_epochs = 4", "max_epochs = 2").replace("trials = 2", "trials = 1") + CSV
+    program = TRAIN.replace("at-{state['epoch']}.json", "last.json")
+    words = (*WORDS, "--epochs", "900", "--resume", "{checkpoint}")
+    hook = "import time; time.sleep(0.8)"
+    code, said = search(study + '[program]\ncheckpoint = "last.json"\n', program, words, hook=hook)
+    assert code == 0, said
+    assert [(t.status, t.epoch) for t in trials(tmp_path)] == [(Status.COMPLETED, 2)]
+    (path,) = tmp_path.glob("search.checkpoints/*/trial-0/run-1/last.json")
+    assert json.loads(path.read_text())["epoch"] == 3
+    assert load_study(tmp_path / "search.db").best.checkpoint is None
+
+
+def test_a_program_that_logs_one_row_after_its_last_epoch_ends_by_itself(search, tmp_path):
+    test = "if state['epoch'] == 4: log.write('5,0,0\\n'); log.flush(); import time; time.sleep(1); open('saved', 'a')"
+    study = STUDY.replace("trials = 2", "trials = 1") + CSV
+    code, said = search(study, words=(*WORDS, "--epochs", "{epochs}"), hook=test)
+    assert code == 0, said
+    assert (tmp_path / "saved").exists()
+    assert "trains beyond" not in said
+    assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)]
+
+
+def test_lines_with_the_metric_at_the_end_of_a_program_with_its_length_do_not_count(search, tmp_path):
+    ends = "\nif state['epoch'] == a.epochs: print('best val_acc=9\\ntest val_acc=8', flush=True)"
+    hook = f"print(f\"val_acc={{a.lr * state['epoch'] + a.depth}}\", flush=True){ends}"
+    code, said = search(STUDY + PRINTED, words=(*WORDS, "--epochs", "{epochs}"), hook=hook)
+    assert code == 0, said
+    assert "beyond" not in said
+    assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)] * 2
+
+
+def test_rows_that_are_no_epochs_are_an_error_if_the_program_has_its_length(search, tmp_path):
+    twice = "print(f'val_acc={a.lr}', flush=True); print('val_acc=0', flush=True)"
+    words = (*WORDS, "--epochs", "{epochs}")
+    code, said = search(STUDY + PRINTED, words=words, hook=twice)
+    assert code == 2
+    assert "each row of the lines that it prints counts as one epoch. Write position" in said
+    assert [t.status for t in trials(tmp_path)] == [Status.INTERRUPTED]
+    named = "[metrics]\npattern = 'epoch (?P<epoch>.*) val_acc=(?P<val_acc>.*)'\nposition = 'epoch'\n"
+    hook = "print(f\"epoch {state['epoch']} val_acc={a.lr * state['epoch'] + a.depth}\", flush=True)"
+    code, said = search(STUDY + named, words=words, hook=hook)
+    assert code == 0, said
     assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)] * 2
 
 
@@ -812,7 +883,7 @@ def test_a_metric_that_never_comes_is_an_error_that_says_what_is_there(search, s
 
 
 def test_a_pattern_without_a_match_is_told_while_the_program_trains(search, monkeypatch):
-    monkeypatch.setattr("haltune.launch.programs._MUTE", (0.0, 100))
+    monkeypatch.setattr("haltune.launch.unedited._MUTE", (0.0, 100))
     code, said = search(
         STUDY + "[metrics]\npattern = 'acc=(?P<val_acc>.*)'\n",
         "import time\nfor n in range(150):\n    print('accuracy', n, flush=True)\ntime.sleep(2)\n",
@@ -881,6 +952,29 @@ def test_an_error_behind_a_pipe_is_pointed_out(search, tmp_path, fails):
     assert ("write set -o pipefail" in said, "give it its length: {max_epochs}" in said) == (fails, not fails)
 
 
+def test_an_error_that_python_ignores_as_it_ends_is_none_of_the_program(search):
+    ignored = "print('Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__>')\n"
+    ignored += "print('Traceback (most recent call last):\\n  File \"x.py\", line 1'); sys.exit()"
+    code, said = search(STUDY + CSV, hook=ignored)
+    assert code == 0, said
+    assert "It printed an error" not in said
+    assert "give it its length" in said
+
+
+def test_the_last_line_that_counts_as_an_epoch_is_shown_if_a_program_ends_early(search):
+    hook = "print('val_acc=0.5', flush=True)\nif state['epoch'] == 2: print('best val_acc=0.75'); sys.exit()"
+    code, said = search(STUDY + PRINTED, hook=hook)
+    assert code == 0, said
+    assert said.count("the last one was 'best val_acc=0.75'") == 1
+
+
+@pytest.mark.parametrize(("epochs", "named"), [("3", True), ("2", False)])
+def test_a_log_that_ends_one_epoch_early_may_count_from_zero(search, epochs, named):
+    code, said = search(STUDY + CSV, words=(*WORDS, "--epochs", epochs))
+    assert code == 0, said
+    assert ("If its first epoch has the number 0, write first = 0" in said) == named
+
+
 def test_empty_cells_of_a_training_that_diverged_are_pointed_out(search, tmp_path):
     blank = TRAIN.replace("{a.lr * state['epoch'] + a.depth}", "{a.lr if state['epoch'] < 3 else ''}")
     study = STUDY.replace("max_epochs = 4", "max_epochs = 8").replace("trials = 2", "trials = 1") + CSV
@@ -928,7 +1022,7 @@ def test_a_position_in_another_unit_is_an_error_at_its_first_row(search):
 def test_rows_that_a_program_writes_only_at_its_end_all_count_and_haltune_says_that_they_came_too_late(
     search, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(programs, "_LATE", 0.0)
+    monkeypatch.setattr(unedited, "_LATE", 0.0)
     late = TRAIN.replace("        log.flush()\n", "") + "import time; time.sleep(0.5)\n"
     code, said = search(HALVING + CSV, late)
     assert code == 0, said
@@ -1085,8 +1179,10 @@ def test_a_device_that_cuda_does_not_know_is_refused(search, tmp_path, gpus):
 
 def test_only_the_folder_of_a_trial_is_searched_for_checkpoints(search, tmp_path, monkeypatch):
     (tmp_path / "at-9.json").touch()
-    searched, matching = [], programs.matching
-    monkeypatch.setattr(programs, "matching", lambda *names: searched.append(matching(*names)) or searched[-1])
+    searched, matching = [], program_checkpoints.matching
+    monkeypatch.setattr(
+        program_checkpoints, "matching", lambda *names: searched.append(matching(*names)) or searched[-1]
+    )
     study = RESUMES.replace("at-{epoch}", "**/at-{epoch}").replace("trials = 4", "trials = 1")
     code, said = search(study, words=(*WORDS, "--resume", "{checkpoint}"))
     assert code == 0, said
@@ -1269,6 +1365,7 @@ def test_the_doctor_rehearses_a_pause_of_a_program_that_nobody_edited(search, tm
         (TRAIN, 0.1, "it reports exactly the same", 0),
         (TRAIN, 0.0, "ended before it could be paused at epoch 1, because its epochs are short", 0),
         (TRAIN.replace("= json.load", "= 0 and"), 0.1, "failed", 1),
+        ("raise SystemExit('CUDA out of memory')", 0.0, "failed: out of memory", 1),
     )
     for text, seconds, found, code in cases:
         (tmp_path / "train.py").write_text(f"HOOK = 'import time; time.sleep({seconds})'\n{text}")

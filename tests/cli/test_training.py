@@ -116,7 +116,7 @@ def test_a_held_search_starts_no_trial_until_it_is_lifted(folder):
     (folder / "gate").touch()
     (folder / "digits.toml").write_text(TOML + "\n[budget]\ntrials = 1\n")
     assert "1 trial:" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 0)
-    hold(*find("digits.toml", writing=True), history(folder), "stopped by `haltune stop`")
+    hold(*find("digits.toml", writing=True), "stopped by `haltune stop`")
     (folder / "digits.toml").write_text(TOML)
     assert "stopped by" in ended(haltune("run", "--study", "digits.toml", *PROGRAM), 4)
     assert len(history(folder).trials) == 1

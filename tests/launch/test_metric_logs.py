@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import struct
+import sys
 from contextlib import closing
 
 import pytest
@@ -136,7 +137,20 @@ def test_a_file_of_many_records_is_cut_into_them_once(kind, monkeypatch):
     assert Counted.cut < 10 * len(data)
 
 
-@pytest.mark.parametrize("group", [r"[\d.]+", r"\d+\.\d+", r"-?\d*\.\d*", r"[\d.]*"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        r"[\d.]+",
+        r"\d+\.\d+",
+        r"-?\d*\.\d*",
+        r"[\d.]*",
+        r"\d+(?:\.\d+)?",
+        r"(\d+)(\.(\d+))?",
+        r"[\d.]+|nan",
+        r"[\d.]+|-",
+        r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?",
+    ],
+)
 @pytest.mark.parametrize(
     ("text", "value"), [("0.25", 0.25), ("9.8e-05", 9.8e-05), ("nan", math.nan), ("inf", math.inf)]
 )
@@ -147,10 +161,39 @@ def test_a_group_for_decimal_numbers_takes_the_whole_number_and_what_is_none(gro
     assert equal(rows_of(reader, [f"loss: {text}, lr 1e5\n".encode()]), [{"loss": value, "epoch": 1.0}])
 
 
-@pytest.mark.parametrize("group", [r"\S+", r"[^)]+", r"[\d.]+|-", r"[^,)]*"])
+@pytest.mark.parametrize("group", [r"\S+", r"[^)]+", r"(?:\S+)", r"[^,)]*", r"\d+", r"[(\d]+"])
 def test_other_groups_are_as_the_user_wrote_them(group):
     pattern = rf"loss=(?P<loss>{group})"
     assert [found.pattern for found in Metrics(pattern=pattern).patterns] == [pattern]
+
+
+def test_a_group_within_another_one_with_a_name_takes_the_whole_number():
+    reader = Matched(Metrics(pattern=r"(?P<row>at (?P<epoch>\d+): (?P<loss>[\d.]+))").patterns)
+    assert rows_of(reader, [b"at 1: 9.8e-05\n"]) == [{"epoch": 1.0, "loss": 9.8e-05}]
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("step 900, loss 0.5", {"step": 900.0, "loss": 0.5}),
+        ("step 1,000, loss 0.5", {"step": 1000.0, "loss": 0.5}),
+        ("step 1,048,576, loss 3", {"step": 1048576.0, "loss": 3.0}),
+        ("step 1000, loss 1,125.50", {"step": 1000.0, "loss": 1125.5}),
+        ("at 1,000 it has 0.5", {"step": 1000.0, "loss": 0.5}),
+        ("[3,500] loss 0.5", {"step": 3.0, "loss": 0.5}),  # the pattern has the comma
+        ("step 3, loss 0,95", {"step": 3.0}),  # 0 would be wrong
+        ("step 3, loss -1,125", {"step": 3.0}),
+        ("step 3, loss 0.5,0.75", {"step": 3.0, "loss": 0.5}),
+        ("step 3, loss 2,0.75", {"step": 3.0, "loss": 2.0}),
+        ("3,2,40", {"step": 3.0, "loss": 2.0}),
+    ],
+)
+@pytest.mark.parametrize("steps", [r"\d+", r"[\d,]+"])
+def test_a_number_with_a_comma_is_a_thousand_in_the_position_and_no_value(line, row, steps):
+    patterns = [rf"step (?P<step>{steps})", r"loss (?P<loss>-?[\d.]+)", r"^(?P<step>\d+),(?P<loss>\d+)"]
+    patterns += [rf"at (?P<step>{steps}).*has (?P<loss>[\d.]+)", r"\[(?P<step>\d+),\d+\]"]
+    reader = Matched(Metrics(pattern=patterns, position="step").patterns, "step")
+    assert rows_of(reader, [f"{line}\n".encode()]) == [row]
 
 
 def test_a_group_with_two_values_in_a_line_is_noted(tmp_path):
@@ -216,6 +259,15 @@ def test_a_rotated_file_counts_after_the_one_before(tmp_path):
     assert got == [1.0, 2.0, 3.0]
 
 
+def test_a_file_that_a_link_leads_to_as_well_counts_once(tmp_path):
+    log = MetricLog(Metrics(csv="runs/*/log.csv"), ["acc"], tmp_path, tmp_path / "out")
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "latest").symlink_to("one")
+    (tmp_path / "runs" / "one" / "log.csv").write_text("acc\n0.1\n0.2\n")
+    assert log.read(whole=True) == [{"acc": 0.1}, {"acc": 0.2}]
+    assert log.files_with("acc") == ["runs/one/log.csv"]
+
+
 def test_what_an_earlier_attempt_left_does_not_count_and_its_torn_line_spoils_none(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("epoch,acc\n1,0.1\n2,0.2\n3,0.")
@@ -263,14 +315,15 @@ def test_a_database_of_mlflow_is_read_as_it_grows(tmp_path):
     )
     got = []
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
-        for step in (1, 2, 3):
+        for step in (1, 2, 3, 4):
             if step == 2:  # after the file exists
                 database.execute("CREATE TABLE metrics (key TEXT, value FLOAT, step INTEGER, is_nan BOOLEAN)")
             if step > 1:
-                database.execute("INSERT INTO metrics VALUES ('acc', ?, ?, ?)", (step / 10, step, step == 3))
+                value = -sys.float_info.max if step == 4 else step / 10  # MLflow's infinity
+                database.execute("INSERT INTO metrics VALUES ('acc', ?, ?, ?)", (value, step, step == 3))
             database.commit()
             got += [(place, row["acc"]) for row in log.read(whole=True) for place, row in curve.add(row)]
-    assert equal(got, [(2.0, 0.2), (3.0, math.nan)])
+    assert equal(got, [(2.0, 0.2), (3.0, math.nan), (4.0, -math.inf)])
 
 
 def test_a_folder_that_the_program_deletes_during_a_look_does_not_end_the_search(tmp_path, monkeypatch):
@@ -398,6 +451,15 @@ def test_a_resumed_program_that_counts_from_1_and_first_evaluates_at_a_later_epo
 def test_another_value_where_a_program_continues_is_pointed_out(value, differs):
     curve, got = resumed([(5.0, 5, value), (6.0, 6, 0.6)], {1: 0.1, 5: 0.5})
     assert (curve.differs, got) == (differs, [(6.0, 0.6)])
+
+
+@pytest.mark.parametrize(("second", "repeated"), [((0.1, 0.2, 0.3), None), ((0.1, 0.25, 0.3), 2.0)])
+def test_another_value_of_any_earlier_epoch_is_noted(second, repeated):
+    """A rewritten log repeats its values; a second training, or steps that start again in each epoch, do not."""
+    curve = Curve(Metrics(csv="x", position="epoch"), ACC)
+    rows = [(epoch + 1.0, acc) for values in ((0.1, 0.2, 0.3), second) for epoch, acc in enumerate(values)]
+    assert sum(len(curve.add({"epoch": epoch, "acc": acc})) for epoch, acc in rows) == 3
+    assert curve.repeated == repeated
 
 
 @pytest.mark.parametrize("place", [{}, {"epoch": 0.0}, {"epoch": 1.0}, {"epoch": math.nan}])

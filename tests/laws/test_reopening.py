@@ -83,7 +83,7 @@ def act(study: Study, trial: Trial, clock: Clock, what: str, *given: Any) -> Non
         case "note", (text,):
             note_on(study.store, "study", read_study(study.store).history, trial.id, text)
         case "hold", (reason,):
-            hold(study.store, "study", read_study(study.store).history, reason)
+            hold(study.store, "study", reason)
             lift(study.store, "study", read_study(study.store).history)
         case "clock", (now,):
             clock.now = now

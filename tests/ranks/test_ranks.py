@@ -295,6 +295,30 @@ except RankLost as error:
     assert "which is gone, to write" in second[0][0]
 
 
+def test_a_rank_notices_that_rank_0_cannot_write_for_it(ranks: Ranks) -> None:
+    _, second = ranks("""
+import resource
+from pathlib import Path
+from haltune.errors import RankLost
+study = Study(PROBLEM, Whims(), budget=Budget(trials=2))
+trial, read = study.ask(), Path(os.environ["TMPDIR"], "read")
+if rank == 1:
+    read.touch()
+if rank == 0:
+    while not read.exists():
+        pass
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+try:
+    trial.report(0.5)
+except RankLost as error:
+    say(str(error))
+except OSError:
+    while not list(Path(os.environ["TMPDIR"]).rglob("left-1-*")):
+        pass  # it is alive
+""")
+    assert "Rank 1 waits for rank 0, which could not write" in second[0][0]
+
+
 def test_a_killed_runs_lines_are_never_read(ranks: Ranks) -> None:
     killed = "import signal\nstudy = Study(PROBLEM, Whims(), budget=Budget(trials=2), seed=1)\nstudy.ask()\n"
     ranks(killed + "os.kill(os.getpid(), signal.SIGKILL)", codes=(-9, -9), left=1)

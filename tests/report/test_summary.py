@@ -87,6 +87,7 @@ def test_epochs_that_were_not_saved_and_trained_again_are_counted_separately():
     facts = digest(study)
     assert (study.history.spent.epochs, facts.trained, facts.again) == (14, 12, 2)
     assert "12 epochs (2 more lost and trained again)" in spending_line(study.history, study.budget)
+    assert spending_line(study.history, Budget(trials=2)).startswith("3 trials, 12 epochs")
     assert "; 2 epochs lost and trained again" in summary(study)
     assert "<b>12 epochs</b>" in stats(facts)
     assert "; 2 epochs lost and trained again</span>" in stats(facts)

@@ -125,7 +125,7 @@ def test_a_search_that_somebody_stopped_is_not_over_nor_its_trial_interrupted(sa
     for trial in study:
         with trial:
             trial.report(0.5)
-            hold(study.store, study.name, study.history, "stopped by somebody")
+            hold(study.store, study.name, "stopped by somebody")
             assert trial.report(0.5).stops
     assert any(line.startswith("Trial 0 stopped for now at epoch 2 of ") for line in said())
     assert said()[-2] == "The search is stopped for now: stopped by somebody"

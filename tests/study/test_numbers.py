@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import sys
 from collections import deque
 from functools import partial
 from pathlib import Path
@@ -72,6 +73,38 @@ def test_numbers_of_an_object_of_the_program_and_a_rate_in_a_training_loop_are_n
     assert f"{found}, rate = 0.5 (0.0625 where it paused)" in hint
 
 
+def test_a_function_that_keeps_its_own_locals_finds_its_objects_there(caplog):
+    def train(trial):
+        patience = Patience()
+        kept = locals()
+        restored(trial)
+        for epoch in trial.epochs():
+            patience.step(value(epoch))
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text("{}"))
+        found.append("patience" in kept)
+
+    found = []
+    search(caplog, train)
+    assert found
+    assert all(found)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="exec makes no variables in a function")
+def test_a_function_keeps_the_names_that_exec_makes_in_it(caplog):
+    def train(trial):
+        exec("factor = 2.0")
+        restored(trial)
+        for epoch in trial.epochs():
+            trial.report(value(epoch) * eval("factor"))
+            trial.save(lambda path: path.write_text("{}"))
+        found.append(trial.epoch)
+
+    found = []
+    search(caplog, train)
+    assert found[-1] == 6
+
+
 def test_an_array_that_a_loop_carries_over_and_a_best_of_numpy_are_named_and_records_and_filled_arrays_are_not(caplog):
     def train(trial):
         state, batch, best = np.zeros((1, 4)), (np.zeros((2, 2)), np.ones((2, 2))), np.inf
@@ -122,6 +155,28 @@ def test_a_state_of_an_lstm_a_best_accuracy_and_a_weight_of_torch_are_named_unle
     assert f"with agent.alpha = [0] ([1.5] where it paused), best = 0 (0.3 where it paused), {state}, as" in hint
     caplog.clear()
     assert search(caplog, partial(train, restores=True)) == []
+
+
+def test_a_number_of_a_model_that_a_loop_lowers_is_named_and_a_count_of_its_calls_is_not(caplog):
+    torch = pytest.importorskip("torch")
+
+    class Soft(torch.nn.Linear):
+        def forward(self, rows):
+            self.calls += 1  # for debugging
+            return super().forward(rows)
+
+    def train(trial):
+        net = Soft(2, 1)
+        net.tau, net.calls = 0.5, 0
+        restored(trial)
+        for epoch in trial.epochs():
+            net.tau *= 0.5
+            net.train(epoch > 1)(torch.zeros(1, 2))
+            trial.report(value(epoch))
+            trial.save(lambda path: path.write_text("{}"))
+
+    (hint,) = search(caplog, train)
+    assert "with net.tau = 0.5 (0.0625 where it paused), as" in hint
 
 
 class Memory:

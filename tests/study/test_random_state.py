@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -293,7 +294,33 @@ def test_data_that_a_loop_shuffles_in_place_are_named_when_it_resumes(
     with caplog.at_level("INFO", "haltune"):
         pausing_study(at=(2,), epochs=4, trials=2, folder=tmp_path).optimize(train)
     (hint,) = [text for text in caplog.messages if "reorders" in text]
-    assert "Trial 0 has resumed after epoch 2, and its program reorders index, same, texts. haltune" in hint
+    assert "Trial 0 has resumed after epoch 2, and its program reorders data.rows, index, texts. haltune" in hint
+
+
+@pytest.mark.parametrize("own_loop", [True, False])
+def test_an_iterator_from_which_a_loop_reads_on_is_named_when_it_resumes(
+    own_loop: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def train(trial: Trial) -> None:
+        data = [*range(9)]
+        passes, skipped, looked_at = (itertools.cycle(data) for _ in range(3))
+        colours, rows = itertools.cycle("rgb"), (row for row in data)
+        next(looked_at)
+        load(trial)
+        for _ in range(int(trial.epoch)):
+            next(skipped)
+        loop = trial.epochs() if own_loop else TrainingLoop(trial, save=lambda path: path.write_text("[]"))
+        for _ in loop:
+            made = iter(data)
+            value = float(next(passes) + next(skipped) + next(rows) + next(made) + len(next(colours)))
+            trial.report(value) if own_loop else loop.report(value)
+            if own_loop:
+                trial.save(lambda path: path.write_text("[]"))
+
+    with caplog.at_level("INFO", "haltune"):
+        pausing_study(at=(2,), epochs=4, trials=2, folder=tmp_path).optimize(train)
+    (hint,) = [text for text in caplog.messages if "of which it had read a part" in text]
+    assert "Trial 0 has resumed after epoch 2, but its program reads from the start of passes, rows again, of" in hint
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -379,6 +406,21 @@ class Draws:
 def test_generators_with_one_name_in_an_object_and_in_its_module_are_both_found() -> None:
     one = Draws()
     assert {id(held) for held in generators_in(one).values()} == {id(rng), id(one.rng)}
+
+
+noises = ModuleType("noises")  # a module of the program that another one imports
+vars(noises)["waves"] = np.random.default_rng(5)
+
+
+class Waves:
+    tides = np.random.default_rng(6)
+
+    def __call__(self) -> float:
+        return float(noises.waves.random() + self.tides.random())
+
+
+def test_generators_of_a_class_and_of_a_module_that_its_code_names_are_found() -> None:
+    assert {id(held) for held in generators_in(Waves()).values()} == {id(noises.waves), id(Waves.tides)}
 
 
 def test_a_plain_loop_resumes_with_another_bit_generator_of_numpy(tmp_path: Path) -> None:

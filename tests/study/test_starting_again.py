@@ -444,6 +444,19 @@ def test_a_second_loop_of_another_model_after_a_verdict_is_refused(
             in_a_net(trial, loop, value)
 
 
+def test_a_loop_of_another_model_after_a_verdict_is_refused_also_if_an_error_left_the_first_loop(world: World) -> None:
+    torch = pytest.importorskip("torch")
+
+    def retried(trial: Trial, net: Any) -> None:
+        with suppress(ConnectionError):
+            in_a_net(trial, epochs, 0.5, net, fails=True)
+        in_a_net(trial, epochs, STOP, net)
+
+    with pytest.raises(NotSupported, match="of another model"), world.ask() as trial:
+        retried(trial, torch.nn.Linear(8, 4))
+        in_a_net(trial, epochs, STOP)
+
+
 @pytest.mark.parametrize("loop", [epochs, training_loop])
 @pytest.mark.parametrize("verdict", [STOP, PAUSE])
 @pytest.mark.parametrize("phase", [lambda net: net, deepcopy], ids=["of the same model", "of a copy"])

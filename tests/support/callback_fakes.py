@@ -58,7 +58,7 @@ class FakeTrial(Port):
     def restores_randomness(self, put_back=None):
         pass
 
-    def doubts_orders(self, lists):
+    def doubts_orders(self, lists, iterators):
         pass
 
     def begins_epoch(self, epoch, own=False):

@@ -14,7 +14,15 @@ from paused_studies import pausing_study
 from samplers import Shuffling
 from torch.optim import SGD, Adam
 from torch.optim import lr_scheduler as lr
-from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    Sampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 from torchmetrics import MeanMetric
 
 from haltune import Minimize
@@ -327,6 +335,16 @@ class Mines(Slow):
         sampler.weights = sampler.weights * torch.linspace(1.0, 0.5, len(sampler.weights))
 
 
+class Labels(Slow):
+    """It trains on other rows of its data after each epoch, as active learning does."""
+
+    def on_train_epoch_end(self):
+        super().on_train_epoch_end()
+        loader = self.trainer.train_dataloader
+        part = loader.dataset if isinstance(loader.dataset, Subset) else loader.sampler
+        part.indices = [*part.indices[4:], *((row + 20) % 40 for row in part.indices[:4])]
+
+
 class Warms(lr.LRScheduler):
     """A warm-up of the program's, as notebooks have it."""
 
@@ -538,6 +556,12 @@ CASES = {
     ),
     "weights of a sampler": Case(
         {"net": Mines, "train": lambda: DataLoader(FORTY, 4, sampler=WeightedRandomSampler(torch.ones(40), 40))}
+    ),
+    "rows of a sampler": Case(
+        {"net": Labels, "train": lambda: DataLoader(FORTY, 4, sampler=SubsetRandomSampler([*range(20)]))}
+    ),
+    "rows of a subset": Case(
+        {"net": Labels, "train": lambda: DataLoader(Subset(FORTY, [*range(20)]), 4, shuffle=True)}
     ),
     "bf16-mixed": Case({"precision": "bf16-mixed"}),
     "weights averaged late": Case(  # Lightning trains an epoch more for it

@@ -184,7 +184,7 @@ def wishes(here: Recorder) -> None:
     note_on(here.store, "wishes", study.history, 0, "a plateau #again")
     trial = begun(study)
     here.train(trial, 1)
-    hold(here.store, "wishes", study.history, "lunch")
+    hold(here.store, "wishes", "lunch")
     here.train(trial, 1)
     trial.finish()
     study.sync()

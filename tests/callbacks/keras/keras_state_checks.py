@@ -21,7 +21,7 @@ from paused_studies import pausing_study
 from haltune import Minimize
 from haltune.callbacks.keras import HaltuneCallback
 from haltune.callbacks.loop import TrainingLoop
-from haltune.errors import HaltuneWarning, NotSupported
+from haltune.errors import HaltuneWarning, InvalidInput, NotSupported
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 LENGTH = 9
@@ -170,6 +170,87 @@ def test_a_variable_that_a_callback_changes_continues():
     assert_equal(train)
 
 
+BETA = keras.Variable(0.0, trainable=False)
+
+
+class Warms(keras.callbacks.Callback):
+    """Changes a variable of its module, which the loss reads."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        BETA.assign(BETA + 0.1)
+
+
+def warmed(y, p):
+    return keras.ops.mean((y - p) ** 2) + BETA * keras.ops.mean(p**2)
+
+
+def test_a_variable_of_a_module_that_a_callback_changes_continues():
+    def train(trial):
+        BETA.assign(0.0)  # as in another process
+
+        def make(lr):
+            model = net(momentum(lr))
+            model.compile(momentum(lr), warmed)
+            return model
+
+        return fit(trial, trial.load_model(make), Warms())
+
+    if BACKEND == "jax":  # the compiled step has the variable as a constant
+        with pytest.warns(HaltuneWarning, match="global BETA changes in training"):
+            assert trained(train, (2,))[1].attempt == 1
+    else:
+        assert_equal(train)
+
+
+class Later(keras.callbacks.Callback):
+    """Changes a variable from its third epoch on."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch >= 2:
+            self.weight.assign(self.weight + 0.1)
+        self.model.optimizer.learning_rate = 0.01 / (1 + float(keras.ops.convert_to_numpy(self.weight)))
+
+
+class ByEpoch(Later):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.weight.assign(0.1 * epoch)
+
+
+class Sets(keras.callbacks.Callback):
+    """Sets a variable in each epoch to the same value."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.weight.assign(0.3)
+
+
+def test_a_variable_that_another_trial_changes_in_between_is_as_at_the_pause():
+    weight = keras.Variable(0.0, trainable=False)
+
+    def train(trial):
+        weight.assign(0.7 if trial.checkpoint else 0.0)
+        return fit(trial, trial.load_model() or net(momentum(0.01)), Later(weight), epochs=4)
+
+    assert_equal(train, at=(2,), epochs=4)
+
+
+@once
+def test_a_variable_that_starts_as_another_trial_has_left_it_is_named():
+    weight, study = keras.Variable(0.0, trainable=False), pausing_study(at=(), trials=5, verbose=0)
+    for callback in (Sets, Sets, Later, ByEpoch, Later):
+        trial = study.ask()
+        named = pytest.warns(HaltuneWarning, match=r"has changed Later\.weight")
+        with trial, named if trial.id == 4 else contextlib.nullcontext():
+            fit(trial, net(momentum(0.01)), callback(weight), epochs=4)
+
+
 class Weighted(keras.losses.Loss):
     def __init__(self, weight=1.0, name="weighted"):
         super().__init__(name)
@@ -194,6 +275,57 @@ def test_a_number_that_a_callback_changes_in_a_loss_continues():
         return model
 
     assert_equal(lambda trial: fit(trial, trial.load_model(make), Weighs()), metric=Minimize("val_mse"))
+
+
+class Held(keras.Model):
+    """Calls a loss of its own, which compile does not get."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.pull = keras.layers.Dense(1), Weighted()
+        self.dense.build((None, 3))
+        self.built = True
+
+    def call(self, x):
+        return self.dense(x)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return super().compute_loss(x, y, y_pred, sample_weight) + self.pull(keras.ops.zeros_like(y_pred), y_pred)
+
+
+class Loosens(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.pull.weight *= 0.7
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="it is compiled")
+def test_a_number_that_a_callback_changes_in_a_loss_of_the_model_continues():
+    def make(lr):
+        model = Held()
+        model.compile(momentum(lr), "mse", run_eagerly=True)
+        return model
+
+    assert_equal(lambda trial: fit(trial, trial.load_model(make), Loosens()))
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="the compiled step has the variable as a constant")
+@pytest.mark.parametrize("metric", ["val_loss", "val_mse"])
+def test_a_model_whose_loss_reads_a_variable_that_changes_is_kept_for_another_metric_only(metric):
+    penalty, study = keras.Variable(0.0, trainable=False), pausing_study(at=(), metric=metric, keep=1, verbose=0)
+    not_kept = pytest.warns(HaltuneWarning, match=r"is not kept: The loss\.penalty changes in training")
+
+    def penalized(y, p):
+        return keras.ops.mean((y - p) ** 2) + penalty * keras.ops.mean(p**2)
+
+    def make(lr):
+        model = net(momentum(lr))
+        model.compile(momentum(lr), penalized, metrics=["mse"])
+        return model
+
+    trial = study.ask()
+    with not_kept if metric == "val_loss" else contextlib.nullcontext():
+        fit(trial, trial.load_model(make), Penalizes(penalty), epochs=4)
+    assert (study.best.checkpoint is None) == (metric == "val_loss")
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="its own variables")
@@ -814,6 +946,26 @@ def arrays():
 )
 def test_the_place_in_the_data_continues(make, options):
     assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), data=make(), **options))
+
+
+@once
+@pytest.mark.parametrize("by_function", [False, True])
+def test_a_program_that_splits_its_rows_behind_load_model_splits_them_as_before(by_function):
+    left, splits = [], []
+    for at in ((), (2, 5)):
+        seed_everything(3)
+        for trial in pausing_study(at=at, epochs=LENGTH, verbose=0):
+            with trial:
+                model = trial.load_model(lambda lr: net(momentum(lr))) if by_function else trial.load_model()
+                model = model or net(momentum(**trial.config))
+                rows = np.random.permutation(len(X))  # noqa: NPY002 - as sklearn's train_test_split does
+                splits.append(rows.tolist())
+                held = X[rows[7:]], Y[rows[7:]]
+                reached = state(fit(trial, model, data=(X[rows[:7]], Y[rows[:7]]), validation_data=held))
+        left.append(reached)
+    assert splits == splits[:1] * 4
+    for one, other in zip(*left, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @once
@@ -1451,6 +1603,28 @@ def test_averages_that_are_made_later_decline_the_pause(form):
     assert made[1].attempt == 1
 
 
+@once
+def test_a_model_that_a_callback_makes_in_place_of_none_declines_the_pause_unless_the_start_of_a_fit_makes_it():
+    class Best(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.found = None
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.found = clone(self.model)
+
+    with pytest.warns(HaltuneWarning, match=r"Best\.found changes in training and is not plain data"):
+        made = trained(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Best()), (2,))
+    assert made[1].attempt == 1
+
+    class Starts(Pulls):
+        def __init__(self, copy):
+            super().__init__(copy)
+            self.start = None
+
+    assert_equal(lambda trial: fit(trial, trial.load_model() or net(momentum(0.01)), Starts(clone)))
+
+
 # several fits
 
 
@@ -1694,6 +1868,16 @@ def test_a_list_of_callbacks_that_a_loop_drives_by_hand_reports_pauses_and_stops
         return model
 
     assert_equal(train)
+
+
+@once
+@pytest.mark.parametrize("hook", ["on_epoch_begin", "on_epoch_end"])
+def test_a_loop_that_calls_no_hook_before_its_first_epoch_is_refused(hook):
+    callback = HaltuneCallback(FakeTrial())
+    callback.set_model(model := net(momentum(0.01)))
+    model.train_on_batch(X, Y)
+    with pytest.raises(InvalidInput, match=r"does not call on_train_begin.* keras\.callbacks\.CallbackList"):
+        getattr(callback, hook)(0, {"val_loss": 1.0})
 
 
 @pytest.mark.parametrize("again", [True, pytest.param(False, marks=pytest.mark.slow)])

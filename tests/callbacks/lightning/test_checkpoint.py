@@ -5,6 +5,7 @@ import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from callback_fakes import PAUSE, STOP, FakeTrial
 from paused_studies import pausing_study
@@ -18,7 +19,7 @@ from lightning_nets import Net, Slow, make_trainer, search, seed, shuffled  # no
 
 from haltune import Budget, Minimize  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
 
@@ -147,6 +148,22 @@ def test_a_checkpoint_that_the_next_fit_would_refuse_is_not_made():
     assert (study.trials[0].status, study.trials[0].attempt) == ("completed", 1)
 
 
+class ByNumpy(Net):
+    """Its rates are numbers of NumPy, which torch does not load by default."""
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5 * (1 + np.cos(epoch / 4)))
+        return [optimizer], [schedule]
+
+
+def test_a_training_with_rates_of_numpy_pauses_and_resumes():
+    study = pausing_study()
+    for _ in range(2):
+        one_leg(study, net=ByNumpy())
+    assert (study.trials[0].status, study.trials[0].attempt, study.trials[0].epoch) == ("completed", 2, 4)
+
+
 def test_an_asynchronous_writer_is_waited_for():
     trial = FakeTrial(max_epochs=9, verdicts={1.0: PAUSE})
     trainer = fit(trial, plugins=[AsyncCheckpointIO()])
@@ -258,5 +275,5 @@ def test_a_folder_of_deepspeed_from_other_ranks_is_refused_before_it_is_loaded(t
         (tmp_path / "checkpoint" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
     trial = FakeTrial(max_epochs=4)
     trial.checkpoint = str(tmp_path)
-    with pytest.raises(InvalidInput, match=r"paused on 2 ranks and cannot resume on 1.*Trainer\(devices=2\)"):
+    with pytest.raises(NotSupported, match=r"paused on 2 ranks and cannot resume on 1.*Trainer\(devices=2\)"):
         fit(trial, strategy=deepspeed_strategy(), checkpoint=tmp_path)

@@ -1,5 +1,7 @@
 """A Lightning fit trains its trial's configuration from its trial's state; other states are refused at its start."""
 
+import warnings
+
 import pytest
 from callback_fakes import STOP, FakeTrial
 from fits import seed
@@ -9,7 +11,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # noqa: E402
-from lightning_nets import Measures, Net, Sharpness, make_trainer, shuffled, ten_batches  # noqa: E402
+from lightning_nets import Measures, Net, Sharpness, Slow, make_trainer, search, shuffled, ten_batches  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from haltune import Float, Minimize, Study  # noqa: E402
 from haltune.callbacks.lightning import HaltuneCallback  # noqa: E402
@@ -165,3 +168,51 @@ def test_a_fit_that_resumes_from_a_file_of_its_program_measures_its_next_validat
     fit(later, ModelCheckpoint(tmp_path / "later"), keeper.best_model_path)
     assert later.epochs[-2:] == [1.5, 2.0]
     assert [r["metrics"]["val_mean"] for r in later.reports] == pytest.approx([r["value"] for r in later.reports])
+
+
+def strong(row):
+    return row + 1.0
+
+
+def light(row):
+    return row
+
+
+class Augmented(Dataset):
+    def __init__(self):
+        self.transform = strong
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, row):
+        return (self.transform(torch.full((3,), row / 12)),)
+
+
+def stronger(row):
+    return row + 2.0
+
+
+class Replaces(Callback):
+    """It replaces the transform: by the light one in the second epoch alone, in each one from there on, or anew."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def on_train_epoch_start(self, trainer, module):
+        data, epoch = trainer.train_dataloader.dataset, trainer.current_epoch
+        if self.how == "another in each epoch":
+            data.transform = (strong, light, stronger, light)[epoch]
+        elif epoch == 1 or (self.how == "from there on" and epoch > 1):
+            data.transform = light
+
+
+@pytest.mark.parametrize("how", ["once", "from there on", "another in each epoch"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_transform_that_was_replaced_before_a_pause_is_said_if_a_resumed_fit_trains_with_the_first_one(how, at):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        study, _, _ = search((at,), Slow, lambda: DataLoader(Augmented(), 4), lambda: [Replaces(how)])
+    said = [str(one.message) for one in caught if "could not be restored" in str(one.message)]
+    assert study.trials[0].attempt == 2
+    assert ["dataset.transform could not be" in one for one in said] == [True] * (at == 2 and how == "once")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from callback_fakes import FakeTrial
+from callback_fakes import PAUSE, FakeTrial
 from callback_studies import study
 from fits import drawn
 from paused_studies import pausing_study
@@ -38,11 +38,11 @@ from transformers import (  # noqa: E402
     default_data_collator,
 )
 from transformers.trainer_pt_utils import LayerWiseDummyOptimizer  # noqa: E402
-from transformers_nets import EVERY_TWO, Net, Stream, rows, same, trainer, weights  # noqa: E402
+from transformers_nets import EVERY_TWO, Net, Stream, measured, rows, same, trainer, weights  # noqa: E402
 
 from haltune import Constant, Study  # noqa: E402
 from haltune.callbacks.transformers import HaltuneCallback  # noqa: E402
-from haltune.errors import HaltuneWarning, InvalidInput, NotSupported  # noqa: E402
+from haltune.errors import HaltuneWarning, NotSupported  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -85,6 +85,42 @@ class Weighs(Trainer):
             self.seen = getattr(self, "seen", 0) + 1
         loss = loss * (1 + 0.1 * getattr(self, "seen", 0))
         return (loss, outputs) if return_outputs else loss
+
+
+class Clips(TrainerCallback):
+    """It lowers a setting of the Trainer by its present value."""
+
+    def on_step_end(self, args, state, control, **others):
+        args.max_grad_norm *= 0.8
+
+
+class SetsBeta(Trainer):
+    """A library's Trainer, of which only __init__ sets a number."""
+
+    __module__ = Trainer.__module__
+
+    def __init__(self, *arguments, **others):
+        super().__init__(*arguments, **others)
+        self.beta = 1.0
+
+    def compute_loss(self, model, inputs, return_outputs=False, **others):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **others)
+        return (loss * self.beta, outputs) if return_outputs else loss * self.beta
+
+
+class LowersBeta(SetsBeta):
+    """The program's own, which lowers that number."""
+
+    def training_step(self, *arguments, **others):
+        self.beta *= 0.9
+        return super().training_step(*arguments, **others)
+
+
+class Accumulates(TrainerCallback):
+    """It accumulates more gradients from the second epoch on."""
+
+    def on_epoch_begin(self, args, state, control, **others):
+        args.gradient_accumulation_steps = 1 + (state.epoch >= 1)
 
 
 class CountsEpochs(Cools):
@@ -320,6 +356,31 @@ def of_both(model):
     return torch.optim.SGD([*model.parameters(), *model.scale], 0.05), None
 
 
+class Projector:
+    """An object that an optimizer keeps for each weight, as GaLore does."""
+
+
+class Projects(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        for weight in self.param_groups[0]["params"]:
+            self.state[weight].setdefault("projector", Projector())
+
+
+def cosine(model):
+    """A schedule by NumPy, whose rates are numbers of NumPy."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 * (1 + np.cos(step / 16)))
+
+
+class Cuts(TrainerCallback):
+    """It cuts the rate by a number of NumPy at the end of an epoch, before the state is saved."""
+
+    def on_epoch_end(self, args, state, control, optimizer, **others):
+        for group in optimizer.param_groups:
+            group["lr"] *= np.float64(0.9)
+
+
 def layerwise(model):
     """As the Trainer makes galore_adamw_layerwise, without its package."""
     each = {p: torch.optim.SGD([p], 0.05, momentum=0.9) for p in model.parameters()}
@@ -518,6 +579,19 @@ class Mines(TrainerCallback):
         sampler.weights = sampler.weights * torch.linspace(1.0, 0.5, 16)
 
 
+class Chosen(Trainer):
+    def _get_train_sampler(self, *args):
+        return torch.utils.data.SubsetRandomSampler([*range(8)] * 2)
+
+
+class Chooses(TrainerCallback):
+    """It lets the sampler draw other rows with each epoch."""
+
+    def on_epoch_end(self, args, state, control, train_dataloader, **others):
+        sampler = train_dataloader.batch_sampler.sampler
+        sampler.indices = [*sampler.indices[4:], *((row + 8) % 16 for row in sampler.indices[:4])]
+
+
 class Counting(torch.optim.SGD):
     """It has a count among the states of its weights, as MADGRAD."""
 
@@ -588,6 +662,9 @@ RESTORED = {
     "attributes of a callback, within": (*WITHIN, {"others": [Cools]}),
     "attributes of a Trainer": (*BETWEEN, {"kind": Weighs}),
     "attributes of a Trainer, within": (*WITHIN, {"kind": Weighs}),
+    "a setting of the Trainer": (*BETWEEN, {"others": [Clips]}),
+    "a setting of the Trainer, within": (*WITHIN, {"others": [Clips]}),
+    "a number that a library's Trainer sets at its start": (*BETWEEN, {"kind": LowersBeta}),
     "tensors and a generator of a callback": (*BETWEEN, {"others": [Pulls]}),
     "tensors and a generator of a callback, within": (*WITHIN, {"others": [Pulls]}),
     "members of enumerations": (*BETWEEN, {"others": [Phases]}),
@@ -609,6 +686,9 @@ RESTORED = {
     "numbers of modules": (*BETWEEN, {"model": Counts}),
     "a tensor that a module carries with its graph": (*BETWEEN, {"model": Carries}),
     "weights of a sampler": (*BETWEEN, {"kind": Weighted, "others": [Mines]}),
+    "rates of NumPy": (*BETWEEN, {"optimizers": cosine, "others": [Cuts]}),
+    "rates of NumPy, within": (*WITHIN, {"optimizers": cosine}),
+    "rows of a sampler": (*BETWEEN, {"kind": Chosen, "others": [Chooses]}),
     "a count of an optimizer": (*BETWEEN, {"optimizers": lambda model: (Counting(model.parameters()), None)}),
     "a collator with a generator": (*BETWEEN, OWN),
     "a collator of NumPy": (*BETWEEN, {"collator": lambda: Noise(np.random.default_rng(4))}),
@@ -665,6 +745,11 @@ DECLINED = {
     "a copy of the model at the start": (*BETWEEN, {"others": [Anchors]}, "Anchors.anchor is a copy of the weights"),
     "a layer on top of the model": (*BETWEEN, {"others": [Probes]}, r"Probes\.probe changes in training and is not"),
     "groups of the optimizer": ((2,), {}, {"others": [Grows]}, "other parameter groups"),
+    "objects of an optimizer": (
+        *BETWEEN,
+        {"optimizers": lambda model: (Projects(model.parameters(), 0.05), None)},
+        "the optimizer has objects of Projector",
+    ),
     "weights of a loss": (*BETWEEN, {"model": Outside, "optimizers": of_both}, "weights outside the model"),
     "pruned weights": ((2,), {}, {"others": [Prunes]}, "other parameters or buffers"),
     "a collator with a generator": (*WITHIN, OWN, "draw random numbers"),
@@ -691,6 +776,12 @@ def test_what_cannot_be_restored_is_not_paused_and_said_once(at, evaluates, opti
     (reason,) = said
     assert match.replace("\\", "") in reason
     assert "it keeps training" in reason
+
+
+def test_a_training_that_accumulates_more_gradients_later_is_not_paused(tmp_path):
+    record, _, said = trained(tmp_path, (2,), others=[Accumulates])
+    assert record.attempt == 1
+    assert any("gradient_accumulation_steps changes in training" in one and "keeps training" in one for one in said)
 
 
 def test_a_file_that_data_open_as_they_are_read_is_opened_again(tmp_path):
@@ -758,6 +849,78 @@ def test_ranks_of_adalora_that_are_chosen_by_averages_are_not_paused(tmp_path):
                 callbacks = [HaltuneCallback(trial), Chooses()]
                 Fits(adapted(), arguments, train_dataset=rows, eval_dataset=rows, callbacks=callbacks).train()
     assert s.trials[0].attempt == 1
+
+
+def adapted(*saved):
+    """The net with an adapter of PEFT. saved: further modules that its checkpoints have."""
+    peft = pytest.importorskip("peft", reason="PEFT is not installed")
+    torch.manual_seed(0)
+    return peft.get_peft_model(Net(), peft.LoraConfig(r=2, target_modules=["layers.2"], modules_to_save=[*saved]))
+
+
+UNLABELLED = {"remove_unused_columns": False, "label_names": ["labels"]}
+
+
+def test_adapters_resume_with_the_modules_that_peft_saves(tmp_path):
+    record, _, said = trained(tmp_path, (1, 2), model=lambda: adapted("layers.0"), **UNLABELLED)
+    assert (record.attempt, said) == (3, [])
+
+
+def test_what_changes_around_the_adapters_is_not_paused_and_a_kept_model_is_named(tmp_path):
+    """A batch norm's buffers, which the checkpoints of PEFT lack."""
+    record, _, said = trained(tmp_path, (1, 2), model=adapted, **UNLABELLED)
+    assert record.attempt == 1
+    declined, kept = said
+    assert "have the adapters alone, and other weights or buffers of the model change in training" in declined
+    assert "it keeps training" in declined
+    assert "a model that is kept does not have the value of its trial: name their modules in modules_to_save=" in kept
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_trial_that_resumes_around_other_frozen_weights_is_warned_unless_peft_replaced_them(replaced, tmp_path):
+    """The program draws frozen weights in each attempt, such as those of a new head, and PEFT does not save them."""
+    s = pausing_study(at=(2,), epochs=3, metric="eval_loss", verbose=0)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", HaltuneWarning)
+        for trial in s:
+            with trial:
+                model = adapted("layers.0")
+                layers = model.base_model.model.layers
+                with torch.no_grad():
+                    (layers[0].original_module if replaced else layers[2].base_layer).weight.add_(trial.attempt)
+                t = trainer(tmp_path, HaltuneCallback(trial), model=model, **UNLABELLED)
+                t.train(resume_from_checkpoint=trial.checkpoint)
+    said = [str(w.message) for w in found if issubclass(w.category, HaltuneWarning)]
+    assert s.trials[0].attempt == 2
+    assert replaced == (not said)
+    assert all("resumed, but some weights of its model could not be restored" in one for one in said)
+
+
+def averaged():
+    """A function of metrics that returns the mean of all errors so far."""
+    errors = []
+
+    def metrics(prediction):
+        errors.append(measured(prediction)["mae"])
+        return {"mean": float(np.mean(errors))}
+
+    return metrics
+
+
+@pytest.mark.parametrize("evaluates", [{}, EVERY_TWO])
+def test_what_compute_metrics_remembers_is_restored(evaluates, tmp_path):
+    found = []
+    for at in ((), (1, 2)):
+        s = pausing_study(at=at, epochs=3, metric="eval_mean", verbose=0)
+        for trial in s:
+            with trial:
+                t = trainer(tmp_path / f"{len(at)}", HaltuneCallback(trial), **evaluates)
+                t.compute_metrics = averaged()
+                t.train(resume_from_checkpoint=trial.checkpoint)
+        found.append((s.trials[0].attempt, s.trials[0].values.tolist()))
+    (one, straight), (other, resumed) = found
+    assert (one, other) == (1, 3)
+    assert straight == resumed
 
 
 class Keeps(Eases):
@@ -857,13 +1020,26 @@ def paused_by_two(tmp_path):
     return trial
 
 
-class SaysDeepSpeed(TrainerCallback):
-    """It states that DeepSpeed, which is not installed where tests run, spreads the model."""
+class Says(TrainerCallback):
+    """It states that a library, which does not run where tests do, spreads the model."""
 
     trainer = None
 
+    def __init__(self, library):
+        self.library = library
+
     def on_train_begin(self, args, state, control, **others):
-        self.trainer.is_deepspeed_enabled = True
+        setattr(self.trainer, f"is_{self.library}_enabled", True)
+
+
+def test_a_trainer_under_fsdp_does_not_save_where_its_checkpoint_would_lack_the_count_of_its_optimizer(tmp_path):
+    trial, says = FakeTrial("eval_loss", max_epochs=3, verdicts={2.0: PAUSE}), Says("fsdp")
+    says.trainer = t = trainer(
+        tmp_path, says, HaltuneCallback(trial), optimizers=lambda model: (Counting(model.parameters()), None)
+    )
+    with pytest.warns(HaltuneWarning, match=r"because Counting has a state that belongs to no weight.*keeps training"):
+        t.train()
+    assert (trial.epochs, trial.declined, [*tmp_path.glob("checkpoint-*")]) == ([1, 2, 3], 1, [])
 
 
 def test_a_trial_continues_on_another_number_of_ranks_with_a_warning(tmp_path):
@@ -875,10 +1051,13 @@ def test_a_trial_continues_on_another_number_of_ranks_with_a_warning(tmp_path):
 
 @pytest.mark.parametrize(
     ("batch", "others", "why"),
-    [(2, [], "resume on 1: an epoch has 8 steps there, not 4"), (4, [SaysDeepSpeed()], "resume on 1. Start 2")],
+    [
+        (2, [], "resume on 1: an epoch has 8 steps there, not 4"),
+        (4, [Says("deepspeed")], "resume on 1, because each rank"),
+    ],
 )
 def test_another_number_of_ranks_is_refused_where_the_state_or_the_epoch_would_be_another(batch, others, why, tmp_path):
-    with pytest.raises(InvalidInput, match=f"paused on 2 ranks and cannot {why}"), paused_by_two(tmp_path) as trial:
+    with pytest.raises(NotSupported, match=f"paused on 2 ranks and cannot {why}"), paused_by_two(tmp_path) as trial:
         t = trainer(tmp_path, *others, HaltuneCallback(trial), epochs=4, per_device_train_batch_size=batch)
         for other in others:
             other.trainer = t

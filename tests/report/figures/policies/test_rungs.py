@@ -118,5 +118,5 @@ def test_the_count_above_a_rung_is_that_of_an_explanation(policy, diverged):
 
 def test_trials_of_a_search_that_is_stopped_for_now_wait() -> None:
     study = searched(SuccessiveHalving(9), end=5)
-    hold(study.store, study.name, study.history, "stopped for now")
+    hold(study.store, study.name, "stopped for now")
     assert {p.outcome for p in found(study)} == {"waits"}
