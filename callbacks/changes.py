@@ -577,10 +577,7 @@ class Replaced:
 
     def changed(self, *loaders: Any) -> dict[str, list[str | None]]:
         """Return the texts of those that were replaced, at the start of the trial and now."""
-        first: dict[str, str | None] = {
-            **(self._start or {}),
-            **{name: texts[0] for name, texts in self._paused.items()},
-        }
+        first: dict[str, str | None] = {**(self._start or {}), **{name: one for name, (one, _) in self._paused.items()}}
         now = _transforms_in(*loaders)
         return {name: [first.get(name), text] for name, text in now.items() if text != first.get(name)}
 
@@ -590,10 +587,11 @@ class Replaced:
 
     def doubt(self, trial: Trial, *loaders: Any) -> None:
         """Warn once, at the end of an epoch, of those that are as at the trial's start, and were not at the pause."""
-        now = _transforms_in(*loaders) if self._doubts and self._paused else None
-        self._doubts = False
-        again = [] if now is None else [name for name, texts in self._paused.items() if now.get(name) == texts[0]]
-        warn_of_failed(trial, *map(_called, again), advice=_AGAIN)
+        doubts, self._doubts = self._doubts, False
+        if doubts and self._paused:
+            now = _transforms_in(*loaders)
+            again = (_called(name) for name, (first, _) in self._paused.items() if now.get(name) == first)
+            warn_of_failed(trial, *again, advice=_AGAIN)
 
 
 def _transforms_in(*loaders: Any) -> dict[str, str]:

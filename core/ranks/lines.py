@@ -156,14 +156,13 @@ class Writer:
             if os.write(self._file, text) != len(text):
                 raise OSError(errno.ENOSPC, "a line for the other ranks was cut short")
         except OSError:  # a full disk
-            needed = self._is_needed()
-            if needed:
-                with suppress(OSError):
-                    os.ftruncate(self._file, 0)  # which needs no room: the others notice it, and do not wait
+            if not self._is_needed():
+                self._close()
+                return
+            with suppress(OSError):
+                os.ftruncate(self._file, 0)  # which needs no room: the others notice it, and do not wait
             self._close()
-            if needed:
-                raise
-            return
+            raise
         self._size += len(text)
 
     def _give_up(self) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,26 @@ def learnt(
     place: Any = {"callback_after_eval" if right else "callback_on_new_best": ours}
     tests = EvalCallback(gymnasium.make("CartPole-v1"), eval_freq=64, n_eval_episodes=2, verbose=0, **place, **options)
     return model.learn(trial.max_steps, callback=[*others, tests])
+
+
+def same_when_resumed(run: Callable[[Any], Any], at: tuple[float, ...] = (64.0,)) -> tuple[Any, Any]:
+    """Assert that a training that pauses at these steps equals one that does not; return the models of both.
+
+    run: trains one attempt, and returns the model.
+    """
+    found = []
+    for pauses in ((), at):
+        s = pausing_study(at=pauses, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
+        for trial in s:
+            with trial:
+                model = run(trial)
+        found.append(([t.attempt for t in s.trials], s.trials[0].values.tolist(), model))
+    (one, curve, straight), (other, again, resumed) = found
+    assert (one, other) == ([1], [1 + len(at)])
+    assert curve == again
+    for name, parameter in straight.policy.state_dict().items():
+        np.testing.assert_array_equal(resumed.policy.state_dict()[name], parameter)
+    return straight, resumed
 
 
 class Counting:
@@ -230,18 +250,7 @@ def test_normalized_observations_that_are_a_dict_pause_and_resume_exactly() -> N
         model = sb3.A2C("MultiInputPolicy", env, n_steps=16, seed=1, device="cpu", policy_kwargs={"net_arch": [4]})
         return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
 
-    found = []
-    for at in ((), (64.0,)):
-        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
-        for trial in s:
-            with trial:
-                model = run(trial)
-        found.append(([t.attempt for t in s.trials], s.trials[0].values.tolist(), model))
-    (one, curve, straight), (other, again, resumed) = found
-    assert (one, other) == ([1], [2])
-    assert curve == again
-    for name, parameter in straight.policy.state_dict().items():
-        np.testing.assert_array_equal(resumed.policy.state_dict()[name], parameter)
+    same_when_resumed(run)
 
 
 class Wind:
@@ -271,19 +280,11 @@ class Windy(gymnasium.Wrapper):  # type: ignore[misc]
 def test_what_an_environment_models_continues() -> None:
     import stable_baselines3 as sb3
 
-    found = []
-    for at in ((), (64.0,)):
-        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
-        for trial in s:
-            with trial:
-                model = sb3.A2C("MlpPolicy", Windy(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
-                model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
-        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.policy.state_dict()))
-    (one, curve, straight), (other, again, resumed) = found
-    assert (one, other) == (1, 2)
-    assert curve == again
-    for name, parameter in straight.items():
-        np.testing.assert_array_equal(resumed[name], parameter)
+    def run(trial: Any) -> Any:
+        model = sb3.A2C("MlpPolicy", Windy(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
+        return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+
+    same_when_resumed(run)
 
 
 GUSTS = np.random.default_rng(5)
@@ -305,23 +306,17 @@ def test_generators_of_the_module_and_the_class_of_an_environment_continue() -> 
 
     generators = [GUSTS, Gusty.calm]
     starts = [one.bit_generator.state for one in generators]
-    found = []
-    for at in ((), (64.0,)):
+
+    def run(trial: Any) -> Any:
         for one, start in zip(generators, starts, strict=True):
-            one.bit_generator.state = start
-        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
-        for trial in s:
-            for one in generators if trial.attempt > 1 else ():
+            if trial.attempt == 1:
+                one.bit_generator.state = start
+            else:
                 one.normal()  # not the state that a resumed training is to find
-            with trial:
-                model = sb3.A2C("MlpPolicy", Gusty(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
-                model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
-        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.policy.state_dict()))
-    (one_attempt, curve, straight), (other, again, resumed) = found
-    assert (one_attempt, other) == (1, 2)
-    assert curve == again
-    for name, parameter in straight.items():
-        np.testing.assert_array_equal(resumed[name], parameter)
+        model = sb3.A2C("MlpPolicy", Gusty(gymnasium.make("CartPole-v1")), n_steps=16, seed=1, device="cpu")
+        return model.learn(trial.max_steps, callback=HaltuneCallback(trial, every=32))
+
+    same_when_resumed(run)
 
 
 @pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -351,21 +346,13 @@ def test_what_a_policy_has_outside_its_parameters_resumes() -> None:
                 self.model.policy.action_net.requires_grad_(False)
             return True
 
-    found = []
-    for at in ((), (64.0, 96.0)):
-        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
-        for trial in s:
-            with trial:
-                policy = {"features_extractor_class": Scales}
-                model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu", policy_kwargs=policy)
-                model.learn(trial.max_steps, callback=[Freezes(), HaltuneCallback(trial, every=32)])
-        extractor = model.policy.features_extractor
-        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), extractor.calls, model.policy.state_dict()))
-    (one, *straight, policy_of_one), (other, *resumed, policy_of_other) = found
-    assert (one, other) == (1, 3)
-    assert straight == resumed
-    for name, parameter in policy_of_one.items():
-        np.testing.assert_array_equal(policy_of_other[name], parameter)
+    def run(trial: Any) -> Any:
+        policy = {"features_extractor_class": Scales}
+        model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed=1, device="cpu", policy_kwargs=policy)
+        return model.learn(trial.max_steps, callback=[Freezes(), HaltuneCallback(trial, every=32)])
+
+    straight, resumed = same_when_resumed(run, at=(64.0, 96.0))
+    assert straight.policy.features_extractor.calls == resumed.policy.features_extractor.calls
 
 
 @pytest.mark.filterwarnings("ignore", "error::haltune.errors.HaltuneWarning")
@@ -386,19 +373,12 @@ def test_what_a_callback_sets_in_the_algorithm_resumes(by_calls: bool) -> None:
                 self.model.normalize_advantage = True
             return True
 
-    found = []
-    for at in ((), (64.0,)):
-        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
-        for trial in s:
-            with trial:
-                model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, ent_coef=0.5, seed=1, device="cpu")
-                model.learn(trial.max_steps, callback=[Exploration(), HaltuneCallback(trial, every=32)])
-        found.append((s.trials[0].attempt, model.ent_coef, model.policy.state_dict()))
-    (one, coefficient, straight), (other, again, resumed) = found
-    assert (one, other) == (1, 2)
-    assert coefficient == again
-    for name, parameter in straight.items():
-        np.testing.assert_array_equal(resumed[name], parameter)
+    def run(trial: Any) -> Any:
+        model = sb3.A2C("MlpPolicy", "CartPole-v1", n_steps=16, ent_coef=0.5, seed=1, device="cpu")
+        return model.learn(trial.max_steps, callback=[Exploration(), HaltuneCallback(trial, every=32)])
+
+    straight, resumed = same_when_resumed(run)
+    assert straight.ent_coef == resumed.ent_coef
 
 
 @pytest.mark.usefixtures("handlers")
@@ -466,22 +446,12 @@ def test_a_schedule_that_is_a_method_of_a_callback_resumes() -> None:
             self.rate *= 0.99
             return True
 
-    found = []
-    for at in ((), (64.0,)):
-        s = pausing_study(at=at, epochs=128, metric=Maximize("mean_reward"), unit="step", verbose=0)
-        for trial in s:
-            with trial:
-                lowers = Lowers()
-                model = sb3.A2C(
-                    "MlpPolicy", "CartPole-v1", learning_rate=lowers.schedule, n_steps=16, seed=1, device="cpu"
-                )
-                model.learn(trial.max_steps, callback=[lowers, HaltuneCallback(trial, every=32)])
-        found.append((s.trials[0].attempt, s.trials[0].values.tolist(), model.policy.state_dict()))
-    (one_attempt, curve, straight), (other, again, resumed) = found
-    assert (one_attempt, other) == (1, 2)
-    assert curve == again
-    for name, parameter in straight.items():
-        np.testing.assert_array_equal(resumed[name], parameter)
+    def run(trial: Any) -> Any:
+        lowers = Lowers()
+        model = sb3.A2C("MlpPolicy", "CartPole-v1", lowers.schedule, n_steps=16, seed=1, device="cpu")
+        return model.learn(trial.max_steps, callback=[lowers, HaltuneCallback(trial, every=32)])
+
+    same_when_resumed(run)
 
 
 @pytest.mark.filterwarnings("ignore")
