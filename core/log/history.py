@@ -227,9 +227,14 @@ class History:
 
     # -- the best trials ---------------------------------------------------------------------------
 
+    @property
+    def top(self) -> int | None:
+        """The number of the best trial by the rule of haltune.log.records; None if no trial has a value."""
+        return self._top.among(self._trials)
+
     def best(self) -> Best | None:
-        """Return the best trial by the rule of haltune.log.records, or None if no trial has a value."""
-        top = self._top.among(self._trials)
+        """Return the best trial; None if no trial has a value."""
+        top = self.top
         return None if top is None else self.as_best(top)
 
     def as_best(self, id: int) -> Best:

@@ -144,7 +144,7 @@ def _need_finite(replica: Replica, history: History, max_failures: int) -> None:
 
     If the program is started again, perhaps after a repair, each further trial of this kind ends it again.
     """
-    if history.best() is not None:
+    if history.top is not None:
         return
     diverged = history.diverged
     if replica.diverged is None:
