@@ -186,7 +186,8 @@ class History:
                 return 2
         return found
 
-    def curve(self, trial: int) -> Sequence[float]:
+    def epochs(self, trial: int) -> Sequence[float]:
+        """Return the positions of a trial's reports, in their order."""
         return self._trials[trial].epochs
 
     def seen(self, trial: int, epoch: float, value: float) -> float:

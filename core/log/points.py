@@ -49,7 +49,7 @@ def in_points(event: ev.Event, grid: Grid, history: History, judged: History) ->
             return replace(event, epoch=epoch, value=value, verdict=_verdict_in_points(event.verdict, grid))
         case ev.Checkpointed() | ev.Kept():
             return replace(
-                event, epoch=_saved_at(event.epoch, grid, history.curve(event.trial), judged.curve(event.trial))
+                event, epoch=_saved_at(event.epoch, grid, history.epochs(event.trial), judged.epochs(event.trial))
             )
         case ev.Started() | ev.Resumed() if event.pause_at is not None:
             return replace(event, pause_at=grid.points(event.pause_at))
@@ -111,7 +111,7 @@ def spacing(history: History, trial: TrialRecord, position: float) -> float | No
     if problem.judge_every is not None:
         return None
     passes = problem.unit == "epoch" and problem.spacing is None and position % 1 and position // 1 > trial.epoch // 1
-    if count > 1 or (count and any(len(history.curve(id)) > 1 for id in range(len(history)))):
+    if count > 1 or (count and any(len(history.epochs(id)) > 1 for id in range(len(history)))):
         return 1.0 if passes else None
     now, reports = problem.spacing or 1.0, history.reports
     if reports == 0:
