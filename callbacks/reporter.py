@@ -604,9 +604,11 @@ class Reporter:
         resumes_only: bool = False,
     ) -> None:
         """Save the state if the trial is to resume from it. why_not: see `save_epoch`; resumes_only: `Port.save`."""
-        if self.saves and why_not is not None and (why := why_not()):
+        if not self.saves:
+            return
+        if why_not is not None and (why := why_not()):
             self.decline(why, always=True)
-        elif self.saves:
+        else:
             self.save(write, suffix, resumes_only=resumes_only)
 
     def save(
