@@ -667,18 +667,14 @@ class Port(Attempt):
         before: position of the report before. idle: see `_idles`.
         """
         self._first, self._left, self._asks = self._first or epoch, None, False
-        self._counts_weights()
+        training = None if self._model is None else self._states.training
+        if training is not None and not training.begun and this().alone:  # a loop of the user's own states it by itself
+            self._by_framework = True
+            training.counts()
         if updates is not None:
             self._doubt_updates(epoch, updates)
         elif idle:
             self._warn_of_idle(before, epoch)
-
-    def _counts_weights(self) -> None:
-        """State that a framework has trained weights of this trial; a loop of the user's own states it by itself."""
-        training = None if self._model is None else self._states.training
-        if training is not None and not training.begun and this().alone:
-            self._by_framework = True
-            training.counts()
 
     def _need_loaded(self) -> None:
         """Raise NotSupported at the first report after a pause if the program cannot have loaded its state."""
