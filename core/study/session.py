@@ -296,7 +296,7 @@ class Session:
 
     def need_outside(self) -> None:
         """Raise NotSupported within a trial of this study, for which a loop over the study would wait for ever."""
-        for outer in self._open_trials():
+        if (outer := next(self._open_trials(), None)) is not None:
             raise NotSupported(
                 f"A loop over the study {self._given.name!r} starts within trial {outer.id} of the same study, so it "
                 "would wait for that trial for ever. Start it after the trial's end. For an inner search make another "
