@@ -175,7 +175,7 @@ class Halving(ABC):
             return None
         return resource if self.horizon is None else min(resource, float(self.horizon))
 
-    def own_rung(self, rungs: Sequence[Rung], at: int, had: float) -> dict[str, float]:
+    def own_rung(self, rungs: Sequence[Rung], at: int, had: float) -> dict[str, Any]:
         """Return the position of a rung, as evidence of a verdict there after a report that has passed the next one."""
         level = self.pause_at(rungs[at].resource)
         return {} if level is None or had < rungs[at + 1].resource else {COMPARED_AT: level}
