@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from . import events as ev
-from .decisions import Finish, Move, Verdict, Wait
+from .decisions import COMPARED_AT, Finish, Move, Verdict, Wait
 from .history import History
 from .problem import MOST_EPOCHS, Grid, Problem
 from .records import TrialRecord
@@ -88,6 +88,8 @@ def _verdict_in_points(verdict: Verdict, grid: Grid) -> Verdict:
 
 
 def verdict_in_unit(verdict: Verdict, grid: Grid) -> Verdict:
+    if (level := verdict.evidence.get(COMPARED_AT)) is not None:
+        verdict = replace(verdict, evidence={**verdict.evidence, COMPARED_AT: grid.position(level)})
     return verdict if verdict.pause_at is None else replace(verdict, pause_at=grid.position(verdict.pause_at))
 
 
