@@ -25,7 +25,7 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import OPAQUE, attributes, is_own, names_in, of_library, on_stack
+from .around import OPAQUE, attributes, frames, is_own, names_in, of_library, on_stack
 from .orders import Orders, Variables, seeded, taken
 from .updates import Flags, flags
 
@@ -279,7 +279,7 @@ _SHUFFLED, _UNDER_WAY = "shuffled", "under way"  # in place of the kind of a gen
 
 
 class OwnGenerators:
-    """Generators in variables of the functions that run a plain loop, as rng = np.random.default_rng(0).
+    """Generators in variables of the functions that run a plain loop, or that their code names, as default_rng(0).
 
     And the names of lists there that the program shuffles, and of iterators over data from which it reads on.
 
@@ -346,13 +346,16 @@ def in_running() -> list[tuple[Any, Any]]:
 
 
 def _in_variables(variables: Variables) -> dict[str, Any]:
-    """Return the generators by the functions and variables that hold them."""
+    """Return the generators by the functions and variables that hold them.
+
+    Also those that the code of the functions that are running names in modules and classes of the program.
+    """
     found: dict[str, Any] = {}
-    for name, value in variables:
+    for name, value in (*variables, *((frame.f_code.co_name, frame) for frame in frames())):
         if not issubclass(kind := type(value), OPAQUE) and not kind.__module__.startswith("haltune."):
             held: dict[str, Any] = {}
             with suppress(Exception):  # an object of the program that raises where it is looked at
-                held = generators_in(value, depth=3, code=False)  # which are variables themselves
+                held = generators_in(value, depth=3, code=kind is not types.FunctionType)  # a frame has its code
                 for path, model in _models(value):
                     held |= {f"{path}.{inner}": one for inner, one in of_model(model).items()}
             found |= {f"{name}{path[1:]}": one for path, one in held.items()} | found
@@ -383,7 +386,7 @@ def generators_in(*roots: Any, depth: int = 4, code: bool = True) -> dict[str, A
     Attributes and short lists are searched to a depth: a transform of a data set, the sampler of a loader. Wrappers of
     data or of an environment do not count, nor does the place in a list of objects. The nearest come first.
 
-    code: also those in variables of a module that the program's code there names, as rng = np.random.default_rng(0).
+    code: also those in variables of modules and classes that the program's code names.
     """
     found: dict[str, Any] = {}
     seen: set[int] = set()
@@ -452,7 +455,7 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
     return [*getattr(value, "__dict__", {}).items(), *([] if owner is None else [("__self__", owner)])]
 
 
-_CODE = (types.FunctionType, types.GeneratorType, type, types.ModuleType)
+_CODE = (types.FunctionType, types.GeneratorType, types.FrameType, type, types.ModuleType)
 # class -> the modules of its code, and what that names
 _NAMES: WeakKeyDictionary[type, list[tuple[str, set[str]]]] = WeakKeyDictionary()
 
@@ -460,13 +463,15 @@ _NAMES: WeakKeyDictionary[type, list[tuple[str, set[str]]]] = WeakKeyDictionary(
 def _named_by(value: Any) -> list[tuple[str, Any]]:
     """Return the generators and functions of the program that its code of an object names in its module or class.
 
-    value: a function, a generator that reads data, or an object, whose class has code.
+    value: a function, a generator that reads data, a frame, or an object, whose class has code.
     """
     uses: list[tuple[dict[str, Any], set[str]]] = []
     if isinstance(value, types.FunctionType):
         uses = [(value.__globals__, names_in(value.__code__))] if is_own(value.__module__) else []
     elif isinstance(value, types.GeneratorType):
         uses = [] if value.gi_frame is None else [(value.gi_frame.f_globals, names_in(value.gi_code))]
+    elif isinstance(value, types.FrameType):
+        uses = [(value.f_globals, names_in(value.f_code))]
     elif not isinstance(value, (type, types.ModuleType)):
         if (kind := type(value)) not in _NAMES:
             own = [base for base in kind.__mro__ if is_own(base.__module__)]
@@ -476,9 +481,11 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
         uses = [(vars(sys.modules[of]), names) for of, names in _NAMES[kind] if of in sys.modules]
     found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
     names = set[str]().union(*(names for _, names in uses))
-    modules = [(name, one) for name, one in found if isinstance(one, types.ModuleType) and is_own(one.__name__)]
-    for place, one in modules:  # of the program, such as augment.crop(x)
-        found += [(f"{place}.{name}", vars(one)[name]) for name in sorted(names & vars(one).keys())]
+    for place, one in [*found]:  # modules and classes of the program, such as augment.crop(x)
+        within: list[Any] = [*one.__mro__] if isinstance(one, type) else [one] * isinstance(one, types.ModuleType)
+        for of in within:
+            if is_own(of.__module__ if isinstance(of, type) else of.__name__):
+                found += [(f"{place}.{name}", vars(of)[name]) for name in sorted(names & vars(of).keys())]
     own = [] if isinstance(value, _CODE) else [of for of in type(value).__mro__ if is_own(of.__module__)]
     held = [(f"class {name}", one) for of in own for name, one in vars(of).items() if is_generator(one)]
     return held + [

@@ -198,6 +198,24 @@ def draws_from_generators_of_its_own(trial: Trial) -> list[float]:
     return [*drawn, float(unused.random())]
 
 
+class Foam:
+    rng = np.random.default_rng(7)
+
+
+def crest() -> float:
+    return float(noises.waves.random() + Foam.rng.random())
+
+
+def draws_from_generators_of_classes_and_of_a_module_that_it_imports(trial: Trial) -> list[float]:
+    vars(noises)["waves"], Foam.rng, Waves.tides = (np.random.default_rng([trial.id, n]) for n in range(3))
+    drawn, waves = load(trial), Waves()
+    for _ in trial.epochs():
+        drawn += [crest(), waves()]
+        if trial.report(drawn[-1]).stops:
+            trial.save(lambda path, drawn=drawn: path.write_text(json.dumps(drawn)))
+    return drawn
+
+
 def leaves_a_loop_in_a_variable_by_break(trial: Trial) -> list[float]:
     drawn, rng, epochs = load(trial), random.Random(trial.id), trial.epochs()
     for _ in epochs:
@@ -233,6 +251,7 @@ PROGRAMS = [
     draws_from_an_environment,
     draws_from_a_transform_within_a_transform,
     draws_from_generators_of_its_own,
+    draws_from_generators_of_classes_and_of_a_module_that_it_imports,
     leaves_a_loop_in_a_variable_by_break,
     draws_in_a_loop_of_haltune_from_generators_of_its_own,
     restores_its_generator_itself,
