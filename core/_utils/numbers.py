@@ -3,8 +3,8 @@
 haltune cannot restore them. If a resumed trial starts with the first value of a number, although it paused with another
 one, its program does not restore it either. Random keys of JAX count as numbers, too. So do weights, arrays and tensors
 that the loop sets, such as the state of an LSTM or a batch that is read ahead, and how many elements collected data
-have, such as a replay buffer. Of an object in an attribute of another one, only numbers count. A counter of the module,
-which a function counts up by `global`, continues from trial to trial instead.
+have, such as a replay buffer. A counter of the module, which a function counts up by `global`, continues from
+trial to trial instead.
 """
 
 from __future__ import annotations
@@ -97,21 +97,20 @@ def _carried(frame: FrameType) -> dict[str, Number]:
     """Return the numbers in variables of the program's function at its loop, which an epoch reads before it sets them.
 
     Also those in attributes of its objects, if a function reads and then sets them, and none sets them first, nor the
-    object; for a model, and others with a base of a library, whose methods may count calls, the loop is to be that
-    function. Data are collected in a container that nothing sets, and weights train in place. Arrays that an epoch
+    loop the object; for a model, and others with a base of a library, whose methods may count calls, the loop is to be
+    that function. Data are collected in a container that nothing sets, and weights train in place. Arrays that an epoch
     fills are no such data.
     """
     if (loop := next(frames(frame), None)) is None:
         return {}
     carried, found = _carried_by(loop.f_code, loop.f_lasti), {}
-    for name, value, kinds in _numbers(frame):
-        variable, *path = name.split(".")
-        *objects, key = [variable, *(f".{part}" for part in path)]
-        codes = [carried, *(_carried_by_methods(kind, loop.f_code) for kind in kinds)]
-        both = [accesses[key] for accesses in codes if key in accesses]
-        both += [False for one in objects if not all(accesses.get(one, True) for accesses in codes)]
-        by_loop = all(map(of_program, kinds)) or key in carried
-        if (both or isinstance(value, InPlace)) and all(both) and by_loop:
+    for name, value, kind in _numbers(frame):
+        of_class = {} if kind is None else _carried_by_methods(kind, loop.f_code)
+        variable, _, attribute = name.partition(".")
+        key = variable if kind is None else f".{attribute}"
+        both = [accesses[key] for accesses in (carried, of_class) if key in accesses]
+        by_loop = kind is None or of_program(kind) or key in carried
+        if (both or isinstance(value, InPlace)) and all(both) and by_loop and carried.get(variable, True):
             found[name] = value
     return found
 
@@ -137,14 +136,14 @@ def _carried_by(code: CodeType, place: int = -1) -> dict[str, bool]:
 
 @lru_cache(100)
 def _carried_by_methods(kind: type, loop: CodeType) -> dict[str, bool]:
-    """The same of the attributes that methods of a class set. Those that make an object do not count, nor the loop."""
+    """The same of the attributes that methods of a class set, without those that make an object, and the loop's."""
     found: dict[str, bool] = {}
     for base in [base for base in kind.__mro__ if is_own(base.__module__)]:
         for name, method in vars(base).items():
             method = inspect.unwrap(method)
             if isinstance(method, FunctionType) and name != "__init__" and method.__code__ is not loop:
-                accesses = {key: carried for key, carried in _carried_by(method.__code__).items() if key[0] == "."}
-                found |= {key: carried and found.get(key, True) for key, carried in accesses.items()}
+                for key, carried in _carried_by(method.__code__).items():
+                    found[key] = carried and found.get(key, True)
     return found
 
 
@@ -168,25 +167,15 @@ def counted_globals(code: CodeType) -> frozenset[str]:
     return frozenset(name for name in stored if _carried_by(code)[name])
 
 
-def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, list[type]]]:
-    """Yield the numbers in variables at the program's loop, and in attributes of objects, with the objects' classes.
-
-    Of an object in an attribute, such as trainer.patience.used, only numbers; and each such object once.
-    """
-    held = variables(next(frames(frame), None))
-    seen = {id(value) for value in held.values()}
-    for name, value in held.items():
+def _numbers(frame: FrameType) -> Iterator[tuple[str, Number, type | None]]:
+    """Yield the numbers in variables at the program's loop, and in attributes of objects, with the object's class."""
+    loop = next(frames(frame), None)
+    for name, value in variables(loop).items():
         if (number := _number(value)) is not _OTHER:
-            yield name, number, []
-            continue
-        for key, part in _attributes(value).items():
-            if (number := _number(part)) is not _OTHER:
-                yield f"{name}.{key}", number, [type(value)]
-            elif id(part) not in seen:
-                seen.add(id(part))
-                inner = ((one, _number(of)) for one, of in _attributes(part).items())
-                within = [type(value), type(part)]
-                yield from ((f"{name}.{key}.{one}", number, within) for one, number in inner if type(number) in _KINDS)
+            yield name, number, None
+        else:
+            held = ((key, _number(one)) for key, one in _attributes(value).items())
+            yield from ((f"{name}.{key}", number, type(value)) for key, number in held if number is not _OTHER)
 
 
 def _attributes(value: Any) -> dict[str, Any]:

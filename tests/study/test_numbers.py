@@ -300,28 +300,28 @@ class Total:
         self.sum += number
 
 
-class OfObjects:
-    """Has its loop in a method, and most of what the loop changes in other objects."""
+class OfOneMethod:
+    """Sets what it counts in the method that has its loop."""
 
     def __init__(self, trial):
-        self.trial, self.patience, self.losses = trial, Patience(), Total()
+        self.trial = trial
 
     def fit(self):
         restored(self.trial)
-        self.steps = 0
+        self.steps, losses = 0, Total()
         for epoch in self.trial.epochs():
-            self.losses = Total()
-            self.losses.add(value(epoch))
+            losses = Total()
+            losses.add(value(epoch))
             self.steps += 1
-            self.patience.step(self.losses.sum)
-            self.trial.report(self.losses.sum)
+            self.trial.report(losses.sum)
             self.trial.save(lambda path: path.write_text("{}"))
 
 
-def test_numbers_of_an_object_in_an_attribute_are_named_unless_each_epoch_makes_the_object(caplog):
-    (hint,) = search(caplog, lambda trial: OfObjects(trial).fit())
-    patience = "self.patience.best = None (1 where it paused), self.patience.used = 0 (1 where it paused)"
-    assert f"with {patience}, self.steps = 0 (3 where it paused), as" in hint
+def test_an_attribute_that_the_method_with_the_loop_sets_before_it_is_named_and_an_object_made_in_each_epoch_is_not(
+    caplog,
+):
+    (hint,) = search(caplog, lambda trial: OfOneMethod(trial).fit())
+    assert "with self.steps = 0 (3 where it paused), as" in hint
 
 
 class OfSlots:
