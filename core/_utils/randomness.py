@@ -301,7 +301,7 @@ class OwnGenerators:
         of iterators from which nothing is taken again.
         """
         self._begun, variables = True, on_stack()
-        found, restored = _in_variables(variables), {}
+        found, restored = _in_code(variables) | _in_variables(variables), {}
         if path is not None and path.is_file():
             self._saved = restored = json.loads(path.read_bytes()).get("own", {})
         for name in restored.keys() & found.keys():
@@ -346,20 +346,36 @@ def in_running() -> list[tuple[Any, Any]]:
 
 
 def _in_variables(variables: Variables) -> dict[str, Any]:
-    """Return the generators by the functions and variables that hold them.
-
-    Also those that the code of the functions that are running names in modules and classes of the program.
-    """
+    """Return the generators by the functions and variables that hold them."""
     found: dict[str, Any] = {}
-    for name, value in (*variables, *((frame.f_code.co_name, frame) for frame in frames())):
-        if not issubclass(kind := type(value), OPAQUE) and not kind.__module__.startswith("haltune."):
+    for name, value in variables:
+        if _may_hold(type(value)):
             held: dict[str, Any] = {}
             with suppress(Exception):  # an object of the program that raises where it is looked at
-                held = generators_in(value, depth=3, code=kind is not types.FunctionType)  # a frame has its code
+                held = generators_in(value, depth=3, code=False)  # which are variables themselves
                 for path, model in _models(value):
                     held |= {f"{path}.{inner}": one for inner, one in of_model(model).items()}
             found |= {f"{name}{path[1:]}": one for path, one in held.items()} | found
     return found
+
+
+def _in_code(variables: Variables) -> dict[str, Any]:
+    """Return the generators of modules and classes of the program that code names, by functions and variables.
+
+    The code is that of the functions that are running, with the functions that it names, and of objects in variables.
+    """
+    found: dict[str, Any] = {}
+    objects = [(name, value) for name, value in variables if type(value) is not types.FunctionType]
+    for name, value in (*((frame.f_code.co_name, frame) for frame in frames()), *objects):
+        if _may_hold(kind := type(value)):
+            held = of_code(value, depth=4 if kind is types.FrameType else 2)  # 2: the rows of a loader, and no more
+            found |= {f"{name}{path[1:]}": one for path, one in held.items()} | found
+    return found
+
+
+def _may_hold(kind: type) -> bool:
+    """Return whether a value of a class may hold generators of the program."""
+    return not issubclass(kind, OPAQUE) and not kind.__module__.startswith("haltune.")
 
 
 def _models(value: Any) -> list[tuple[str, Any]]:
@@ -482,23 +498,26 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
     found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
     names = set[str]().union(*(names for _, names in uses))
     for place, one in [*found]:  # modules and classes of the program, such as augment.crop(x)
-        within: list[Any] = [*one.__mro__] if isinstance(one, type) else [one] * isinstance(one, types.ModuleType)
+        kind = type(one)  # a lazy module, whose class is another one, is imported if isinstance asks it
+        within: list[Any] = [*one.__mro__] if issubclass(kind, type) else [one] * (kind is types.ModuleType)
         for of in within:
-            if is_own(of.__module__ if isinstance(of, type) else of.__name__):
+            if is_own(of.__name__ if kind is types.ModuleType else of.__module__):
                 found += [(f"{place}.{name}", vars(of)[name]) for name in sorted(names & vars(of).keys())]
     own = [] if isinstance(value, _CODE) else [of for of in type(value).__mro__ if is_own(of.__module__)]
     held = [(f"class {name}", one) for of in own for name, one in vars(of).items() if is_generator(one)]
     return held + [
         (f"module {name}", one)  # the object may have an attribute with this name
         for name, one in found
-        if is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__))
+        if not issubclass(type(one), types.ModuleType)
+        and (is_generator(one) or (isinstance(one, types.FunctionType) and is_own(one.__module__)))
     ]
 
 
-def of_code(*roots: Any) -> dict[str, Any]:
+def of_code(*roots: Any, depth: int = 4) -> dict[str, Any]:
     """Return the generators in variables of modules and classes that the program's code of some objects names."""
     with suppress(Exception):  # an object of the program that raises where it is looked at
-        return {path: one for path, one in generators_in(*roots).items() if ".module " in path or ".class " in path}
+        held = generators_in(*roots, depth=depth)
+        return {path: one for path, one in held.items() if ".module " in path or ".class " in path}
     return {}
 
 
