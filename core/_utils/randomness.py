@@ -279,7 +279,7 @@ _SHUFFLED, _UNDER_WAY = "shuffled", "under way"  # in place of the kind of a gen
 
 
 class OwnGenerators:
-    """Generators in variables of the functions that run a plain loop, or that their code names, as default_rng(0).
+    """Generators in variables of the functions that run a plain loop, or of modules and classes that their code names.
 
     And the names of lists there that the program shuffles, and of iterators over data from which it reads on.
 
