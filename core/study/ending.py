@@ -135,14 +135,18 @@ def _how_it_resumes(problem: Problem, record: TrialRecord, attempt: Attempt) -> 
     )
 
 
-def append_loss(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> None:
-    """Append that an attempt was lost. The trial is offered again up to `max_retries` times, then it has failed."""
+def append_loss(replica: Replica, attempt: Attempt, reason: str, max_retries: int) -> bool:
+    """Append that an attempt was lost, and return whether it was appended.
+
+    The trial is offered again up to `max_retries` times, then it has failed.
+    """
     replica.log_sleep(attempt)
     replica.sync()
     event = replica.expired(replica.lease(attempt.id, attempt.attempt), max_retries, reason)
     held = replica.append_if_held(event, Release(attempt.id))
     if (event.status if held else recorded_end(replica.history, attempt)) is Status.FAILED:
         replica.tidy()
+    return held
 
 
 def not_tolerated(history: History, attempt: Attempt, max_failures: int) -> str | None:

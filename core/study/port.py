@@ -1163,22 +1163,22 @@ class Port(Attempt):
         else:
             self._end_as(Status.FAILED, error if isinstance(error, Failure) else Failure.by(error))
 
-    def _end_as(self, status: Status | None, failure: Failure | None = None) -> None:
+    def _end_as(self, status: Status | None, failure: Failure | None = None, lost: str | None = None) -> None:
         """Append the end, unless this process is a fork that does not train the trial, such as one that loads data."""
         if self._held_here:
             if status is None:
                 self._pauses_unsaved()
             self._states.ends_epoch()  # a variable may hold the iterator, which is then closed later or never
             try:
-                self._session.end(self, status, failure)
+                self._session.end(self, status, failure, lost)
                 self._states.saved_by_rank_0(self.resumes_from)
             finally:
                 if self._block != os.getpid():  # otherwise the program may draw until the end of the block
                     self._states.draws_as_before()
 
     def mark_lost(self, reason: str) -> None:
-        """Append that the process that trained it is gone. The trial is offered again, up to `max_retries` times."""
-        self._session.mark_lost(self, reason)
+        """Append that a process that trained it is gone. The trial is offered again, up to `max_retries` times."""
+        self._end_as(Status.INTERRUPTED, lost=reason)
 
     def tolerates(self, error: BaseException) -> bool:
         """Return whether the search continues after the error by which the trial failed."""

@@ -488,8 +488,13 @@ class Session:
             attempt.checkpoint = checkpoints.located(logged)
         return held is not False
 
-    def end(self, attempt: Attempt, status: Status | None, failure: Failure | None = None) -> None:
+    def end(
+        self, attempt: Attempt, status: Status | None, failure: Failure | None = None, lost: str | None = None
+    ) -> None:
         """Append the end of an attempt and give the lease back; see Trial.finish.
+
+        lost: of an interrupted one, why a process that trained it is gone. The trial is offered again, up to
+        `max_retries` times.
 
         Raises the exception by which it failed on rank 0 alone, unless the search continues.
         """
@@ -500,9 +505,13 @@ class Session:
 
         def work() -> str | None:  # an interrupted trial does not wait for the server
             ends = partial(append_end, attempt=attempt, status=status, failure=failure)
-            appended: bool = self.change(ends, attempt=attempt, patient=status is not Status.INTERRUPTED)
+            if lost is not None:
+                most = self._given.store.max_retries
+                ends = partial(append_loss, attempt=attempt, reason=lost, max_retries=most)
+            patient = status is not Status.INTERRUPTED or lost is not None
+            appended: bool = self.change(ends, attempt=attempt, patient=patient)
             self._notice_end(attempt)
-            if appended:
+            if appended and lost is None:
                 warn_of_end(self.replica, attempt, status, self._given.max_failures)
             return None if failure is None else failure.error
 
@@ -530,12 +539,6 @@ class Session:
     def forget(self, attempt: Attempt) -> None:
         """Give up an attempt whose end could not be recorded: its lease expires."""
         self.replica.forget(attempt)
-
-    def mark_lost(self, attempt: Attempt, reason: str) -> None:
-        """Append that a trial was lost. It is offered again, up to max_retries times."""
-        work = partial(append_loss, attempt=attempt, reason=reason, max_retries=self._given.store.max_retries)
-        self.change(work, f"{attempt._label} is lost", attempt=attempt)
-        self._notice_end(attempt)
 
     def tolerates(self, attempt: Attempt, error: BaseException | None = None) -> bool:
         """Return whether the search continues after an attempt failed. error: on this rank; it gets the reason."""
