@@ -594,6 +594,21 @@ class Port(Attempt):
         """Return the trial of this study that this thread trains now, if it is another one or another attempt."""
         return self._session.other_open(self)
 
+    def attaches(self) -> None:
+        """State that a fit has called the callback of this rank; see `need_attached`."""
+        self._session.attaches(self)
+
+    def need_attached(self, others: int, seconds: float) -> None:
+        """Raise NotSupported on rank 0 if a fit calls no callback on so many other ranks: they would not follow it.
+
+        seconds: within which all ranks that have one call `attaches`.
+        """
+        if not self._session.attached(self, others, seconds):
+            raise NotSupported(
+                f"Rank 0 has a HaltuneCallback({self._name}), but another rank of this fit has none, so each would "
+                "wait for the other. Make the callback on every rank, not on rank 0 alone: only rank 0 reports."
+            )
+
     def adopt(self) -> None:
         """Continue the trial in a forked or spawned process. Raises NotSupported for a study in memory."""
         self._session.adopt(self)

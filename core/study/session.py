@@ -315,6 +315,14 @@ class Session:
         if _inside.get(place := self._place(loop)) is attempt:
             del _inside[place]
 
+    def attaches(self, attempt: Attempt) -> None:
+        """See Port.attaches."""
+        self._rank.arrives(_attached(attempt))
+
+    def attached(self, attempt: Attempt, others: int, seconds: float) -> bool:
+        """Return on rank 0 whether so many others have called `attaches`, or do within a time; True on the others."""
+        return self._rank.meets(_attached(attempt), others, seconds)
+
     def other_open(self, attempt: Attempt) -> int | None:
         """Return the trial that this thread trains now, if it is another one or another attempt."""
         own = attempt.id, attempt.attempt
@@ -609,6 +617,10 @@ class Session:
                 "it is defined in a function. Define it at the top of a module."
             )
         return partial(Session, holds=(self.holder, handed_out)), (settings,)
+
+
+def _attached(attempt: Attempt) -> str:
+    return f"trial {attempt.id} has its callback"
 
 
 def spawning() -> bool:
