@@ -527,7 +527,8 @@ class Reporter:
         """
         if interrupts(error) or self.waits:
             # a trial that was to end is not offered again; one that was to pause is
-            ends, lost = self.stopping and not self.pausing, lost_rank(error)
+            ends = self.stopping and not self.pausing
+            lost = None if self.waits else lost_rank(error)  # a signal that ends all ranks may reach another one first
             if lost is not None and not ends:
                 self._close(partial(self.trial.mark_lost, lost))
             else:

@@ -75,7 +75,7 @@ def warn_of_end(replica: Replica, attempt: Attempt, status: Status | None, max_f
                 "after trial.report(value), or use TrainingLoop(trial, save=write), or BOBOS(), which never pauses.",
                 attempt.id, replica.problem.at(attempt.epoch), then,
             )  # fmt: skip
-    elif status is Status.INTERRUPTED:
+    elif status is Status.INTERRUPTED and attempt.ended is not Status.FAILED:  # not lost too often
         _log.warning("Trial %d was interrupted. %s", attempt.id, _how_it_resumes(replica.problem, record, attempt))
     elif status is None and record.error == _SILENT:
         unit, most = replica.problem.unit, replica.problem.max_epochs

@@ -519,7 +519,7 @@ class Session:
             patient = status is not Status.INTERRUPTED or lost is not None
             appended: bool = self.change(ends, attempt=attempt, patient=patient)
             self._notice_end(attempt)
-            if appended and lost is None:
+            if appended and (lost is None or (self.waits and not self.launched)):  # a launcher says it itself
                 warn_of_end(self.replica, attempt, status, self._given.max_failures)
             return None if failure is None else failure.error
 

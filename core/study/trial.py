@@ -594,7 +594,7 @@ class Trial(Port, KnowsAttributes):
                 return True
             if self.ended not in (None, Status.FAILED):
                 return False  # the training was over, so the error is not about this trial
-            if (lost := lost_rank(error)) is not None:  # the launcher starts all again, perhaps without end
+            if (lost := lost_rank(error)) is not None and not self._signals.waits:  # started again, perhaps without end
                 self.mark_lost(lost)
                 return False
             if interrupts(error) or isinstance(error, StoreError) or self._signals.waits:

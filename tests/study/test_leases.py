@@ -152,7 +152,7 @@ def test_a_trial_lost_too_often_has_failed() -> None:
 
 
 def test_a_trial_of_which_one_rank_always_fails_has_failed_after_as_many_attempts(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Rank 0 sees a collective that fails, each time that the launcher has started all ranks again."""
     monkeypatch.setitem(sys.modules, "torch.distributed", ModuleType("torch.distributed"))
@@ -165,6 +165,7 @@ def test_a_trial_of_which_one_rank_always_fails_has_failed_after_as_many_attempt
     (failed,) = world.another().trials
     assert failed.status is Status.FAILED
     assert "another rank was lost" in str(failed.error)
+    assert caplog.text.count("Trial 0 was interrupted. The next start of this program") == 2
     assert world.ask().id == 1
 
 
