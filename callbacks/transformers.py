@@ -59,7 +59,6 @@ else:
 
 __all__ = ["HaltuneCallback", "hyperparameter_search"]
 
-_LATE = 500.0  # seconds by which a rank may start its training later than another; NCCL ends it after 600
 _EPOCHS_WITHOUT_VALUE = 2  # the most epochs without an evaluation, if neither the Trainer nor a callback evaluates
 _LOGS_WITHOUT_VALUE = 3  # the most training logs without the goal's metric
 _STARTED = "_haltune"  # attribute of a state: a HaltuneCallback has started its training
@@ -181,10 +180,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc, unused-ignore]
         # forget its count, and a trial could continue another trial's state
         given = variables(caller("train", "transformers."))
         trainer, path = given.get("self"), given.get("resume_from_checkpoint")
-        self.trial.attaches()
-        wrapper = type(getattr(trainer, "model_wrapped", None)).__name__
-        if wrapper == "DistributedDataParallel":  # all ranks have made it, so they are here soon
-            self.trial.need_attached(args.world_size - 1, _LATE)
         loaded = self._loaded(state, path)
         continue_callbacks(state, trainer)
         if self.trial.unit == "token" and args.include_num_input_tokens_seen in ("no", False):

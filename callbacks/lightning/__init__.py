@@ -50,7 +50,6 @@ _NO_LENGTH = (
     "it was logged within an epoch whose number of batches is not known, because the training loader has no length. "
     "Give it a length or set Trainer(limit_train_batches=...)"
 )
-_SHOWN = 60.0  # seconds after which a shared folder shows at the latest what another machine wrote
 _EPOCHS_WITHOUT_VALUE = 2  # the most at first, because some metrics are logged every other epoch; 1 for a misspelling
 
 
@@ -290,7 +289,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._reporter.schedule = partial(checks.still_to_fall, weakref.ref(trainer))
             ranks = _ranks(trainer)
             self.trial.attaches()  # a subclass may replace `setup`, in which all have been
-            self.trial.need_attached(trainer.world_size - 1, _SHOWN)
+            self.trial.need_attached(trainer.world_size - 1)
             checks.same_trial(ranks, self.trial)
             # a metric may be logged on rank 0 alone, and all ranks must report at the same points
             stops, self._validates = ranks.once(lambda: (self._begin(trainer), self._validates))

@@ -598,12 +598,12 @@ class Port(Attempt):
         """State that a fit has called the callback of this rank; see `need_attached`."""
         self._session.attaches(self)
 
-    def need_attached(self, others: int, seconds: float) -> None:
-        """Raise NotSupported on rank 0 if a fit calls no callback on so many other ranks: they would not follow it.
+    def need_attached(self, others: int) -> None:
+        """Raise NotSupported on rank 0 if a fit calls no callback on one of so many other ranks: it would not follow.
 
-        seconds: within which all ranks that have one call `attaches`.
+        All ranks that have one have called `attaches` before rank 0 calls this.
         """
-        if not self._session.attached(self, others, seconds):
+        if not self._session.attached(self, others):
             raise NotSupported(
                 f"Rank 0 has a HaltuneCallback({self._name}), but another rank of this fit has none, so each would "
                 "wait for the other. Make the callback on every rank, not on rank 0 alone: only rank 0 reports."

@@ -51,6 +51,7 @@ T = TypeVar("T")
 _log = logging.getLogger("haltune")
 Attempts = set[tuple[int, int]]  # trials with their attempts
 _MEET = 60.0  # seconds that rank 0 waits for the end of a failed trial on other ranks, in addition to their epoch
+_SHOWN = 60.0  # seconds after which a shared folder shows at the latest what another machine wrote
 GRACE = 10.0  # seconds that a failed rank waits for rank 0, which may not have noticed the failure
 _BRIEFLY = 0.5  # likewise for an interrupted rank: Ctrl-C must end it soon
 _LOOKS = (0.02, 0.25)  # seconds between looks while another worker decides: from, to
@@ -319,9 +320,9 @@ class Session:
         """See Port.attaches."""
         self._rank.arrives(_attached(attempt))
 
-    def attached(self, attempt: Attempt, others: int, seconds: float) -> bool:
-        """Return on rank 0 whether so many others have called `attaches`, or do within a time; True on the others."""
-        return self._rank.meets(_attached(attempt), others, seconds)
+    def attached(self, attempt: Attempt, others: int) -> bool:
+        """Return on rank 0 whether so many others have called `attaches`, or are not known; True on the others."""
+        return self._rank.meets(_attached(attempt), others, _SHOWN, known=True)
 
     def other_open(self, attempt: Attempt) -> int | None:
         """Return the trial that this thread trains now, if it is another one or another attempt."""

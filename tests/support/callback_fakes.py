@@ -103,7 +103,7 @@ class FakeTrial(Port):
     def attaches(self):
         pass
 
-    def need_attached(self, others, seconds):
+    def need_attached(self, others):
         pass
 
     def adopt(self):
