@@ -30,7 +30,8 @@ from haltune.study.loading import VARIABLE, leave_when
 
 from . import limits
 from .crew import Child, Ending, Slot, got_signal
-from .metric_logs import Curve, MetricLog, Row, files_in
+from .log_formats import Row
+from .metric_logs import Curve, MetricLog, files_in
 from .program_checkpoints import STILL, ProgramCheckpoints, copy_unchanged
 from .programs import LINKS, Program, failed, failed_by, tail_of
 

@@ -25,7 +25,7 @@ from haltune.cli import doctor as frameworks
 from haltune.cli.app import app
 from haltune.errors import HaltuneWarning, StoreError
 from haltune.launch import program_checkpoints, unedited
-from haltune.launch.metric_logs import WandbRuns
+from haltune.launch.log_formats import WandbRuns
 from haltune.log.decisions import Action
 from haltune.log.events import Checkpointed, Ended, Reported, Resumed, Status
 from haltune.store.sqlite import SqliteStore

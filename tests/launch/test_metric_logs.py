@@ -14,19 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haltune.errors import NotSupported
-from haltune.launch.metric_logs import (
-    KINDS,
-    Csv,
-    Curve,
-    Events,
-    Followed,
-    JsonLines,
-    Matched,
-    MetricLog,
-    Metrics,
-    MlflowMetric,
-    WandbRuns,
-)
+from haltune.launch.log_formats import Csv, Events, JsonLines, Matched, MlflowMetric, WandbRuns
+from haltune.launch.metric_logs import KINDS, Curve, Followed, MetricLog, Metrics
 from haltune.log.problem import Measures
 
 NUMBERS = st.floats(width=32) | st.integers(-1000, 1000)
