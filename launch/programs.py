@@ -298,6 +298,11 @@ def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     return failed_by(trial, f"{short}{why}: {last}", tail or None, tail, diverged)
 
 
+def has_reason(tail: str) -> bool:
+    """Return whether the last lines of a program say why it failed, and this is no error in its code."""
+    return told_full(tail) or told_short(tail) or _DIVERGED.search(tail) is not None
+
+
 def failed_by(trial: Trial, error: str, traceback: str | None, tail: str, diverged: bool = False) -> Ending:
     """Record that a program failed. tail: the last lines of its output."""
     trial.fail(Failure(error, traceback))

@@ -33,7 +33,7 @@ from .crew import Child, Ending, Slot, got_signal
 from .log_formats import Row
 from .metric_logs import Curve, MetricLog, files_in
 from .program_checkpoints import STILL, ProgramCheckpoints, copy_unchanged
-from .programs import LINKS, Program, failed, failed_by, tail_of
+from .programs import LINKS, Program, failed, failed_by, has_reason, tail_of
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
 _LATE = 20.0  # seconds without a row after which many at once are a log that the program writes late
@@ -435,8 +435,12 @@ class Unedited(Child):
         if not self._ends and code != 0:  # what has trained in full is not trained again
             return failed(trial, limits.how_it_died(code), self._output, self._printed)
         if not self._ends and not trial.epoch:
-            why = f"ended without a value of {self._missing!r}. {self._columns()}"
             tail = tail_of(self._output, self._printed)
+            in_full = trial.horizon is not None and self._curve.waits >= trial.horizon  # perhaps by another name
+            if not in_full and has_reason(tail):
+                why = f"ended with exit status 0 and no value of {self._missing!r} ({self._columns().rstrip('.')})"
+                return failed(trial, why, self._output, self._printed)
+            why = f"ended without a value of {self._missing!r}. {self._columns()}"
             return failed_by(
                 trial, why, tail or None, f"Its program {why}" + (f"\nIt printed:\n{tail}" if tail else "")
             )

@@ -792,6 +792,30 @@ def test_a_first_program_that_needs_too_much_memory_or_diverges_does_not_end_the
     assert trials(tmp_path)[0].error.startswith(error)
 
 
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        ("Loss is nan, stopping training", r"ended with exit status 0 and no value of 'val_acc' \(.*\): Loss is nan"),
+        ("CUDA out of memory", "out of memory: ended with exit status 0"),
+    ],
+)
+def test_a_first_program_that_gives_up_before_its_first_row_does_not_end_the_search_although_its_status_is_0(
+    search, tmp_path, last, error
+):
+    first = f"if not os.path.exists('once'):\n    open('once', 'w').close(); print({last!r}); sys.exit(0)\n"
+    code, said = search(STUDY + CSV, TRAIN.replace("path = a.out", f"{first}path = a.out", 1))
+    assert code == 0, said
+    assert [t.status for t in trials(tmp_path)] == [Status.FAILED, Status.COMPLETED]
+    assert re.match(error, trials(tmp_path)[0].error)
+
+
+def test_a_wrong_name_of_the_goal_ends_the_search_although_the_program_prints_nan(search, tmp_path):
+    code, said = search(STUDY.replace("val_acc", "acc") + CSV, hook="print('IoU of class 3: nan')")
+    assert code == 1
+    assert "log.csv has 'epoch', 'loss', 'val_acc'. Name one of them as the goal." in said
+    assert len(trials(tmp_path)) == 1
+
+
 def test_a_first_program_that_fails_in_code_with_a_nan_in_it_ends_the_search(search):
     code, said = search(STUDY + CSV, "import sys\nsys.exit('    x = df.replace(np.nan, 0)\\nKeyError')")
     assert code == 1
