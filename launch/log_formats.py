@@ -33,12 +33,17 @@ class Reader:
 
 
 class Lines(Reader):
-    """A format of one line for each row."""
+    """A format of one line for each row.
+
+    metrics: those that the study needs. If none of them is a column, each row may have one metric: step, name, value.
+    """
 
     ends = re.compile(rb"\n")
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Iterable[str] = ()) -> None:
+        self._metrics = set(metrics)
         self.texts = dict[str, Any]()  # by column, the last cell that was no number; "" if there was none
+        self.kinds = dict[str, set[str]]()  # by column, its different texts, MANY at most
         self.reset()
 
     def reset(self) -> None:
@@ -48,14 +53,19 @@ class Lines(Reader):
         if not data:
             return ()
         *lines, self._rest = self.ends.split(self._rest + data)
-        return [row for line in lines if (row := self._row(line))]
+        return [row for line in lines for row in self._rows(line)]
 
     def end(self) -> Iterable[Row]:
         line, self._rest = self._rest, b""
-        return [row] if line and (row := self._row(line)) else ()
+        return self._rows(line) if line else ()
 
-    def _row(self, line: bytes) -> Row:
-        return self.row(line.decode("utf-8", "replace").removeprefix("\ufeff").strip("\r\n"))
+    def _rows(self, line: bytes) -> list[Row]:
+        text = line.decode("utf-8", "replace").removeprefix("\ufeff").strip("\r\n")
+        return [row for row in self.rows(text) if row]
+
+    def rows(self, line: str) -> Iterable[Row]:
+        """Return the rows that a line completes."""
+        return (self.row(line),)
 
     def row(self, line: str) -> Row:
         """Return the numbers of a line; none for a line that is no row."""
@@ -64,24 +74,54 @@ class Lines(Reader):
     def numbers(self, cells: Iterable[tuple[str, Any]]) -> Row:
         """Return the cells of a line that are numbers, and keep the other ones for messages."""
         row: Row = {}
-        for name, cell in cells:
+        for name, cell in self._wide([*cells]):
             if (value := number(cell)) is not None:
                 row[name] = value
             elif cell or name not in self.texts:
                 self.texts[name] = "" if cell is None else cell
+                kinds = self.kinds.setdefault(name, set())
+                if isinstance(cell, str) and len(kinds) < MANY:
+                    kinds.add(cell)
         return row
+
+    def _wide(self, cells: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        """Return the cells of a row; in a log with a row for each metric, the value has the metric's name."""
+        found = dict(cells)
+        long = _long(found) if self._metrics and self._metrics.isdisjoint(found) else None
+        metric = None if long is None else found[long[0]]
+        if long is None or not isinstance(metric, str) or number(metric or "0") is not None:
+            return cells
+        return [*((name, cell) for name, cell in cells if name not in long), (metric.strip(), found[long[1]])]
+
+
+MANY = 9  # different texts in a column, which then does not tell kinds of rows apart
+_NAMES, _VALUES = ("name", "key", "metric", "metric_name", "tag", "variable"), ("value", "metric_value")
+
+
+def _long(columns: Iterable[str]) -> tuple[str, str] | None:
+    """Return the columns with the name and the value of a metric; None if there are no such columns, or several."""
+    lower = {name: name.lower() for name in columns}
+    names, values = ([name for name in lower if lower[name] in known] for known in (_NAMES, _VALUES))
+    return (names[0], values[0]) if len(names) == len(values) == 1 else None
 
 
 class Csv(Lines):
-    """Comma-separated values, also by tabs, semicolons or spaces. A line with one of the `names` is a header."""
+    """Comma-separated values, also by tabs, semicolons or spaces. A line with one of the `names` is a header.
 
-    def __init__(self, names: Iterable[str]) -> None:
+    by: the column of the position, one of the names.
+    """
+
+    def __init__(self, names: Iterable[str], by: str | None = None) -> None:
         self._names = set(names)
-        super().__init__()
+        self._header, self._delimiter = list[str](), ""
+        self._before = self._header, self._delimiter  # of the file before
+        super().__init__(self._names - {by})
 
     def reset(self) -> None:
         super().reset()
-        self._header, self._delimiter = list[str](), ""
+        if self._header:
+            self._before = self._header, self._delimiter
+        self._header, self._delimiter = [], ""
 
     def row(self, line: str) -> Row:
         if not line.strip() or (self._header and line.lstrip().startswith("#")):
@@ -90,18 +130,29 @@ class Csv(Lines):
         marks = [self._delimiter] if self._header else _DELIMITERS
         for mark in marks:
             cells = _cells(text, mark)
-            if not self._names.isdisjoint(cells):
+            if self._is_header(cells, mark):
                 self._header, self._delimiter = cells, mark
-                self.texts |= dict.fromkeys(filter(None, cells), "")
+                apart = _long(cells) if self._metrics.isdisjoint(cells) else None  # they name no metric
+                self.texts |= dict.fromkeys((name for name in cells if name and name not in (apart or ())), "")
                 return {}
-        if not self._header:  # a title, or a header without a name that the study needs
-            cells = _cells(text, next((mark for mark in marks if mark in text), ","))
-            if not any(number(cell) is not None for cell in cells):
-                self.texts |= dict.fromkeys(filter(None, cells), "")
-            return {}
+        if not self._header:
+            header, mark = self._before  # a rotated file may have no header of its own
+            cells = _cells(text, mark) if header else []
+            if not header or len(cells) != len(header) or not _has_number(cells):
+                # a title, or a header without a name that the study needs
+                cells = _cells(text, next((mark for mark in marks if mark in text), ","))
+                if not _has_number(cells):
+                    self.texts |= dict.fromkeys(filter(None, cells), "")
+                return {}
+            self._header, self._delimiter = header, mark
         if len(cells) != len(self._header):  # a killed program left a part of a line
             return {}
         return self.numbers((name, cell) for name, cell in zip(self._header, cells, strict=True) if name)
+
+    def _is_header(self, cells: list[str], mark: str) -> bool:
+        if self._header and cells != self._header and (_has_number(cells) or not all(cells)):
+            return False  # a row, which may name a metric, too
+        return not self._names.isdisjoint(cells) or (mark != " " and _long(cells) is not None)
 
 
 _DELIMITERS = (",", "\t", ";", " ")
@@ -115,23 +166,64 @@ def _cells(line: str, delimiter: str) -> list[str]:
     return []
 
 
+def _has_number(cells: Iterable[str]) -> bool:
+    return any(number(cell) is not None for cell in cells)
+
+
 class JsonLines(Lines):
-    """A JSON object in each line; numbers within others are named eval.loss."""
+    """A JSON object in each line, or over several lines, alone or in a list; numbers within others are named eval.loss.
+
+    An object or a list over several lines starts and ends by a line with its bracket alone, as json.dump(indent=2)
+    writes it. by: the column of the position, one of the names.
+    """
+
+    def __init__(self, names: Iterable[str] = (), by: str | None = None) -> None:
+        super().__init__({*names} - {by})
+
+    def reset(self) -> None:
+        super().reset()
+        self._begun = list[str]()  # lines of an object or a list that is not complete
 
     def feed(self, data: bytes) -> Iterable[Row]:
         rows = [*super().feed(data)]
         # an object is complete without the end of its line, which json.dump does not write
-        if data and self._rest.rstrip().endswith(b"}") and (row := self._row(self._rest)):
+        rest = self._rest.rstrip()
+        complete = rest in (b"}", b"]") if self._begun else rest.endswith((b"}", b"]"))
+        if data and complete and (last := self._rows(self._rest)):
             self._rest = b""
-            rows.append(row)
+            rows += last
         return rows
 
-    def row(self, line: str) -> Row:
+    def end(self) -> Iterable[Row]:
+        rows = [*super().end()]
+        self._begun = []
+        return rows
+
+    def rows(self, line: str) -> Iterable[Row]:
+        if self._begun and line[:1].isspace():
+            self._begun.append(line)
+            return ()
+        begun, self._begun = self._begun, []
+        if line.rstrip() in ("{", "["):
+            self._begun = [line]
+            return ()
         try:
-            found = json.loads(line)
+            found = json.loads("\n".join((*begun, line)) if line.rstrip() in ("}", "]") else line)
         except (ValueError, RecursionError):
-            return {}
-        return self.numbers(_flat(found)) if isinstance(found, dict) else {}
+            return ()
+        return [self.numbers(_flat(one)) for one in self._objects(found)]
+
+    def _objects(self, found: Any) -> list[dict[str, Any]]:
+        """Return the objects that are rows: of a list, or of one in an object without these metrics (log_history)."""
+        if isinstance(found, dict):
+            inner = [one for of in found.values() if isinstance(of, list) for one in of if isinstance(one, dict)]
+            if not self._has_metric(found) and any(map(self._has_metric, inner)):
+                return inner
+            return [found]
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+    def _has_metric(self, table: dict[str, Any]) -> bool:
+        return not self._metrics.isdisjoint(name for name, _ in self._wide([*_flat(table)]))
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -27,6 +27,7 @@ from haltune.errors import InvalidInput, NotSupported
 from haltune.log.problem import Measures
 
 from .log_formats import (
+    MANY,
     Csv,
     Events,
     JsonLines,
@@ -352,6 +353,16 @@ class MetricLog:
         return sorted(os.path.relpath(path, self._folder) for path in found)
 
     @property
+    def kinds(self) -> dict[str, list[str]]:
+        """By column, a few texts in which rows differ, such as train and val."""
+        found = dict[str, set[str]]()
+        for followed in self._files.values():
+            if isinstance(followed.reader, Lines):
+                for name, texts in followed.reader.kinds.items():
+                    found.setdefault(name, set()).update(texts)
+        return {name: sorted(texts) for name, texts in found.items() if 1 < len(texts) < MANY}
+
+    @property
     def found(self) -> bool:
         """Whether there is a file."""
         return any(path.exists() for path in self._files)
@@ -379,10 +390,12 @@ class MetricLog:
             parts = path.relative_to(self._folder).parts
             return MlflowMetric("/".join(parts[parts.index("metrics") + 1 :]))  # a metric may be metrics/mAP50
         if kind == "csv":
-            return Csv(self._names)
+            return Csv(self._names, self._metrics.by)
         if kind == "pattern":
             return Matched(self._metrics.patterns, self._metrics.by)
-        return JsonLines() if kind == "jsonl" else WandbRuns() if kind == "wandb" else Events()
+        if kind == "jsonl":
+            return JsonLines(self._names, self._metrics.by)
+        return WandbRuns() if kind == "wandb" else Events()
 
 
 def _is_sqlite(path: Path) -> bool:

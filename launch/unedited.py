@@ -159,16 +159,9 @@ class Unedited(Child):
             )
             curve.differs = None
         if curve.repeated is not None:
-            goal, files = trial.goal.metric, self._log.files_with(trial.goal.metric)
             trial.hint(
-                f"The log has several values of {goal!r} at {trial.unit} {curve.repeated:g}; the first counts. "
-                + (
-                    f"They are in {', '.join(files)}: name the right one under [metrics]."
-                    if len(files) > 1
-                    else f"If a row is less than one {trial.unit}, or the count starts again within a training, name "
-                    "another column as position under [metrics]. If a progress bar repeats an earlier value, let the "
-                    "pattern match its last line only. Of several trainings in one program, only the first counts."
-                ),
+                f"The log has several values of {trial.goal.metric!r} at {trial.unit} {curve.repeated:g}; the first "
+                f"counts. {self._how_to_choose()}",
                 "several values",
             )
             curve.repeated = None
@@ -198,6 +191,24 @@ class Unedited(Child):
                 f"{self._columns()}",
                 "no metric",
             )
+
+    def _how_to_choose(self) -> str:
+        """Return how to name the right one of several values of a position, in sentences."""
+        files, path = self._log.files_with(self._trial.goal.metric), self._metrics.path
+        if len(files) > 1:
+            return f"They are in {', '.join(files)}: name the right one under [metrics]."
+        if kinds := self._log.kinds:
+            name, texts = next(iter(kinds.items()))
+            where = "" if path is None else f', with file = "{path}"'
+            return (
+                f"Rows differ in {name!r} ({', '.join(map(repr, texts))}). If only some of them have the right value, "
+                f"match their lines alone by a pattern{where} under [metrics]."
+            )
+        return (
+            f"If a row is less than one {self._trial.unit}, or the count starts again within a training, name another "
+            "column as position under [metrics]. If a progress bar repeats an earlier value, let the pattern match its "
+            "last line only. Of several trainings in one program, only the first counts."
+        )
 
     def _report(self, ended: bool = False) -> None:
         """Report rows until one is to pause the trial, whose state is to be saved first.

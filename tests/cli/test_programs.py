@@ -964,6 +964,35 @@ def test_several_values_of_an_epoch_are_named_with_their_files(search, path, nam
     assert named in said
 
 
+def test_rows_of_two_kinds_with_the_same_columns_are_pointed_out(search):
+    program = """
+import sys
+with open(f"{sys.argv[-1]}/log.csv", "w") as log:
+    print("epoch,phase,val_acc", file=log)
+    for epoch in range(1, 5):
+        for phase, acc in (("train", 0.9), ("valid", 0.5)):
+            print(epoch, phase, acc, sep=",", file=log, flush=True)
+"""
+    code, said = search(STUDY.replace("trials = 2", "trials = 1") + CSV, program)
+    assert code == 0, said
+    assert said.count("Rows differ in 'phase' ('train', 'valid')") == 1
+    assert 'match their lines alone by a pattern, with file = "log.csv" under [metrics]' in said
+
+
+@pytest.mark.parametrize("goal", ["val_acc", "acc"])
+def test_a_log_with_a_row_for_each_metric_is_searched_by_their_names(search, tmp_path, goal):
+    rows = "{state['epoch']},loss,{a.lr}\\n{state['epoch']},val_acc,{a.lr * state['epoch'] + a.depth}"
+    long = TRAIN.replace("epoch,loss,val_acc", "epoch,name,value")
+    long = long.replace("{state['epoch']},{a.lr},{a.lr * state['epoch'] + a.depth}", rows)
+    code, said = search(STUDY.replace('"val_acc"', f'"{goal}"') + CSV, long)
+    assert code == (goal == "acc"), said
+    if goal == "acc":
+        assert "log.csv has 'epoch', 'loss', 'val_acc'. Name one of them as the goal." in said
+    else:
+        assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)] * 2
+        assert list(trials(tmp_path)[0].metrics["loss"]) == [trials(tmp_path)[0].config["lr"]] * 4
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_error_behind_a_pipe_is_pointed_out(search, tmp_path, fails):
     (tmp_path / "train.sh").write_text(f'{sys.executable} -I -S train.py "$@" 2>&1 | cat\n')

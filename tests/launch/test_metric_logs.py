@@ -208,6 +208,49 @@ def test_an_object_of_json_counts_before_its_line_ends(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step,name,value\n1,loss,2.0\n1,acc,0.5\n2,acc,nan\n",
+        "Key\tValue\tstep\nloss\t2.0\t1\nacc\t0.5\t1\nacc\tnan\t2\n",
+        '{"step": 1, "tag": "loss", "value": 2}\n{"step": 1, "tag": "acc", "value": 0.5}\n'
+        '{"step": 2, "tag": "acc", "value": NaN}\n',
+    ],
+)
+def test_in_a_log_with_a_row_for_each_metric_a_value_has_the_name_of_its_metric(text):
+    reader = (JsonLines if text.startswith("{") else Csv)({"acc", "step"}, "step")
+    rows = rows_of(reader, [text.encode()])
+    assert equal(rows, [{"step": 1.0, "loss": 2.0}, {"step": 1.0, "acc": 0.5}, {"step": 2.0, "acc": math.nan}])
+    assert set(reader.texts) <= {"step"}
+
+
+@pytest.mark.parametrize("goal", ["acc", "value"])
+def test_a_table_that_has_the_metric_as_a_column_may_have_columns_of_a_name_and_a_value(goal):
+    rows = rows_of(Csv({goal}), [b"epoch,name,value,acc\n1,run-7,3,0.5\n2,acc,4,0.75\n"])
+    assert rows == [{"epoch": 1.0, "value": 3.0, "acc": 0.5}, {"epoch": 2.0, "value": 4.0, "acc": 0.75}]
+
+
+@given(TABLES, st.lists(st.floats(0, 1), max_size=8), st.sampled_from([None, 2]))
+def test_objects_of_json_may_have_several_lines_or_be_in_a_list(table, cuts, indent):
+    history = [{"epoch": a, "val": {"acc": b}, "tags": ["x", "y"]} for a, b in table]
+    texts = [json.dumps(whole, indent=indent) for whole in (history, {"best": {"loss": 1}, "log_history": history})]
+    texts.append("starts\n" + "\n".join(json.dumps(one, indent=indent) for one in history))
+    for text in texts:
+        rows = rows_of(JsonLines({"val.acc", "epoch"}, "epoch"), pieces(text.encode(), cuts))
+        assert equal(rows, [{"epoch": float(a), "val.acc": float(b)} for a, b in table])
+
+
+def test_a_history_in_json_that_is_written_anew_repeats_no_row(tmp_path):
+    path, got = tmp_path / "trainer_state.json", []
+    followed = Followed(path, JsonLines({"eval_loss", "epoch"}, "epoch"))
+    rows = [row for n in range(1, 4) for row in ({"loss": 1.0, "epoch": n - 0.5}, {"eval_loss": 0.5, "epoch": n})]
+    for epochs in (1, 2, 3):
+        path.write_text(json.dumps({"epoch": epochs, "log_history": rows[: 2 * epochs], "step": epochs}, indent=2))
+        os.utime(path, ns=(epochs, epochs))  # also where the clock of files is coarse
+        got += followed.read()
+    assert got == rows
+
+
 @given(TABLES, st.lists(st.floats(0, 1), max_size=6), st.booleans())
 def test_a_file_that_is_written_anew_repeats_no_row(tmp_path_factory, table, cuts, in_place):
     path = tmp_path_factory.mktemp("log") / "log.csv"
