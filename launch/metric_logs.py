@@ -181,12 +181,14 @@ def in_folder(name: str, path: str | None) -> None:
 
 
 class Followed:
-    """The rows of one file, as it grows."""
+    """The rows of one file, as it grows. If the program renames it, its last rows come before those of the next one."""
 
     def __init__(self, path: Path, reader: Reader) -> None:
         self._path, self.reader, self._offset = path, reader, 0
-        self._as_read: tuple[int, ...] = ()  # when it was read last; empty: never
+        # inode, size and time of the last change, as it was read last; empty: never; (0,): that file is gone
+        self._as_read: tuple[int, ...] = ()
         self._head = self._tail = b""
+        self._renamed = dict[int, bytes]()  # the first bytes of files that had this path before, by inode
         self._seen: list[Row] = []  # rows of the file so far
         self._repeats: list[Row] = []  # rows of the file before it was rewritten, the next one last
 
@@ -195,8 +197,33 @@ class Followed:
 
         whole: the program has ended, so a last line without an end is complete. cut: unless it was killed.
         """
-        rows, data = list[Row](), self._new_bytes(whole)
-        for row in (*self.reader.feed(data), *(self.reader.end() if whole and not cut else ())):
+        ended, rows = whole and not cut, list[Row]()
+        if (place := self._new_place()) is not None:
+            follows = _has_bytes(self._path)  # until then the program may write on to the renamed file
+            rows = self._counted(self._new_bytes(place, whole), ended or follows)
+            if not follows:
+                return rows
+            self._renamed[self._as_read[0]], self._as_read = self._head, ()
+            self._start_again([])
+        return rows + self._counted(self._new_bytes(self._path, whole), ended)
+
+    def has(self, column: str) -> bool:
+        return any(column in row for row in self._seen)
+
+    def had(self, path: Path) -> bool:
+        """Return whether a file in the same folder was read before the program renamed it to this path."""
+        known = self._renamed | ({self._as_read[0]: self._head} if self._as_read else {})
+        with suppress(OSError):
+            head = known.get(path.stat().st_ino) if path.parent == self._path.parent else None
+            if head is not None:
+                with path.open("rb") as file:
+                    return file.read(len(head)) == head
+        return False
+
+    def _counted(self, data: bytes, ended: bool) -> list[Row]:
+        """Return the rows of further bytes, without those that the file had before it was rewritten."""
+        rows = list[Row]()
+        for row in (*self.reader.feed(data), *(self.reader.end() if ended else ())):
             self._seen.append(row)
             if self._repeats:
                 if _same(self._repeats.pop(), row):
@@ -205,19 +232,33 @@ class Followed:
             rows.append(row)
         return rows
 
-    def has(self, column: str) -> bool:
-        return any(column in row for row in self._seen)
-
-    def _new_bytes(self, surely: bool) -> bytes:
-        try:
-            if not surely and self._as_read == _as_read(self._path.stat()):
-                return b""
+    def _new_place(self) -> Path | None:
+        """Return the path of the file that was read last, if the program has renamed it within its folder."""
+        if not self._as_read or self._as_read[0] == 0:
+            return None
+        with suppress(OSError):
+            if self._path.stat().st_ino == self._as_read[0]:
+                return None
             with self._path.open("rb") as file:
+                if self._offset and self._is_continued(file, os.fstat(file.fileno())):  # it was written again
+                    return None
+        with suppress(OSError), os.scandir(self._path.parent) as entries:
+            for entry in entries:
+                if entry.stat(follow_symlinks=False).st_ino == self._as_read[0]:
+                    with open(entry.path, "rb") as file:
+                        if self._is_continued(file, os.fstat(file.fileno())):
+                            return Path(entry.path)
+        self._as_read = (0,)
+        return None
+
+    def _new_bytes(self, path: Path, surely: bool) -> bytes:
+        try:
+            if not surely and self._as_read == _as_read(path.stat()):
+                return b""
+            with path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if self._as_read and (found.st_ino != self._as_read[0] or not self._is_continued(file, found)):
-                    self.reader.reset()
-                    self._offset, self._head, self._tail = 0, b"", b""
-                    self._repeats, self._seen = self._seen[::-1], []
+                    self._start_again([*self._repeats, *self._seen[::-1]])  # perhaps for a second time in a moment
                 self._as_read = _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
@@ -228,6 +269,11 @@ class Followed:
         self._tail = (self._tail + data)[-_EDGE:]
         return data
 
+    def _start_again(self, repeats: list[Row]) -> None:
+        self.reader.reset()
+        self._offset, self._head, self._tail = 0, b"", b""
+        self._repeats, self._seen = repeats, []
+
     def _is_continued(self, file: Any, found: os.stat_result) -> bool:
         if found.st_size < self._offset:
             return False
@@ -236,6 +282,12 @@ class Followed:
             return False
         file.seek(self._offset - len(self._tail))
         return bool(file.read(len(self._tail)) == self._tail)
+
+
+def _has_bytes(path: Path) -> bool:
+    with suppress(OSError):
+        return path.stat().st_size > 0
+    return False
 
 
 def _as_read(stat: os.stat_result) -> tuple[int, ...]:
@@ -252,8 +304,8 @@ class Database(Followed):
     """The rows of a database of MLflow, in SQLite, each with one metric and the step."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(path, Reader())
         self._address, self._last = f"{path.absolute().as_uri()}?mode=ro", 0
-        self.reader, self._seen = Reader(), []
 
     def read(self, whole: bool = False, cut: bool = False) -> list[Row]:
         rows: list[Row] = []
@@ -336,6 +388,16 @@ class MetricLog:
         return found
 
     @property
+    def kinds(self) -> dict[str, list[str]]:
+        """By column, a few texts in which rows differ, such as train and val."""
+        found = dict[str, set[str]]()
+        for followed in self._files.values():
+            if isinstance(followed.reader, Lines):
+                for name, texts in followed.reader.kinds.items():
+                    found.setdefault(name, set()).update(texts)
+        return {name: sorted(texts) for name, texts in found.items() if 1 < len(texts) < MANY}
+
+    @property
     def twice(self) -> tuple[str, str] | None:
         """A group of the pattern that has two values in one line, and the line."""
         readers = [followed.reader for followed in self._files.values()]
@@ -351,16 +413,6 @@ class MetricLog:
         """Return the files with a column, by their paths in the trial's folder."""
         found = [path for path, followed in self._files.items() if followed.has(name)]
         return sorted(os.path.relpath(path, self._folder) for path in found)
-
-    @property
-    def kinds(self) -> dict[str, list[str]]:
-        """By column, a few texts in which rows differ, such as train and val."""
-        found = dict[str, set[str]]()
-        for followed in self._files.values():
-            if isinstance(followed.reader, Lines):
-                for name, texts in followed.reader.kinds.items():
-                    found.setdefault(name, set()).update(texts)
-        return {name: sorted(texts) for name, texts in found.items() if 1 < len(texts) < MANY}
 
     @property
     def found(self) -> bool:
@@ -381,7 +433,9 @@ class MetricLog:
             paths = [p for p in _below(paths, "*") if "metrics" in p.relative_to(self._folder).parts]
         for found in paths:
             file = found.resolve()  # a link, such as runs/latest, leads to a file that is followed already
-            if file not in self._files and file.is_file():
+            if file in self._files or not file.is_file():
+                continue
+            if not any(followed.had(file) for followed in self._files.values()):  # rotated, such as log.csv.1
                 self._files[file] = Followed(file, self._reader(found))
 
     def _reader(self, path: Path) -> Reader:

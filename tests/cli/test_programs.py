@@ -993,6 +993,14 @@ def test_a_log_with_a_row_for_each_metric_is_searched_by_their_names(search, tmp
         assert list(trials(tmp_path)[0].metrics["loss"]) == [trials(tmp_path)[0].config["lr"]] * 4
 
 
+def test_a_program_that_rotates_its_log_loses_no_epoch(search, tmp_path):
+    hook = "import time; time.sleep(state['epoch'] == 1)  # until the first row is read\n"
+    hook += "if state['epoch'] == 2: log.close(); os.replace(path, path + '.1'); log = open(path, 'a')"
+    code, said = search(STUDY.replace("trials = 2", "trials = 1") + CSV, hook=hook)
+    assert code == 0, said
+    assert [(t.status, right(t)) for t in trials(tmp_path)] == [(Status.COMPLETED, True)]
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_error_behind_a_pipe_is_pointed_out(search, tmp_path, fails):
     (tmp_path / "train.sh").write_text(f'{sys.executable} -I -S train.py "$@" 2>&1 | cat\n')

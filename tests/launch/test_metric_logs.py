@@ -291,6 +291,61 @@ def test_a_rotated_file_counts_after_the_one_before(tmp_path):
     assert got == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("path", ["train.log", "train.log*"])
+@pytest.mark.parametrize("late", [False, True])
+def test_the_last_rows_of_a_file_that_is_renamed_count_once_and_before_those_of_the_next_one(tmp_path, path, late):
+    looks = iter(float(99**n) for n in range(1, 99)).__next__
+    metrics = Metrics(pattern=r"acc (?P<acc>\S+)", file=path)
+    log = MetricLog(metrics, ["acc"], tmp_path, tmp_path / "out", looks)
+    file, wanted = tmp_path / "train.log", [0.5, 0.5]
+    file.write_text("acc 0.5\nacc 0.5\n")
+    got = log.read()
+    for n in (1, 2):
+        with file.open("a") as before:
+            before.write(f"acc 0.6{n}\n")
+            before.flush()
+            if n == 2:
+                (tmp_path / "train.log.1").rename(tmp_path / "train.log.2")
+            file.rename(tmp_path / "train.log.1")
+            if late:  # another program renames it, and this one still writes there
+                got += log.read()
+                before.write(f"acc 0.7{n}\n")
+        file.write_text(f"acc 0.{n}\n")
+        got += log.read()
+        wanted += [0.6 + n / 100, *([0.7 + n / 100] if late else []), n / 10]
+    assert [row["acc"] for row in got] == pytest.approx(wanted)
+
+
+def test_the_last_rows_of_a_file_that_is_renamed_at_the_end_count(tmp_path):
+    log = MetricLog(Metrics(csv="log.csv"), ["acc"], tmp_path, tmp_path / "out")
+    (tmp_path / "log.csv").write_text("acc\n0.1\n")
+    got = log.read()
+    with (tmp_path / "log.csv").open("a") as file:
+        file.write("0.2\n0.3")
+    (tmp_path / "log.csv").rename(tmp_path / "done.csv")
+    assert [row["acc"] for row in [*got, *log.read(whole=True)]] == [0.1, 0.2, 0.3]
+
+
+def test_a_table_that_continues_in_a_next_file_needs_no_second_header(tmp_path):
+    path = tmp_path / "log.csv"
+    followed, got = Followed(path, Csv({"acc"})), []
+    for text in ("epoch;acc\n1;0.1\n", "2;0.2\n", "epoch;loss;acc\n3;1;0.3\n"):
+        path.write_text(text)
+        got += followed.read()
+        path.rename(tmp_path / "log.csv.1")
+    assert [(row["epoch"], row["acc"]) for row in got] == [(1.0, 0.1), (2.0, 0.2), (3.0, 0.3)]
+
+
+def test_a_file_that_is_seen_twice_while_it_is_written_again_repeats_no_row(tmp_path):
+    path, got = tmp_path / "log.csv", []
+    followed = Followed(path, Csv({"acc"}))
+    for count in (4, 2, 1, 5):
+        path.write_text("acc\n" + "".join(f"0.{n}\n" for n in range(1, count + 1)))
+        os.utime(path, ns=(count, count))  # also where the clock of files is coarse
+        got += followed.read()
+    assert [row["acc"] for row in got] == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
 def test_a_file_that_a_link_leads_to_as_well_counts_once(tmp_path):
     log = MetricLog(Metrics(csv="runs/*/log.csv"), ["acc"], tmp_path, tmp_path / "out")
     (tmp_path / "runs" / "one").mkdir(parents=True)
