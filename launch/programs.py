@@ -298,9 +298,9 @@ def failed(trial: Trial, why: str, log: Path, start: int) -> Ending:
     return failed_by(trial, f"{short}{why}: {last}", tail or None, tail, diverged)
 
 
-def has_reason(tail: str) -> bool:
-    """Return whether the last lines of a program say why it failed, and this is no error in its code."""
-    return told_full(tail) or told_short(tail) or _DIVERGED.search(tail) is not None
+def says_why(line: str) -> bool:
+    """Return whether a line of a program says that a disk or memory is full, or that the training diverged."""
+    return told_full(line) or told_short(line) or _DIVERGED.search(line) is not None
 
 
 def failed_by(trial: Trial, error: str, traceback: str | None, tail: str, diverged: bool = False) -> Ending:

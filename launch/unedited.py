@@ -33,7 +33,7 @@ from .crew import Child, Ending, Slot, got_signal
 from .log_formats import Row
 from .metric_logs import Curve, MetricLog, files_in
 from .program_checkpoints import STILL, ProgramCheckpoints, copy_unchanged
-from .programs import LINKS, Program, failed, failed_by, has_reason, tail_of
+from .programs import LINKS, Program, failed, failed_by, says_why, tail_of
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")  # not imported here: it needs a POSIX system
 _LATE = 20.0  # seconds without a row after which many at once are a log that the program writes late
@@ -447,8 +447,7 @@ class Unedited(Child):
             return failed(trial, limits.how_it_died(code), self._output, self._printed)
         if not self._ends and not trial.epoch:
             tail = tail_of(self._output, self._printed)
-            in_full = trial.horizon is not None and self._curve.waits >= trial.horizon  # perhaps by another name
-            if not in_full and has_reason(tail):
+            if self._gave_up(tail):
                 why = f"ended with exit status 0 and no value of {self._missing!r} ({self._columns().rstrip('.')})"
                 return failed(trial, why, self._output, self._printed)
             why = f"ended without a value of {self._missing!r}. {self._columns()}"
@@ -539,6 +538,18 @@ class Unedited(Child):
             "epoch: write * for the number in checkpoint.",
             "checkpoints count",
         )
+
+    def _gave_up(self, tail: str) -> bool:
+        """Return whether a program without a value ended early, and the last line that it printed says why.
+
+        Otherwise the goal may have another name, so that each trial would be lost.
+        """
+        names, waits = self._log.names, self._curve.waits
+        if waits and self._metrics.by is not None:
+            early = waits < (self._trial.horizon or 0)
+        else:
+            early = not self._log.columns and (not names or self._missing in names)
+        return early and says_why(tail.rpartition("\n")[2])
 
     @property
     def _missing(self) -> str:

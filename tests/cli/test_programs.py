@@ -799,18 +799,21 @@ def test_a_first_program_that_needs_too_much_memory_or_diverges_does_not_end_the
         ("CUDA out of memory", "out of memory: ended with exit status 0"),
     ],
 )
-def test_a_first_program_that_gives_up_before_its_first_row_does_not_end_the_search_although_its_status_is_0(
-    search, tmp_path, last, error
+@pytest.mark.parametrize("log", ["", "epoch,loss,val_acc\n1,nan,\n"])
+def test_a_first_program_that_gives_up_before_its_first_value_does_not_end_the_search_although_its_status_is_0(
+    search, tmp_path, last, error, log
 ):
-    first = f"if not os.path.exists('once'):\n    open('once', 'w').close(); print({last!r}); sys.exit(0)\n"
+    first = "if not os.path.exists('once'):\n    open('once', 'w').close(); "
+    first += f"open(a.out + '/log.csv', 'w').write({log!r}); print({last!r}); sys.exit(0)\n"
     code, said = search(STUDY + CSV, TRAIN.replace("path = a.out", f"{first}path = a.out", 1))
     assert code == 0, said
     assert [t.status for t in trials(tmp_path)] == [Status.FAILED, Status.COMPLETED]
     assert re.match(error, trials(tmp_path)[0].error)
 
 
-def test_a_wrong_name_of_the_goal_ends_the_search_although_the_program_prints_nan(search, tmp_path):
-    code, said = search(STUDY.replace("val_acc", "acc") + CSV, hook="print('IoU of class 3: nan')")
+@pytest.mark.parametrize("metrics", [CSV, CSV.replace('position = "epoch"\n', "")])
+def test_a_wrong_name_of_the_goal_ends_the_search_although_the_program_prints_nan_last(search, tmp_path, metrics):
+    code, said = search(STUDY.replace("val_acc", "acc") + metrics, f"{TRAIN}print('IoU of class 3: nan')\n")
     assert code == 1
     assert "log.csv has 'epoch', 'loss', 'val_acc'. Name one of them as the goal." in said
     assert len(trials(tmp_path)) == 1
