@@ -80,14 +80,16 @@ class Lines(Reader):
             elif cell or name not in self.texts:
                 self.texts[name] = "" if cell is None else cell
                 kinds = self.kinds.setdefault(name, set())
-                if isinstance(cell, str) and len(kinds) < MANY:
+                if isinstance(cell, str) and cell and len(kinds) < MANY:
                     kinds.add(cell)
         return row
 
     def _wide(self, cells: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
         """Return the cells of a row; in a log with a row for each metric, the value has the metric's name."""
+        if not self._metrics:
+            return cells
         found = dict(cells)
-        long = _long(found) if self._metrics and self._metrics.isdisjoint(found) else None
+        long = _long(found) if self._metrics.isdisjoint(found) else None
         metric = None if long is None else found[long[0]]
         if long is None or not isinstance(metric, str) or number(metric or "0") is not None:
             return cells
@@ -126,6 +128,8 @@ class Csv(Lines):
     def row(self, line: str) -> Row:
         if not line.strip() or (self._header and line.lstrip().startswith("#")):
             return {}
+        if not self._header and self._continues(line):
+            self._header, self._delimiter = self._before
         text = line if self._header else line.lstrip("# ")
         marks = [self._delimiter] if self._header else _DELIMITERS
         for mark in marks:
@@ -135,22 +139,26 @@ class Csv(Lines):
                 apart = _long(cells) if self._metrics.isdisjoint(cells) else None  # they name no metric
                 self.texts |= dict.fromkeys((name for name in cells if name and name not in (apart or ())), "")
                 return {}
-        if not self._header:
-            header, mark = self._before  # a rotated file may have no header of its own
-            cells = _cells(text, mark) if header else []
-            if not header or len(cells) != len(header) or not _has_number(cells):
-                # a title, or a header without a name that the study needs
-                cells = _cells(text, next((mark for mark in marks if mark in text), ","))
-                if not _has_number(cells):
-                    self.texts |= dict.fromkeys(filter(None, cells), "")
-                return {}
-            self._header, self._delimiter = header, mark
+        if not self._header:  # a title, or a header without a name that the study needs
+            cells = _cells(text, next((mark for mark in marks if mark in text), ","))
+            if not _has_number(cells):
+                self.texts |= dict.fromkeys(filter(None, cells), "")
+            return {}
         if len(cells) != len(self._header):  # a killed program left a part of a line
             return {}
         return self.numbers((name, cell) for name, cell in zip(self._header, cells, strict=True) if name)
 
+    def _continues(self, line: str) -> bool:
+        """Return whether a line is a row of the table in the file before: a rotated file may have no header."""
+        header, mark = self._before
+        cells = _cells(line, mark) if header else []
+        if len(cells) != len(header) or not _has_number(cells):
+            return False
+        return all(number(cell) is not None for name, cell in zip(header, cells, strict=True) if name in self._names)
+
     def _is_header(self, cells: list[str], mark: str) -> bool:
-        if self._header and cells != self._header and (_has_number(cells) or not all(cells)):
+        emptier = cells.count("") > self._header.count("")  # the index of pandas has no name
+        if self._header and cells != self._header and (_has_number(cells) or emptier):
             return False  # a row, which may name a metric, too
         return not self._names.isdisjoint(cells) or (mark != " " and _long(cells) is not None)
 
@@ -162,7 +170,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
     if delimiter == " ":
         return line.split()
     with suppress(csv.Error):
-        return [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=delimiter))]
+        return [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=delimiter), [])]
     return []
 
 
@@ -178,6 +186,7 @@ class JsonLines(Lines):
     """
 
     def __init__(self, names: Iterable[str] = (), by: str | None = None) -> None:
+        self._by = by
         super().__init__({*names} - {by})
 
     def reset(self) -> None:
@@ -214,16 +223,22 @@ class JsonLines(Lines):
         return [self.numbers(_flat(one)) for one in self._objects(found)]
 
     def _objects(self, found: Any) -> list[dict[str, Any]]:
-        """Return the objects that are rows: of a list, or of one in an object without these metrics (log_history)."""
-        if isinstance(found, dict):
-            inner = [one for of in found.values() if isinstance(of, list) for one in of if isinstance(one, dict)]
-            if not self._has_metric(found) and any(map(self._has_metric, inner)):
-                return inner
-            return [found]
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        """Return the objects that are rows: of a list, or of one in an object without these metrics (log_history).
 
-    def _has_metric(self, table: dict[str, Any]) -> bool:
-        return not self._metrics.isdisjoint(name for name, _ in self._wide([*_flat(table)]))
+        The latter need the position, as a table of classes in an object is no curve.
+        """
+        if isinstance(found, list):
+            return [one for one in found if isinstance(one, dict)]
+        if not isinstance(found, dict):
+            return []
+        inner = [one for of in found.values() if isinstance(of, list) for one in of if isinstance(one, dict)]
+        placed = [one for one in inner if self._by in self._columns(one)]
+        if not any(self._metrics & self._columns(one) for one in placed) or self._metrics & self._columns(found):
+            return [found]
+        return placed
+
+    def _columns(self, table: dict[str, Any]) -> set[str]:
+        return {name for name, _ in self._wide([*_flat(table)])}
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

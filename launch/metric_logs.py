@@ -203,22 +203,22 @@ class Followed:
             rows = self._counted(self._new_bytes(place, whole), ended or follows)
             if not follows:
                 return rows
-            self._renamed[self._as_read[0]], self._as_read = self._head, ()
-            self._start_again([])
+            self._renamed[self._as_read[0]] = self._head
         return rows + self._counted(self._new_bytes(self._path, whole), ended)
 
     def has(self, column: str) -> bool:
         return any(column in row for row in self._seen)
 
-    def had(self, path: Path) -> bool:
-        """Return whether a file in the same folder was read before the program renamed it to this path."""
-        known = self._renamed | ({self._as_read[0]: self._head} if self._as_read else {})
-        with suppress(OSError):
-            head = known.get(path.stat().st_ino) if path.parent == self._path.parent else None
-            if head is not None:
-                with path.open("rb") as file:
-                    return file.read(len(head)) == head
-        return False
+    def had(self, path: Path, inode: int) -> bool:
+        """Return whether a file in the same folder was read before the program renamed it to this path.
+
+        Raises OSError if it is away.
+        """
+        head = self._head if self._as_read[:1] == (inode,) else self._renamed.get(inode)
+        if not head or path.parent != self._path.parent:
+            return False
+        with path.open("rb") as file:
+            return file.read(len(head)) == head
 
     def _counted(self, data: bytes, ended: bool) -> list[Row]:
         """Return the rows of further bytes, without those that the file had before it was rewritten."""
@@ -234,17 +234,17 @@ class Followed:
 
     def _new_place(self) -> Path | None:
         """Return the path of the file that was read last, if the program has renamed it within its folder."""
-        if not self._as_read or self._as_read[0] == 0:
+        if not self._as_read or not self._offset or self._as_read == (0,):  # nothing was read, or it is gone
             return None
         with suppress(OSError):
             if self._path.stat().st_ino == self._as_read[0]:
                 return None
             with self._path.open("rb") as file:
-                if self._offset and self._is_continued(file, os.fstat(file.fileno())):  # it was written again
+                if self._is_continued(file, os.fstat(file.fileno())):  # it was written again
                     return None
         with suppress(OSError), os.scandir(self._path.parent) as entries:
             for entry in entries:
-                if entry.stat(follow_symlinks=False).st_ino == self._as_read[0]:
+                if entry.inode() == self._as_read[0] and entry.is_file(follow_symlinks=False):
                     with open(entry.path, "rb") as file:
                         if self._is_continued(file, os.fstat(file.fileno())):
                             return Path(entry.path)
@@ -258,7 +258,7 @@ class Followed:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if self._as_read and (found.st_ino != self._as_read[0] or not self._is_continued(file, found)):
-                    self._start_again([*self._repeats, *self._seen[::-1]])  # perhaps for a second time in a moment
+                    self._start_again()
                 self._as_read = _as_read(found)
                 file.seek(self._offset)
                 data = file.read()
@@ -269,10 +269,11 @@ class Followed:
         self._tail = (self._tail + data)[-_EDGE:]
         return data
 
-    def _start_again(self, repeats: list[Row]) -> None:
+    def _start_again(self) -> None:
         self.reader.reset()
         self._offset, self._head, self._tail = 0, b"", b""
-        self._repeats, self._seen = repeats, []
+        # the file may be written for a second time before it repeats all rows
+        self._repeats, self._seen = [*self._repeats, *self._seen[::-1]], []
 
     def _is_continued(self, file: Any, found: os.stat_result) -> bool:
         if found.st_size < self._offset:
@@ -387,15 +388,16 @@ class MetricLog:
                 found |= followed.reader.texts
         return found
 
-    @property
-    def kinds(self) -> dict[str, list[str]]:
-        """By column, a few texts in which rows differ, such as train and val."""
+    def kinds(self, name: str) -> dict[str, list[str]]:
+        """Return a few texts in which rows of files with the column `name` differ, such as train and val, by column."""
         found = dict[str, set[str]]()
         for followed in self._files.values():
-            if isinstance(followed.reader, Lines):
-                for name, texts in followed.reader.kinds.items():
-                    found.setdefault(name, set()).update(texts)
-        return {name: sorted(texts) for name, texts in found.items() if 1 < len(texts) < MANY}
+            if isinstance(followed.reader, Lines) and followed.has(name):
+                for column, texts in followed.reader.kinds.items():
+                    found.setdefault(column, set()).update(texts)
+        few = {column: sorted(texts) for column, texts in found.items() if 1 < len(texts) < MANY}
+        # texts with digits are times, or names of files
+        return {column: texts for column, texts in few.items() if not any(map(str.isdigit, "".join(texts)))}
 
     @property
     def twice(self) -> tuple[str, str] | None:
@@ -435,8 +437,11 @@ class MetricLog:
             file = found.resolve()  # a link, such as runs/latest, leads to a file that is followed already
             if file in self._files or not file.is_file():
                 continue
-            if not any(followed.had(file) for followed in self._files.values()):  # rotated, such as log.csv.1
-                self._files[file] = Followed(file, self._reader(found))
+            with suppress(OSError):  # it is away now
+                inode = file.stat().st_ino
+                before = any(followed.had(file, inode) for followed in self._files.values())  # log.csv.1, perhaps
+                if not before:
+                    self._files[file] = Followed(file, self._reader(found))
 
     def _reader(self, path: Path) -> Reader:
         kind = self._metrics.kind

@@ -194,10 +194,10 @@ class Unedited(Child):
 
     def _how_to_choose(self) -> str:
         """Return how to name the right one of several values of a position, in sentences."""
-        files, path = self._log.files_with(self._trial.goal.metric), self._metrics.path
-        if len(files) > 1:
+        goal, path = self._trial.goal.metric, self._metrics.path
+        if len(files := self._log.files_with(goal)) > 1:
             return f"They are in {', '.join(files)}: name the right one under [metrics]."
-        if kinds := self._log.kinds:
+        if kinds := self._log.kinds(goal):
             name, texts = next(iter(kinds.items()))
             where = "" if path is None else f', with file = "{path}"'
             return (
@@ -581,7 +581,8 @@ class Unedited(Child):
         there = sorted(str(path.relative_to(self._folder)) for path in files_in(self._folder))
         what = ", ".join(there[:8]) or "nothing"
         if self._log.found:
-            how = " A row is an object in one line." if self._metrics.kind == "jsonl" else ""
+            lines = " A row is an object in one line, or in several lines that are indented."
+            how = lines if self._metrics.kind == "jsonl" else ""
             return f"{where} has no rows of numbers.{how}"
         return f"There is no {where} in {self._folder}, which holds {what}."
 

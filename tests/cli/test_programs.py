@@ -971,10 +971,10 @@ def test_rows_of_two_kinds_with_the_same_columns_are_pointed_out(search):
     program = """
 import sys
 with open(f"{sys.argv[-1]}/log.csv", "w") as log:
-    print("epoch,phase,val_acc", file=log)
+    print("time,epoch,phase,val_acc", file=log)
     for epoch in range(1, 5):
-        for phase, acc in (("train", 0.9), ("valid", 0.5)):
-            print(epoch, phase, acc, sep=",", file=log, flush=True)
+        for second, phase, acc in ((1, "train", 0.9), (9, "valid", 0.5)):
+            print(f"10:0{epoch}:0{second}", epoch, phase, acc, sep=",", file=log, flush=True)
 """
     code, said = search(STUDY.replace("trials = 2", "trials = 1") + CSV, program)
     assert code == 0, said
@@ -996,8 +996,15 @@ def test_a_log_with_a_row_for_each_metric_is_searched_by_their_names(search, tmp
         assert list(trials(tmp_path)[0].metrics["loss"]) == [trials(tmp_path)[0].config["lr"]] * 4
 
 
-def test_a_program_that_rotates_its_log_loses_no_epoch(search, tmp_path):
-    hook = "import time; time.sleep(state['epoch'] == 1)  # until the first row is read\n"
+def test_a_program_that_rotates_its_log_loses_no_epoch(search, tmp_path, monkeypatch):
+    add = unedited.Curve.add
+
+    def seen(curve, row):
+        (tmp_path / "seen").touch()
+        return add(curve, row)
+
+    monkeypatch.setattr(unedited.Curve, "add", seen)
+    hook = "import time\nwhile not os.path.exists('seen'): time.sleep(0.01)\n"
     hook += "if state['epoch'] == 2: log.close(); os.replace(path, path + '.1'); log = open(path, 'a')"
     code, said = search(STUDY.replace("trials = 2", "trials = 1") + CSV, hook=hook)
     assert code == 0, said

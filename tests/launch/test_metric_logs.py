@@ -240,6 +240,11 @@ def test_objects_of_json_may_have_several_lines_or_be_in_a_list(table, cuts, ind
         assert equal(rows, [{"epoch": float(a), "val.acc": float(b)} for a, b in table])
 
 
+def test_a_table_of_classes_within_an_object_of_json_is_no_curve():
+    row = {"epoch": 1, "loss": 0.5, "classes": [{"class": "cat", "acc": 0.1}, {"class": "dog", "acc": 0.2}]}
+    assert rows_of(JsonLines({"acc", "epoch"}, "epoch"), [json.dumps(row).encode()]) == [{"epoch": 1.0, "loss": 0.5}]
+
+
 def test_a_history_in_json_that_is_written_anew_repeats_no_row(tmp_path):
     path, got = tmp_path / "trainer_state.json", []
     followed = Followed(path, JsonLines({"eval_loss", "epoch"}, "epoch"))
@@ -249,6 +254,17 @@ def test_a_history_in_json_that_is_written_anew_repeats_no_row(tmp_path):
         os.utime(path, ns=(epochs, epochs))  # also where the clock of files is coarse
         got += followed.read()
     assert got == rows
+
+
+def test_a_history_in_json_that_is_written_anew_next_to_a_backup_repeats_no_row(tmp_path):
+    path, got = tmp_path / "history.json", []
+    followed = Followed(path, JsonLines({"acc"}))
+    for count in (1, 2, 3):
+        if count > 1:
+            path.rename(tmp_path / "history.json.bak")
+        path.write_text(json.dumps([{"acc": n / 10} for n in range(1, count + 1)]))
+        got += followed.read()
+    assert got == [{"acc": 0.1}, {"acc": 0.2}, {"acc": 0.3}]
 
 
 @given(TABLES, st.lists(st.floats(0, 1), max_size=6), st.booleans())
@@ -326,10 +342,26 @@ def test_the_last_rows_of_a_file_that_is_renamed_at_the_end_count(tmp_path):
     assert [row["acc"] for row in [*got, *log.read(whole=True)]] == [0.1, 0.2, 0.3]
 
 
-def test_a_table_that_continues_in_a_next_file_needs_no_second_header(tmp_path):
+def test_a_file_that_is_renamed_before_its_first_row_counts_at_its_new_place(tmp_path):
+    log = MetricLog(Metrics(csv="*.csv"), ["acc"], tmp_path, tmp_path / "out")
+    (tmp_path / "new.csv").touch()
+    assert log.read(whole=True) == []
+    (tmp_path / "new.csv").rename(tmp_path / "log.csv")
+    (tmp_path / "log.csv").write_text("acc\n0.5\n")
+    assert log.read(whole=True) == [{"acc": 0.5}]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("epoch;acc\n1;0.1\n", "2;0.2\n", "epoch;loss;acc\n3;1;0.3\n"),
+        ("epoch,name,value\n1,acc,0.1\n", "2,acc,0.2\n", "epoch,host,name,value\n3,a,acc,0.3\n"),
+    ],
+)
+def test_a_table_that_continues_in_a_next_file_needs_no_second_header(tmp_path, texts):
     path = tmp_path / "log.csv"
-    followed, got = Followed(path, Csv({"acc"})), []
-    for text in ("epoch;acc\n1;0.1\n", "2;0.2\n", "epoch;loss;acc\n3;1;0.3\n"):
+    followed, got = Followed(path, Csv({"acc", "epoch"}, "epoch")), []
+    for text in texts:
         path.write_text(text)
         got += followed.read()
         path.rename(tmp_path / "log.csv.1")
@@ -380,7 +412,7 @@ def test_files_that_come_late_are_found_and_a_header_may_change(tmp_path):
     assert log.names == ["acc", "epoch", "loss"]
 
 
-@pytest.mark.parametrize("before", ["Training started, on cpu\n", "run 3; seed 1\n", "# run 3\n# epoch, loss\n", ""])
+@pytest.mark.parametrize("before", ["Training started, on cpu\n", "run 3; seed 1\n", "#\n# run 3\n# epoch, loss\n", ""])
 @pytest.mark.parametrize(("mark", "ending"), [(",", "\n"), ("\t", "\r\n"), (";", "\n"), ("  ", "\n")])
 @pytest.mark.parametrize("comment", ["", "# "])
 def test_a_table_is_found_behind_other_lines_in_a_file(before, mark, ending, comment):
@@ -393,6 +425,9 @@ def test_a_table_is_found_behind_other_lines_in_a_file(before, mark, ending, com
 def test_the_index_of_pandas_is_no_metric():
     assert rows_of(Csv({"acc"}), [b",epoch,acc\n0,1,0.5\n1,2,0.75\n"]) == [
         {"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.75},
+    ]  # fmt: skip
+    assert rows_of(Csv({"acc"}), [b",epoch,acc\n0,1,0.5\n,epoch,loss,acc\n0,2,1,0.75\n"]) == [
+        {"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "loss": 1.0, "acc": 0.75},
     ]  # fmt: skip
 
 
