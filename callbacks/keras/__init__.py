@@ -59,6 +59,7 @@ from ..base import Reporting, inherited, of_instance
 from ..changes import warn_of_failed
 from ..reporter import digest, missing, no_schedule, scalars, two_callbacks
 from . import companions, optimizers, saving, surroundings
+from .data import Data, batches_of_epoch
 from .saving import load_best, load_model
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class _Attempt:
     end: tuple[Any, Any] | None = None  # of the last fit that another one may follow: see `_end_of_fit`
     generators: list[tuple[Any, Any]] = field(default_factory=list)  # of the program, and their states at that end
     watch: companions.Watch | None = None  # of the last fit
-    data: companions.Data | None = None
+    data: Data | None = None
 
 
 _ATTEMPTS: weakref.WeakKeyDictionary[Trial, _Attempt] = weakref.WeakKeyDictionary()
@@ -240,9 +241,9 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
                 saving.load_again(self.model, self._resumed)
                 self.model._initial_epoch = None
 
-    def _data_of_fit(self, earlier: companions.Data | None) -> companions.Data:
+    def _data_of_fit(self, earlier: Data | None) -> Data:
         trial = self.trial
-        return companions.Data(trial.id, (carried.who(trial), trial.attempt), earlier, self._validation)
+        return Data(trial.id, (carried.who(trial), trial.attempt), earlier, self._validation)
 
     def _others(self, listed: list[Any]) -> dict[str, Any]:
         return companions.callbacks_in(listed, lambda c: c is self or surroundings.is_listener(c))
@@ -523,7 +524,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._refuse_loop_without_start()
         reporter, model, params = self._reporter, self.model, self.params or {}
         trial, monitor = reporter.trial, reporter.metric
-        optimizers.add_batches(model, companions.batches_of_epoch(params.get("steps")))
+        optimizers.add_batches(model, batches_of_epoch(params.get("steps")))
         self._step.epoch_ends()
         trained = self._position(epoch + 1)
         self._in_epoch = False
@@ -676,11 +677,11 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             self._training.check(model)
             apart = companions.Apart(model)
             of_callbacks = within or bool(repeated)
-            changed, unread = self._watch.changes(within, of_callbacks, apart)
+            changed, unread = self._watch.changes(within, of_callbacks, apart, lasting=True)
             if unread:
                 raise NotSupported(unread[0])
             more = {
-                "attributes": self._watch.lasting(of_callbacks) | changed,
+                "attributes": changed,
                 "within": within,  # a fit, whose hooks of the start have been called
                 "ends": (self.params or {}).get("epochs"),  # that fit
                 "epoch": self._epoch + 1,  # with which it continues

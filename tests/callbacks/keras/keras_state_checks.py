@@ -202,6 +202,37 @@ def test_a_variable_of_a_module_that_a_callback_changes_continues():
         assert_equal(train)
 
 
+class Noise:
+    def __init__(self):
+        self.rng = np.random.default_rng(5)
+
+
+SCALES, NOISE, SEEDS = [keras.Variable(0.01, trainable=False)], Noise(), keras.random.SeedGenerator(7)
+
+
+class Wanders(keras.callbacks.Callback):
+    """Changes a variable in a list of its module, by generators of its module."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        drawn = NOISE.rng.random() + float(keras.random.uniform((), seed=SEEDS))
+        SCALES[0].assign(SCALES[0] * (0.5 + 0.5 * drawn))
+        self.model.optimizer.learning_rate = float(keras.ops.convert_to_numpy(SCALES[0]))
+
+
+def test_what_lists_and_objects_of_a_module_hold_continues():
+    def train(trial):
+        SCALES[0].assign(0.01)  # as in another process
+        NOISE.rng = np.random.default_rng(5)
+        SEEDS.state.assign(np.array([7, 0], "uint32"))
+        return fit(trial, trial.load_model() or net(momentum(0.01)), Wanders())
+
+    if BACKEND == "jax":  # a compiled step might have the variable as a constant
+        with pytest.warns(HaltuneWarning, match=r"global SCALES\.0 changes in training"):
+            assert trained(train, (2,))[1].attempt == 1
+    else:
+        assert_equal(train)
+
+
 class Later(keras.callbacks.Callback):
     """Changes a variable from its third epoch on."""
 
@@ -2074,3 +2105,35 @@ def test_the_number_of_a_regularizer_that_a_callback_changes_continues():
 
 def test_a_model_with_a_frozen_part_pauses():
     assert_equal(lambda trial: fit(trial, trial.load_model() or frozen_part(0.01)))
+
+
+class Centres(keras.layers.Layer):
+    """Subtracts a running mean and scales by numbers that it draws, both in buffers of torch."""
+
+    def __init__(self, **named):
+        import torch
+
+        super().__init__(**named)
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("drawn", torch.rand(3))
+
+    def call(self, x, training=False):
+        if training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return (x - self.mean) * self.drawn
+
+
+def centred(lr):
+    model = keras.Sequential([keras.Input((3,)), Centres(), keras.layers.Dense(1)])
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="of torch")
+def test_buffers_of_torch_in_a_layer_continue_and_a_model_that_evaluates_by_one_that_changes_is_not_kept():
+    assert_equal(lambda trial: fit(trial, trial.load_model(centred)))
+    study = pausing_study(at=(), epochs=2, keep=1, verbose=0)
+    not_kept = pytest.warns(HaltuneWarning, match=r"is not kept: Centres\.mean changes in training")
+    with study.ask() as trial, not_kept:
+        fit(trial, trial.load_model(centred), epochs=2)
+    assert study.best.checkpoint is None
