@@ -194,9 +194,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         self._changed: Mapping[str, Any] | None = None  # states that had changed when that evaluation started
         # when that evaluation started, the metrics that the epoch's training had not updated
         self._unset: Collection[str] | None = None
-        self._tested: Mapping[str, float] = {}  # metrics of the epoch's last evaluation by Keras
-        self._by_callback = False  # a callback has logged the last value
-        self._of_callbacks: set[str] = set()  # marks of weights that they have evaluated at the end of the epoch
+        self._tested: Collection[str] = ()  # names of the metrics of the last evaluation
         self._epoch = self._reported_batch = 0  # the present epoch, from 0; batches in it at its last report
         self._updates: int | None = None  # of the model's optimizers, when the fit started
         self._due: int | None = None  # the epoch with which a resumed fit has to start
@@ -310,7 +308,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             own = self._resumed is None and (begun or surroundings.has_backup(listed, model))
             attempt.before = 0 if own else max(0, optimizers.steps_before(model) - begun)
         self._training, self._updates = optimizers.Training(model), optimizers.updates_of(model)
-        surroundings.heed_evaluations(model, weakref.WeakMethod(self._note_weights))
         by_epochs = any(type(c).__name__ == "LearningRateScheduler" for c in listed)
         self._rates = [surroundings.rate_of(model)] if by_epochs else []
         reporter.schedule = lambda: surroundings.still_to_fall(self.model, params, self._rates)
@@ -373,7 +370,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         model = self.model
         self._in_epoch, self._validated, self._epoch, self._reported_batch = True, False, epoch, 0
         self._evaluated = self._changed = self._unset = None
-        self._tested, self._by_callback, self._of_callbacks = {}, False, set()
         resumed, self._resumed = self._resumed, None
         starts = self.trial.unit == "step" or epoch >= self.trial.epoch
         if resumed is not None and starts and _fresh(model):
@@ -472,8 +468,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if self._in_epoch:
             self._step.steps_end()
             refuse_unset(self.model, "test_step", self._names, logs or {})
-            tested = {f"val_{name}": value for name, value in (logs or {}).items()}
-            self._tested = scalars(plain_names(self.model, tested, self._names))
+        self._tested = {f"val_{name}" for name in logs or {}}
 
     def _batch_ends(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Hook on_train_batch_end, used with every=."""
@@ -491,6 +486,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             reporter.clock.validating()
             by = surroundings.averagers(surroundings.calling_list(self))
             logs = evaluated(self.model, self._validation, by, self._names)
+            self._tested = {*logs}
             reporter.clock.validated()
         named = plain_names(self.model, logs or {}, self._names)
         if self.monitor in named:
@@ -551,9 +547,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             pass  # with its last batch, of data whose length is not known
         elif monitor in named:
             reporter.look_ahead(trained)
-            values = scalars(named)
-            self._by_callback = monitor.startswith("val_") and self._tested.get(monitor) != values.get(monitor)
-            reporter.report(named[monitor], trained, values, updates=self._updates_made(model))
+            reporter.report(named[monitor], trained, scalars(named), updates=self._updates_made(model))
         elif reporter.silent and (self._validated or not monitor.startswith("val_")):
             # with validation_freq > 1, val_ names are absent in some epochs; other absent names are misspelt
             raise self._missing("in the first epoch that should log it")
@@ -607,7 +601,6 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         reporter = self._reporter
         self._heed_others()
         self.model.stop_training = bool(self.model.stop_training)
-        surroundings.heed_evaluations(self.model, None)
         self._note_trained_layers(_attempt(self.trial))
         carried.leave(self._others(surroundings.calling_list(self)).values())
         self._watch.leaves(carried.who(self.trial))
@@ -632,18 +625,30 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         model = self.model
         optimizers.sync(model)
         with surroundings.averaged(surroundings.calling_list(self)):
-            if (why := self._other_weights()) is not None:
-                self._reporter.advise(why, "kept")
+            if self._changed_since_evaluated():
+                self._reporter.advise(
+                    "The model of an epoch is not the one that was evaluated, so no model is kept: it would not have "
+                    "the value of its trial. A callback changes its weights afterwards, or a stateful layer starts the "
+                    "evaluation with what it carries. Change them, or reset the layer, before the evaluation.",
+                    "kept",
+                )
+                return
+            by_callback = self.monitor.startswith("val_") and self.monitor not in self._tested
+            if by_callback and (other := self._watch.other_model()) is not None:
+                self._reporter.advise(
+                    f"A callback logs {self.monitor!r}, and {other}, a model apart from that of the fit, changes in "
+                    "training. So no model is kept: it would not have the value of its trial. Make it an attribute of "
+                    "the model that is fitted.",
+                    "kept",
+                )
                 return
             try:
                 changed = self._watch.changes()[0]
                 before = changed if self._changed is None else self._changed
-                # an evaluation without its losses has the same metrics
-                skipped = () if self.monitor.endswith("loss") else ("loss ",)
+                # an evaluation without its losses has the same metrics, and most layers draw in training alone
+                without = () if self.monitor.endswith("loss") else ("loss ",)
                 read = [
-                    path
-                    for path, state in before.items()
-                    if not (path.startswith(skipped) or companions.is_drawn(path, state))
+                    p for p, state in before.items() if not (p.startswith(without) or companions.is_drawn(p, state))
                 ]
                 suffix = saving.kept_suffix(self.trial, model, changed, read)
             except NotSupported as error:
@@ -653,34 +658,8 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             else:
                 how(lambda path: saving.write(model, path), suffix)
 
-    def _other_weights(self) -> str | None:
-        """Return why the last value is not that of the model as it is now; None if it is."""
-        now = _mark(self.model, self.model.weights)
-        if self._by_callback and self._of_callbacks:
-            if now not in self._of_callbacks:
-                return (
-                    f"A callback logs {self.monitor!r}, and evaluates other weights than the model has at the end of "
-                    "the epoch, so no model is kept: it would not have the value of its trial. Leave the weights that "
-                    "it evaluates in the model there, and set the others again in on_epoch_begin."
-                )
-        elif self._evaluated is not None and self._evaluated != (now, False):
-            return (
-                "The model of an epoch is not the one that was evaluated, so no model is kept: it would not have the "
-                "value of its trial. A callback changes its weights afterwards, or a stateful layer starts the "
-                "evaluation with what it carries. Change them, or reset the layer, before the evaluation."
-            )
-        if self._by_callback and (other := self._watch.other_model()) is not None:
-            return (
-                f"A callback logs {self.monitor!r}, and {other}, a model apart from that of the fit, changes in "
-                "training. So no model is kept: it would not have the value of its trial. Make it an attribute of the "
-                "model that is fitted."
-            )
-        return None
-
-    def _note_weights(self) -> None:
-        """Note the weights that a callback evaluates at the end of an epoch."""
-        if (model := self.model) is not None:
-            self._of_callbacks.add(_mark(model, model.weights))
+    def _changed_since_evaluated(self) -> bool:
+        return self._evaluated is not None and self._evaluated != (_mark(self.model, self.model.weights), False)
 
     def _pause(self) -> None:
         """Save the state of the training."""
@@ -729,7 +708,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
             else:
                 saving.write_tried(model, path, trial, more)
 
-        other = bool(surroundings.averagers(surroundings.calling_list(self))) or self._other_weights() is not None
+        other = bool(surroundings.averagers(surroundings.calling_list(self))) or self._changed_since_evaluated()
         reporter.save(write, saving.suffix(trial), resumes_only=other)
 
     def _missing(self, when: str) -> Exception:

@@ -9,16 +9,14 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 from haltune._utils.interruption import caller, variables
 from haltune.errors import NotSupported
 from haltune.ranks import torch_ranks
 from haltune.study import Trial
-from haltune.study.port import weak
 
 from ..reporter import Reporter, ending_metrics
 from ..schedules import falls
@@ -108,28 +106,6 @@ def averaged(listed: list[Any]) -> Iterator[None]:
     finally:
         for one in swapped:
             one.on_test_end()
-
-
-def heed_evaluations(model: Any, note: Callable[[], Callable[[], object] | None] | None) -> None:
-    """Call a method when a callback evaluates a model at the end of an epoch, by evaluate() or predict().
-
-    Keras calls no hook of the fit then. Without it, the kept model could have other weights than those of its value,
-    such as averages that the callback puts into the model to evaluate them.
-
-    note: a weak reference to the method. None ends this.
-    """
-    for name in ("evaluate", "predict"):
-        there = vars(model).get(name)
-        if there is None or getattr(there, "func", None) is _noting:  # otherwise it is the program's own
-            vars(model).pop(name, None)
-            if note is not None and hasattr(type(model), name):
-                vars(model)[name] = partial(_noting, getattr(type(model), name), weak(model), note)
-
-
-def _noting(method: Any, model: Any, note: Any, *args: Any, **named: Any) -> Any:
-    if named.get("callbacks") is None and caller("on_epoch_end", "keras.") is not None and (call := note()) is not None:
-        call()
-    return method(model(), *args, **named)
 
 
 def at_ends_of_fits(callbacks: dict[str, Any], model: Any) -> list[str]:
