@@ -321,7 +321,7 @@ class HaltuneCallback(Reporting, _Base):  # type: ignore[misc]
         if more is not None and more["within"]:
             self._refuse_other_end(more["ends"])
             self._due = more.get("epoch")
-        self.trial.restores_randomness()
+        self.trial.restores_randomness(self._watch.give_back)
         try:
             if more is not None:
                 if self._loaded != _mark_all(model):

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from haltune._utils import randomness
-from haltune._utils.around import is_own, named_in, names_in
+from haltune._utils.around import is_own, names_in
 from haltune.errors import NotSupported
 from haltune.study import Study
 from haltune.study.port import Port, weak
@@ -52,7 +52,6 @@ _TENSORS = "tensors"  # an attribute that has tensors of TensorFlow or JAX, as a
 _PART = "part"  # a variable, or an element next to parts of Keras, that a resumed fit must have made, too
 _OTHER = "other part"  # a variable that the compiled step may have as a constant, with its first value
 _WEIGHTS = "weights of "  # the weights of a part of Keras that a callback holds, such as a teacher of the model
-_LASTS = "lasts"  # what a resumed fit may have otherwise, although the fit has not changed it
 # attribute of a variable outside of models: the trial or fold whose fit has changed it, and its mark then
 _LEFT = "_haltune_left"
 
@@ -150,6 +149,7 @@ class Watch:
         # arrays that are there when the fit starts: path -> array
         self._arrays: dict[str, Callable[[], Any]] = {} if earlier is None else {**earlier._arrays}
         self._begun: dict[str, str] | None = None  # marks of variables outside of the model in the first epoch
+        self._before: list[tuple[Any, Callable[[Any], object], Any]] = []  # see `give_back`
         new = {name: owner for name, owner in owners.items() if name not in self.same}
         for path, value, _, kind in self._places(new):
             self._note_array(path, value)
@@ -236,7 +236,7 @@ class Watch:
         unread = [*lost, *(p for p in others if not p.startswith(OF_MODEL) and (p in tables or not self._of_data))]
         # a model or a variable that was made since: a resumed fit has none that could be set
         known = {path for path, mark in self._marks.items() if within or not mark.startswith(_MADE)}
-        unread += [path for path, _, _, kind in places if kind not in ("", _TENSORS, _LASTS) and path not in known]
+        unread += [path for path, _, _, kind in places if kind not in ("", _TENSORS) and path not in known]
         # in place of a None, as a clone of the best model: a resumed fit has the None
         plain = {path for path, mark in self._marks.items() if mark.removeprefix(objects.SET).startswith(_PLAIN)}
         made = (path for path, _, put, kind in places if kind.startswith(_WEIGHTS) or _variable_of(put) is not None)
@@ -291,7 +291,8 @@ class Watch:
         """Set what changed; return the names of what cannot be set. apart: the large arrays.
 
         What trials share stays, such as a list of the program's own records. Data have none, nor have parts of a model
-        and callbacks of Keras.
+        and callbacks of Keras. Random generators of modules, which trials share, too, continue where the trial paused,
+        until `give_back`.
         """
         there, failed = {path: (value, put) for path, value, put, _ in self._places()}, []
         for path, state in changed.items():
@@ -301,14 +302,24 @@ class Watch:
                     value, put = there[path]
                     of = self._owners[path.partition("/")[0]]
                     own = self._of_data or is_part(of, "Layer") or type(of).__module__.startswith("keras.")
-                    own |= randomness.is_generator(value)
-                    if own or not objects.is_shared(value, state, self._trial):
-                        put(objects.put_back(state, value, apart=apart))
+                    drawn = is_global(path) and (path.endswith(_SEED) or randomness.is_generator(value))
+                    if own or drawn or not objects.is_shared(value, state, self._trial):
+                        before = (objects.mark(value), objects.data_of(value)) if drawn else None
+                        new = objects.put_back(state, value, apart=apart)
+                        put(new)
+                        if before is not None and objects.mark(new) != before[0]:  # another trial has drawn since
+                            self._before.append((new, put, before[1]))
                 elif owner in self._owners and not is_global(path):
                     setattr(self._owners[owner], name, objects.put_back(state, None, apart=apart))
             except NotSupported:  # built otherwise in this attempt
                 failed.append(self.called(path))
         return failed
+
+    def give_back(self) -> None:
+        """State that the trial ends: the generators of modules continue where they were before `put_back`."""
+        for value, put, state in self._before:
+            put(objects.put_back(state, value))
+        self._before = []
 
 
 class Compiled:
@@ -400,9 +411,7 @@ def _parts_of_keras() -> tuple[type, ...]:
 
 def settings_of(name: str, owner: Any) -> dict[str, str]:
     """Return the marks of the attributes of a part of a model that can be saved, by their paths."""
-    buffers = [(path, one if one is None else one.cpu(), put) for path, one, put in _buffers(name, owner)]
-    slots = [*slots_of(name, owner, {id(owner)}), *buffers]
-    marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in slots}
+    marks = {path: objects.mark(value, _parts_of_keras()) for path, value, _ in slots_of(name, owner, {id(owner)})}
     return {path: marked for path, marked in marks.items() if objects.is_data(marked)}
 
 
@@ -420,10 +429,8 @@ def _places(owners: Mapping[str, Any], of_data: bool) -> list[Place]:
     saved: set[int] | None = None  # of the variables that the model's file has
     for name, owner in owners.items():
         of_optimizer = is_part(owner, "Optimizer")
-        # of data: what has a state is found by `data._seeds_of`
-        lasting = [*_buffers(name, owner), *([] if of_data else _globals(name, owner))]
-        lasts = {path for path, *_ in lasting}
-        for path, value, put in (*slots_of(name, owner, {id(owner)}), *lasting):
+        of_modules = [] if of_data else _globals(name, owner)  # what data name is found by `data._seeds_of`
+        for path, value, put in (*slots_of(name, owner, {id(owner)}), *buffers_of(name, owner), *of_modules):
             if type(value) in objects.PLAIN:
                 places.append((path, value, put, ""))
                 continue
@@ -431,11 +438,11 @@ def _places(owners: Mapping[str, Any], of_data: bool) -> list[Place]:
                 continue  # the model's file has its variables
             found = parts_in(value)
             inner = [(at, v) for at, v in found if is_variable(v) and id(v) not in compiled]
-            tracked = is_part(owner, "Layer") and path not in lasts  # by Keras
+            tracked = is_part(owner, "Layer") and not is_global(path)  # by Keras
             held = [] if tracked else [(at, one) for at, one in found if not is_variable(one)]
             if not inner and not held:
                 if (arrays := _as_arrays(value)) is value:
-                    places.append((path, value, put, _LASTS if path in lasts else ""))
+                    places.append((path, value, put, ""))
                 else:
                     places.append((path, arrays, partial(_put_tensors, put, value), _TENSORS))
                 continue
@@ -455,12 +462,15 @@ def _places(owners: Mapping[str, Any], of_data: bool) -> list[Place]:
 
 
 def _lasting(places: list[Place]) -> dict[str, Any]:
-    """Return the states, changed or not, of variables outside of the model, generators of modules and buffers.
+    """Return the states, changed or not, of what modules hold, and of other variables outside of the model.
 
-    They may outlive a fit, so another trial may change them before this one resumes, or be drawn when they are made.
+    They may outlive a fit, so another trial may change them before this one resumes.
     """
-    variables = {path for path, _, put, _ in places if _variable_of(put) is not None and not path.endswith(_SEED)}
-    held = [(path, value) for path, value, _, kind in places if kind == _LASTS or path in variables]
+    held = [
+        (path, value)
+        for path, value, put, _ in places
+        if is_global(path) or (_variable_of(put) is not None and not path.endswith(_SEED))
+    ]
     small = [(path, value) for path, value in held if getattr(value, "nbytes", 0) <= objects.SMALL]
     return {path: objects.data_of(value) for path, value in small if objects.is_data(objects.mark(value))}
 
@@ -607,7 +617,7 @@ def slots_of(name: str, owner: Any, seen: set[int]) -> list[Slot]:
 def functions_in(*roots: Any) -> dict[types.FunctionType, dict[str, Any]]:
     """Return the program's functions among some objects, and those that they name or hold, each with what it names.
 
-    Named are variables of its module, and of other modules of the program.
+    Named are variables of its module, and of other modules of the program, as "augment.crop".
     """
     found: dict[types.FunctionType, dict[str, Any]] = {}
     left = [*roots]
@@ -616,8 +626,13 @@ def functions_in(*roots: Any) -> dict[types.FunctionType, dict[str, Any]]:
         one = one.fget if isinstance(one, property) else one
         one = one.__func__ if isinstance(one, (types.MethodType, staticmethod, classmethod)) else one
         if isinstance(one, types.FunctionType) and one not in found and is_own(one.__module__):
-            found[one] = named_in(one.__globals__, names_in(one.__code__))
-            left += [*found[one].values(), *(value for value, _ in objects.variables_of(one).values())]
+            names, module = names_in(one.__code__), one.__globals__
+            named = {name: module[name] for name in sorted(names & module.keys())}
+            for place, other in [*named.items()]:
+                if isinstance(other, types.ModuleType) and is_own(other.__name__):
+                    named |= {f"{place}.{name}": vars(other)[name] for name in sorted(names & vars(other).keys())}
+            found[one] = named
+            left += [*named.values(), *(value for value, _ in objects.variables_of(one).values())]
     return found
 
 
@@ -628,16 +643,19 @@ def _globals(name: str, owner: Any) -> list[Slot]:
     """
     own = (base for base in type(owner).__mro__ if is_own(base.__module__))
     code = [owner, *getattr(owner, "__dict__", {}).values(), *(one for base in own for one in vars(base).values())]
+    named = {key: value for of in functions_in(*code).values() for key, value in of.items()}
     found: dict[str, Slot] = {}
-    for key, value in (item for named in functions_in(*code).values() for item in named.items()):
+    for key, value in named.items():
+        if isinstance(value, _CODE) or type(value) in objects.PLAIN:
+            continue
         path = f"{name}/{_GLOBAL}{key}"
-        for at, one in parts_in(value):
-            if is_variable(one):
-                found[f"{path}{at}"] = f"{path}{at}", one, one.assign
-            elif is_part(one, "random.SeedGenerator"):
-                found[f"{path}{at}"] = f"{path}{at}{_SEED}", one, _stays
-        if randomness.is_generator(value) or type(value) in (list, tuple, dict) or objects.of_program(type(value)):
-            with suppress(Exception):  # an object of the program that raises where it is looked at
+        with suppress(Exception):  # an object of the program that raises where it is looked at, or a thread changes it
+            for at, one in parts_in(value):
+                if is_variable(one):
+                    found[f"{path}{at}"] = f"{path}{at}", one, one.assign
+                elif is_part(one, "random.SeedGenerator"):
+                    found[f"{path}{at}"] = f"{path}{at}{_SEED}", one, _stays
+            if randomness.is_generator(value) or type(value) in (list, tuple, dict) or objects.of_program(type(value)):
                 for at, one in randomness.generators_in(value, depth=3, code=False).items():
                     if randomness.is_generator(one):
                         found[f"{path}{at[1:]}"] = f"{path}{at[1:]}", one, _stays
@@ -657,13 +675,15 @@ def is_drawn(path: str, state: Any) -> bool:
     return (is_global(path) and path.endswith(_SEED)) or (isinstance(state, dict) and state.get("is") == "generator")
 
 
-def _buffers(name: str, owner: Any) -> list[Slot]:
+def buffers_of(name: str, owner: Any) -> list[Slot]:
     """Return the buffers of a layer on torch that no file of Keras has.
 
     It has the persistent ones of a module of torch that Keras wraps. torch keeps the buffers of a layer in a private
     attribute. Without it, they would start again in a resumed fit.
     """
-    if not (is_part(owner, "Layer") and hasattr(owner, "register_buffer")):
+    from keras import backend
+
+    if backend.backend() != "torch" or not is_part(owner, "Layer"):
         return []
     found = [(key, one, partial(setattr, owner, key)) for key, one in owner._buffers.items()]
     if is_part(owner, "layers.TorchModuleWrapper"):

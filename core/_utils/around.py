@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
@@ -46,15 +46,6 @@ def is_own(module: str | None) -> bool:
 def names_in(code: CodeType) -> set[str]:
     """Return the names of variables of its module and of attributes that a code uses, and the codes within it."""
     return {*code.co_names}.union(*(names_in(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
-
-
-def named_in(module: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """Return the variables of a module with these names, and those of the program's other modules: "augment.crop"."""
-    found = {name: module[name] for name in sorted(names & module.keys())}
-    for place, one in [*found.items()]:
-        if isinstance(one, ModuleType) and is_own(one.__name__):
-            found |= {f"{place}.{name}": vars(one)[name] for name in sorted(names & vars(one).keys())}
-    return found
 
 
 def frames(frame: FrameType | None = None) -> Iterator[FrameType]:

@@ -25,7 +25,7 @@ import numpy as np
 from haltune.display import one_line
 from haltune.errors import InvalidInput
 
-from .around import OPAQUE, attributes, is_own, named_in, names_in, of_library, on_stack
+from .around import OPAQUE, attributes, is_own, names_in, of_library, on_stack
 from .orders import Orders, Variables, seeded, taken
 from .updates import Flags, flags
 
@@ -474,7 +474,11 @@ def _named_by(value: Any) -> list[tuple[str, Any]]:
             codes = [(of, one.__func__ if isinstance(one, staticmethod | classmethod) else one) for of, one in held]
             _NAMES[kind] = [(of, names_in(f.__code__)) for of, f in codes if isinstance(f, types.FunctionType)]
         uses = [(vars(sys.modules[of]), names) for of, names in _NAMES[kind] if of in sys.modules]
-    found = [item for module, names in uses for item in named_in(module, names).items()]
+    found = [(name, module[name]) for module, names in uses for name in sorted(names & module.keys())]
+    names = set[str]().union(*(names for _, names in uses))
+    modules = [(name, one) for name, one in found if isinstance(one, types.ModuleType) and is_own(one.__name__)]
+    for place, one in modules:  # of the program, such as augment.crop(x)
+        found += [(f"{place}.{name}", vars(one)[name]) for name in sorted(names & vars(one).keys())]
     own = [] if isinstance(value, _CODE) else [of for of in type(value).__mro__ if is_own(of.__module__)]
     held = [(f"class {name}", one) for of in own for name, one in vars(of).items() if is_generator(one)]
     return held + [

@@ -233,6 +233,33 @@ def test_what_lists_and_objects_of_a_module_hold_continues():
         assert_equal(train)
 
 
+SHARED = np.random.default_rng(8)
+
+
+class Records(keras.callbacks.Callback):
+    """Draws from a generator of its module, and records the numbers."""
+
+    def __init__(self, drawn):
+        super().__init__()
+        self.drawn = drawn
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.drawn.append(SHARED.random())
+
+
+@once
+def test_a_generator_of_a_module_continues_in_a_resumed_trial_and_then_where_others_have_left_it():
+    fresh, drawn = np.random.default_rng(8), {0: [], 1: []}
+    SHARED.bit_generator.state = fresh.bit_generator.state
+    for trial in pausing_study(at=(2,), epochs=4, trials=2, verbose=0):
+        if trial.attempt == 2:
+            SHARED.random()  # as another trial does in between
+        with trial:
+            fit(trial, trial.load_model() or net(momentum(0.01)), Records(drawn[trial.id]), epochs=4)
+    expected = fresh.random(7).tolist()
+    assert drawn == {0: expected[:4], 1: expected[3:]}
+
+
 class Later(keras.callbacks.Callback):
     """Changes a variable from its third epoch on."""
 
@@ -1880,6 +1907,28 @@ def test_means_that_a_callback_puts_into_the_model_for_its_validation_are_kept()
     assert value_of(study.best.checkpoint) == pytest.approx(study.best.value, rel=1e-5)
 
 
+class Jitters(keras.layers.Layer):
+    """Adds noise in training, by a generator of its module."""
+
+    def call(self, x, training=False):
+        return x + float(SHARED.normal()) if training else x
+
+
+def jittered(lr):
+    model = keras.Sequential([keras.Input((3,)), Jitters(), keras.layers.Dense(1)])
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+@once
+def test_a_model_whose_layer_draws_from_a_generator_of_its_module_is_kept():
+    study = pausing_study(at=(), epochs=2, keep=1, verbose=0)
+    with study.ask() as trial:
+        fit(trial, trial.load_model(jittered), epochs=2)
+    value = study.best.load_model(jittered).evaluate(X, Y, batch_size=4, verbose=0)
+    assert value == pytest.approx(study.best.value, rel=1e-5)
+
+
 @pytest.mark.parametrize("swaps", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_training_whose_averages_are_evaluated_continues(swaps):
     assert_equal(
@@ -2131,19 +2180,18 @@ def test_a_model_with_a_frozen_part_pauses():
 
 
 class Centres(keras.layers.Layer):
-    """Subtracts a running mean and scales by numbers that it draws, both in buffers of torch."""
+    """Subtracts a running mean, in a buffer of torch."""
 
     def __init__(self, **named):
         import torch
 
         super().__init__(**named)
         self.register_buffer("mean", torch.zeros(3))
-        self.register_buffer("drawn", torch.rand(3))
 
     def call(self, x, training=False):
         if training:
             self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
-        return (x - self.mean) * self.drawn
+        return x - self.mean
 
 
 def centred(lr):
@@ -2153,10 +2201,40 @@ def centred(lr):
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="of torch")
-def test_buffers_of_torch_in_a_layer_continue_and_a_model_that_evaluates_by_one_that_changes_is_not_kept():
+def test_a_buffer_of_torch_in_a_layer_continues():
     assert_equal(lambda trial: fit(trial, trial.load_model(centred)))
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="of torch")
+@pytest.mark.parametrize("by_function", [True, False])
+def test_a_model_that_evaluates_by_a_buffer_of_torch_that_changes_is_not_kept(by_function):
     study = pausing_study(at=(), epochs=2, keep=1, verbose=0)
     not_kept = pytest.warns(HaltuneWarning, match=r"is not kept: Centres\.mean changes in training")
     with study.ask() as trial, not_kept:
-        fit(trial, trial.load_model(centred), epochs=2)
+        fit(trial, trial.load_model(centred) if by_function else centred(0.01), epochs=2)
     assert study.best.checkpoint is None
+
+
+def drifting(lr):
+    import torch
+
+    class Drifts(torch.nn.Module):
+        """Scales by the number of its steps, in a buffer that its state_dict lacks."""
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("steps", torch.zeros(()), persistent=False)
+
+        def forward(self, x):
+            self.steps += self.training
+            return x / (1 + 0.1 * self.steps)
+
+    layers = [keras.layers.TorchModuleWrapper(Drifts(), output_shape=(None, 3)), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    model.compile(momentum(lr), "mse")
+    return model
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="of torch")
+def test_a_buffer_that_a_wrapped_module_of_torch_does_not_save_continues():
+    assert_equal(lambda trial: fit(trial, trial.load_model(drifting)), at=(2,))
