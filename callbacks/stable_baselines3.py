@@ -494,9 +494,9 @@ class HaltuneCallback(Reporting):
         self._note_policy(rest.get("modules", {}))
         set_states(self._generators(), rest.get("generators", {}))
         before = rest.get("globals", {})
-        for key, held in self._counters().items():
+        for key, module in self._counters().items():
             if key in before and before[key][0] == self._counted.get(key):  # otherwise it goes on from trial to trial
-                held[key.rpartition(".")[2]] = before[key][1]
+                module[key.rpartition(".")[2]] = before[key][1]
         self.trial.restores_randomness()
         restore(rest["random"])
 
